@@ -1,0 +1,48 @@
+# Two commands matter: make demo, make test. Everything they need goes into .venv.
+PYTHON ?= python3
+SALT   ?= salt>=3006
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+STAMP   = $(VENV)/.installed
+
+.PHONY: demo test lint unit lab lab-stop bench test-all clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]' '$(SALT)'
+	touch $@
+
+demo: $(STAMP)  ## two real masters, three real minions, the main job shown and checked
+	$(BIN)/python -m lab.demo
+
+test: lint  ## lint and the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(STAMP)  ## only what needs no Salt daemon
+	$(BIN)/python -m pytest tests/unit
+
+lab: $(STAMP)  ## leave masters and minions running, print how to talk to them
+	$(BIN)/python -m lab up
+
+lab-stop: $(STAMP)
+	$(BIN)/python -m lab down
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+test-all: test  ## the core set on the older Salt releases too
+	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core
+	$(MAKE) VENV=.venv-3007 SALT='salt~=3007.0' core
+
+.PHONY: core
+core: $(STAMP)
+	$(BIN)/python -m pytest tests/unit tests/functional tests/integration -m core
+
+clean: lab-stop
+	rm -rf .venv .venv-3006 .venv-3007 .lab .mypy_cache .ruff_cache

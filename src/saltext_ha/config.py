@@ -1,0 +1,235 @@
+"""
+The ``ha:`` mapping of the master configuration, parsed once into frozen values.
+
+An unknown key or a bad value raises :class:`~saltext_ha.errors.ConfigError` naming the file, the
+key, the value and what it takes; nothing starts with half a configuration.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.errors import ConfigError
+
+DEFAULT_PEER_PORT = 4530
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+
+
+@dataclass(frozen=True)
+class PeerAddress:
+    """Where a pinned peer is to be reached, when that differs from what it said on joining."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class HaConfig:
+    """
+    All that the engine and the runner read from ``ha:``. Durations are in seconds.
+
+    ``name`` and ``group`` are for people; identity is the certificate. ``listen_host`` defaults
+    to Salt's own ``interface``, ``address`` to the name other masters should connect to.
+    """
+
+    name: str
+    group: str
+    mode: str
+    listen_host: str
+    port: int
+    address: str
+    state_dir: Path
+    control_socket: Path
+    peers: tuple[PeerAddress, ...] = ()
+    sync_interval: float = 3.0
+    scan_interval: float = 60.0
+    peer_timeout: float = 5.0
+    hold_fraction: float = 0.05
+    hold_minimum: int = 10
+    source: str = field(default="the master configuration", compare=False)
+
+    @property
+    def url(self) -> str:
+        """The URL under which peers reach this master."""
+        return make_url(self.address, self.port)
+
+
+def make_url(host: str, port: int) -> str:
+    """``https://host:port``, with brackets around an IPv6 address."""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def check_url(value: Any) -> str:
+    """
+    Return *value* when it is ``https://host:port``.
+
+    :raises ValueError: says what is wrong with it and what to write instead.
+    """
+    if not isinstance(value, str) or not value:
+        raise ValueError("write https://host:port")
+    if "://" not in value:
+        raise ValueError(f"has no scheme; write https://{value.split('/')[0]}")
+    parts = urlsplit(value)
+    if parts.scheme != "https":
+        raise ValueError(f"scheme {parts.scheme!r} is not spoken between peers; write https://…")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if not parts.hostname or not port:
+        raise ValueError(f"needs a host and a port; write https://host:{DEFAULT_PEER_PORT}")
+    if parts.path not in ("", "/") or parts.query or parts.username:
+        raise ValueError("takes a host and a port only; write https://host:port")
+    return make_url(parts.hostname, port)
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"takes one of: {', '.join(choices)}")
+        return str(value)
+
+    return check
+
+
+def _number(low: float, high: float) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"takes a number from {low:g} to {high:g}")
+        if not low <= value <= high:
+            raise ValueError(f"takes a number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _integer(low: int, high: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"takes a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not NAME.match(value):
+        raise ValueError("takes letters, digits, '.', '_' and '-', at most 64, none of them first")
+    return value
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or not value or "/" in value or " " in value:
+        raise ValueError("takes a host name or an IP address, without scheme or port")
+    return value
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str) or not os.path.isabs(value):  # noqa: PTH117
+        raise ValueError("takes an absolute path")
+    return Path(value)
+
+
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "name": _name,
+    "group": _name,
+    "mode": _one_of("enforce", "observe"),
+    "listen_host": _host,
+    "port": _integer(1, 65535),
+    "address": _host,
+    "state_dir": _path,
+    "sync_interval": _number(0.1, 3600),
+    "scan_interval": _number(1, 86400),
+    "peer_timeout": _number(0.1, 300),
+    "hold_fraction": _number(0, 1),
+    "hold_minimum": _integer(0, 1_000_000),
+}
+
+
+def parse(opts: Mapping[str, Any]) -> HaConfig:
+    """
+    Read the ``ha:`` mapping out of a master's *opts* (Salt's configuration dictionary).
+
+    :raises ConfigError: naming file, key, value and what the key takes.
+    """
+    source = str(opts.get("conf_file") or "the master configuration")
+    raw = opts.get("ha", {})
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{source}: ha: takes a mapping, not {type(raw).__name__}")
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key == "peers":
+            values["peers"] = _peers(source, value)
+        elif key in _FIELDS:
+            try:
+                values[key] = _FIELDS[key](value)
+            except ValueError as exc:
+                raise ConfigError(f"{source}: ha: {key}: {value!r} {exc}") from None
+        else:
+            known = [*_FIELDS, "peers"]
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+            raise ConfigError(f"{source}: ha: unknown key {key!r}; {hint}")
+    interface = str(opts.get("interface") or "0.0.0.0")
+    values.setdefault("name", _default_name(source, opts))
+    values.setdefault("group", "default")
+    values.setdefault("mode", "enforce")
+    values.setdefault("listen_host", interface)
+    values.setdefault("port", DEFAULT_PEER_PORT)
+    values.setdefault("address", _default_address(values["listen_host"]))
+    values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
+    return HaConfig(
+        control_socket=Path(opts["sock_dir"]) / "ha_control.ipc", source=source, **values
+    )
+
+
+def _default_name(source: str, opts: Mapping[str, Any]) -> str:
+    # Salt appends "_master" to the id of a master; operators do not say it.
+    name = str(opts.get("id") or socket.gethostname()).removesuffix("_master")
+    try:
+        return _name(name)
+    except ValueError as exc:
+        raise ConfigError(
+            f"{source}: the master's id {name!r} cannot serve as ha: name: it {exc}; set ha: name"
+        ) from None
+
+
+def _default_address(listen_host: str) -> str:
+    try:
+        wildcard = ipaddress.ip_address(listen_host).is_unspecified
+    except ValueError:
+        wildcard = False
+    return socket.getfqdn() if wildcard else listen_host
+
+
+def _peers(source: str, value: Any) -> tuple[PeerAddress, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{source}: ha: peers: takes a list of {{name: …, url: …}}")
+    peers = []
+    for index, entry in enumerate(value):
+        where = f"{source}: ha: peers[{index}]"
+        if not isinstance(entry, Mapping) or set(entry) != {"name", "url"}:
+            raise ConfigError(f"{where}: {entry!r} takes exactly the keys name and url")
+        try:
+            name = _name(entry["name"])
+        except ValueError as exc:
+            raise ConfigError(f"{where}.name: {entry['name']!r} {exc}") from None
+        try:
+            url = check_url(entry["url"])
+        except ValueError as exc:
+            raise ConfigError(f"{where}.url: {entry['url']!r} {exc}") from None
+        if name in {peer.name for peer in peers}:
+            raise ConfigError(f"{where}.name: {name!r} stands twice")
+        peers.append(PeerAddress(name, url))
+    return tuple(peers)

@@ -1,0 +1,63 @@
+"""
+Every error of this package, in one tree.
+
+::
+
+    HaError                     the root; derives from SaltException, so Salt prints it plainly
+    ├── ConfigError             the ``ha:`` mapping is wrong; names the file, the key, what it takes
+    ├── StoreError              Salt's key store could not be read or written
+    ├── ReplicaError            replica.db could not be read or written
+    ├── InvalidRecord           a record from a peer (or a key file) is not what it claims to be
+    ├── TokenError              a join token is malformed, altered, used or expired
+    ├── TrustError              a certificate is missing, damaged or not pinned
+    ├── PeerError               a call to a peer did not succeed
+    │   ├── PeerUnreachable     no answer: refused, timed out, TLS failed
+    │   └── PeerRefused         the peer answered, and said no (its reason is the message)
+    └── EngineUnavailable       the ha engine of this master does not answer on its socket
+"""
+
+from salt.exceptions import SaltException
+
+
+class HaError(SaltException):
+    """Root of all errors raised by saltext-ha."""
+
+
+class ConfigError(HaError):
+    """The ``ha:`` configuration is wrong; the message names file, key, value and what it takes."""
+
+
+class StoreError(HaError):
+    """Salt's key store could not be read or written."""
+
+
+class ReplicaError(HaError):
+    """replica.db could not be read or written."""
+
+
+class InvalidRecord(HaError):
+    """A record, minion id or public key is not acceptable; nothing of it was stored."""
+
+
+class TokenError(HaError):
+    """A join token is malformed, altered, used or expired."""
+
+
+class TrustError(HaError):
+    """A certificate or private key of ours or of a peer is missing, damaged or not pinned."""
+
+
+class PeerError(HaError):
+    """A call to a peer did not succeed."""
+
+
+class PeerUnreachable(PeerError):
+    """A peer gave no usable answer: connection refused, deadline passed, TLS failed, nonsense."""
+
+
+class PeerRefused(PeerError):
+    """A peer answered and refused; the message is its reason."""
+
+
+class EngineUnavailable(HaError):
+    """The ha engine of this master does not answer on its control socket."""
