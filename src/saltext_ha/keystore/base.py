@@ -1,0 +1,59 @@
+"""What the rest of the package asks of a key store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.plan import Step
+
+
+class Content(NamedTuple):
+    """What the store shows for one id, and the public keys behind the fingerprints."""
+
+    stored: Stored
+    keys: Mapping[bytes, str]
+
+
+class Change(NamedTuple):
+    """The steps to take for one id, and the public keys they need."""
+
+    minion_id: str
+    steps: Sequence[Step]
+    keys: Mapping[bytes, str]
+
+
+class KeyStore(Protocol):
+    """
+    A master's minion keys.
+
+    Every method raises :class:`~saltext_ha.errors.StoreError` when the store cannot be reached.
+    """
+
+    one_denied: bool
+    """Whether the store holds at most one denied key an id."""
+
+    def changed(self) -> Iterable[str]:
+        """
+        Ids whose content may differ from when :meth:`read` last saw it, in one pass.
+
+        The first call names every id. Ids that vanished are named too.
+        """
+
+    def touched(self) -> bool:
+        """Whether a cheap look says that something was added or removed since the last call."""
+
+    def read(self, minion_id: str) -> Content | None:
+        """
+        What the store shows for an id; None while a key file is being written or is no key.
+
+        Such an id is named again by the next :meth:`changed`.
+        """
+
+    def apply(self, changes: Sequence[Change]) -> set[str]:
+        """
+        Take all steps: first everything new, made durable, then the removals, made durable.
+
+        :return: ids where an entry to be removed was already gone: somebody else acted meanwhile.
+        """

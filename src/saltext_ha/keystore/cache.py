@@ -1,0 +1,143 @@
+"""
+Minion keys behind a ``keys.cache_driver`` of Salt 3008 that keeps no key files.
+
+Banks ``keys`` ({"state", "pub"} an id) and ``denied_keys`` (a list an id), as ``salt.key.Key``
+uses them. One entry an id: writing the new state replaces the old one in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import salt.cache
+from salt.exceptions import SaltCacheError
+
+from saltext_ha import minion_key
+from saltext_ha.errors import InvalidRecord, StoreError
+from saltext_ha.keystore.base import Change, Content
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+
+KEYS = "keys"
+DENIED_KEYS = "denied_keys"
+SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
+# These two keep the first denied key only (salt/cache/mmap_key.py, localfs_key.py).
+ONE_DENIED = ("mmap_key", "localfs_key")
+
+
+class CacheStore:
+    """The keys that the ``salt.cache`` driver *driver* holds for the master of *opts*."""
+
+    def __init__(self, opts: Mapping[str, Any], driver: str) -> None:
+        self._cache = salt.cache.Cache(dict(opts), driver=driver)
+        self._driver = driver
+        self._seen: dict[str, int] = {}
+        self.one_denied = driver in ONE_DENIED
+
+    def changed(self) -> Iterable[str]:
+        """See :meth:`KeyStore.changed`; these drivers keep no times, so everything is listed."""
+        try:
+            found = self._everything()
+        except (SaltCacheError, OSError) as exc:
+            raise StoreError(f"keys.cache_driver {self._driver}: cannot be listed: {exc}") from exc
+        ids = {name for name, mark in found.items() if self._seen.get(name) != mark}
+        return ids | {name for name in tuple(self._seen) if name not in found}
+
+    def touched(self) -> bool:
+        """See :meth:`KeyStore.touched`: no cheap look here, only hints and full passes."""
+        return False
+
+    def read(self, minion_id: str) -> Content | None:
+        """See :meth:`KeyStore.read`."""
+        try:
+            entry = self._cache.fetch(KEYS, minion_id) or None
+            denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
+        except (SaltCacheError, OSError) as exc:
+            raise StoreError(f"keys.cache_driver {self._driver}: {minion_id}: {exc}") from exc
+        try:
+            content = _content(entry, denied)
+        except InvalidRecord:
+            return None
+        if entry or denied:
+            self._seen[minion_id] = _mark(entry, denied)
+        else:
+            self._seen.pop(minion_id, None)
+        return content
+
+    def apply(self, changes: Sequence[Change]) -> set[str]:
+        """See :meth:`KeyStore.apply`."""
+        missing = set()
+        try:
+            for change in changes:
+                taken = [self._take(change, step) for step in change.steps]
+                if not all(taken):
+                    missing.add(change.minion_id)
+        except (SaltCacheError, OSError) as exc:
+            raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
+        return missing
+
+    def _take(self, change: Change, step: Step) -> bool:
+        minion_id = change.minion_id
+        if step.action == PUT:
+            entry = {"state": step.state, "pub": change.keys[step.key]}
+            self._cache.store(KEYS, minion_id, entry)
+            return True
+        if step.action == REMOVE:
+            # The entry that a put of the same change replaced is not there to be removed.
+            if any(other.action == PUT for other in change.steps):
+                return True
+            entry = self._cache.fetch(KEYS, minion_id)
+            if not entry or minion_key.fingerprint(entry["pub"]) != step.key:
+                return False
+            self._cache.flush(KEYS, minion_id)
+            return True
+        denied = [
+            minion_key.normalise(text) for text in self._cache.fetch(DENIED_KEYS, minion_id) or []
+        ]
+        others = [text for text in denied if minion_key.fingerprint(text) != step.key]
+        if step.action == DENY:
+            self._cache.store(DENIED_KEYS, minion_id, [*others, change.keys[step.key]])
+        elif others:
+            self._cache.store(DENIED_KEYS, minion_id, others)
+        else:
+            self._cache.flush(DENIED_KEYS, minion_id)
+        return True
+
+    def _everything(self) -> dict[str, int]:
+        entries = self._list(KEYS)
+        denied = self._list(DENIED_KEYS)
+        return {
+            name: _mark(entries.get(name), denied.get(name) or [])
+            for name in {*entries, *denied}
+            if not name.startswith(".")
+        }
+
+    def _list(self, bank: str) -> dict[str, Any]:
+        try:
+            return dict(self._cache.list_all(bank, include_data=True))
+        except (AttributeError, SaltCacheError, TypeError):
+            # Most drivers cannot; salt.key.Key falls back to one fetch a key as well.
+            return {name: self._cache.fetch(bank, name) for name in self._cache.list(bank)}
+
+
+def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
+    keys: dict[bytes, str] = {}
+
+    def add(text: str) -> bytes:
+        text = minion_key.normalise(text)
+        minion_key.check_shape(text)
+        key = minion_key.fingerprint(text)
+        keys[key] = text
+        return key
+
+    refused = frozenset(add(text) for text in denied)
+    if not entry or entry.get("state") not in SLOT_STATES:
+        return Content(Stored(denied=refused), keys)
+    return Content(Stored(entry["state"], add(entry["pub"]), refused), keys)
+
+
+def _mark(entry: Mapping[str, str] | None, denied: Sequence[str]) -> int:
+    slot = (entry.get("state"), entry.get("pub")) if entry else None
+    return hash((slot, tuple(denied)))

@@ -1,0 +1,94 @@
+"""What a minion id and its public key may be: one normal form, one fingerprint, one check."""
+
+from __future__ import annotations
+
+import hashlib
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from saltext_ha.errors import InvalidRecord
+
+MAX_ID_BYTES = 255  # the id is a file name
+MAX_LENGTH = 16 * 1024  # a 16 384-bit RSA key in PEM takes 3 KB
+
+
+def normalise(text: str) -> str:
+    """
+    *text* with ``\\n`` line ends and no white space around it, as ``salt.crypt.clean_key`` does.
+
+    Salt itself writes and compares keys in this form.
+    """
+    return "\n".join(text.strip().splitlines())
+
+
+def fingerprint(text: str) -> bytes:
+    """
+    SHA-256 over the lines between header and footer: what ``salt-key -f`` shows on 3006 and 3007
+    and ``salt-call --local key.finger`` on every minion (``salt.utils.crypt.pem_finger``).
+    """
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return hashlib.sha256("".join(f"{line}\n" for line in lines[1:-1]).encode()).digest()
+
+
+def show(key: bytes, short: bool = True) -> str:
+    """A fingerprint for people: ``3a:9f:…`` or, with ``short=False``, in full."""
+    pairs = [f"{byte:02x}" for byte in key]
+    return ":".join(pairs[:4]) + ":…" if short else ":".join(pairs)
+
+
+def check_id(minion_id: object) -> str:
+    """
+    *minion_id*, when it may be one.
+
+    As strict as ``salt.utils.verify.valid_id`` (no path separators, no NUL, stays in its folder),
+    and besides: no leading dot (Salt keeps files of its own under such names in the key folders),
+    nothing unprintable, and short enough for a file name.
+
+    :raises InvalidRecord: says why.
+    """
+    if not isinstance(minion_id, str) or not minion_id:
+        raise InvalidRecord(f"minion id {minion_id!r:.80} is not a text")
+    shown = ascii(minion_id[:40])
+    if minion_id.startswith("."):
+        raise InvalidRecord(f"minion id {shown} starts with a dot")
+    if "/" in minion_id or "\\" in minion_id:
+        raise InvalidRecord(f"minion id {shown} contains a path separator")
+    if not minion_id.isprintable():
+        raise InvalidRecord(f"minion id {shown} contains an unprintable character")
+    try:
+        length = len(minion_id.encode())
+    except UnicodeEncodeError:
+        raise InvalidRecord(f"minion id {shown} is not valid Unicode") from None
+    if length > MAX_ID_BYTES:
+        raise InvalidRecord(f"minion id {shown}… has {length} bytes; at most {MAX_ID_BYTES}")
+    return minion_id
+
+
+def check_shape(text: str) -> None:
+    """
+    Refuse what has not the outer form of a PEM public key; cheap enough for every file.
+
+    :raises InvalidRecord: says why.
+    """
+    if len(text) > MAX_LENGTH:
+        raise InvalidRecord(f"public key of {len(text)} characters; at most {MAX_LENGTH}")
+    lines = text.split("\n")
+    if len(lines) < 3 or not lines[0].startswith("-----BEGIN") or "-----END" not in lines[-1]:
+        raise InvalidRecord("not a public key in PEM: no BEGIN and END lines")
+
+
+def check(text: str) -> None:
+    """
+    Refuse what is not an RSA public key in PEM, the only kind that Salt uses.
+
+    :raises InvalidRecord: says why.
+    """
+    check_shape(text)
+    try:
+        key = load_pem_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm) as exc:
+        raise InvalidRecord(f"not a public key in PEM: {exc}") from None
+    if not isinstance(key, RSAPublicKey):
+        raise InvalidRecord(f"not an RSA key but {type(key).__name__}")

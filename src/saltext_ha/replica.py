@@ -1,0 +1,351 @@
+"""
+replica.db: what this master knows of the group's keys, and what it last applied to its own store.
+
+SQLite with a write-ahead log and ``synchronous=FULL``: a transaction that has returned survives
+kill -9 and power loss. Everything that must happen after a merge (apply, revoke) is written down
+in the same transaction, so that a crash anywhere in between is finished at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgpack
+
+from saltext_ha.errors import ReplicaError
+from saltext_ha.replication.digest import DigestTree, bucket_of
+from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.record import Dot, Record, Value, record_digest
+
+SCHEMA_VERSION = 1
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE record (
+    bucket INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, pub TEXT NOT NULL,
+    state TEXT, body BLOB NOT NULL, digest BLOB NOT NULL,
+    PRIMARY KEY (bucket, id, key)
+) WITHOUT ROWID;
+CREATE INDEX record_accepted ON record (id) WHERE state = 'accepted';
+CREATE TABLE stored (
+    bucket INTEGER NOT NULL, id TEXT NOT NULL, state TEXT, body BLOB NOT NULL,
+    digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, known BLOB,
+    PRIMARY KEY (bucket, id)
+) WITHOUT ROWID;
+CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
+CREATE INDEX stored_state ON stored (state);
+CREATE INDEX stored_denied ON stored (id) WHERE denied;
+CREATE TABLE node (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE held (id TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
+"""
+
+Known = Mapping[bytes, Mapping[str, int]]
+
+
+class Applied(NamedTuple):
+    """
+    What was last seen or applied for an id.
+
+    ``dirty``: the store is still to be brought to what the records say. ``known``: the contexts
+    of the id's records when the store last agreed with them, that is what an operator who looks
+    at this store can have known; None when that is their present context.
+    """
+
+    stored: Stored
+    dirty: bool = False
+    known: Known | None = None
+
+
+NEVER = Applied(ABSENT)
+
+
+class Replica:
+    """
+    One replica.db; used from one thread.
+
+    ``records`` and ``placements`` are digest trees over the records and over what the key store
+    shows; they change when a transaction commits.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """
+        Open or create; *path* None keeps everything in memory.
+
+        :raises ReplicaError: when the file is damaged or of a newer release.
+        """
+        self._path = path
+        self.is_new = path is None or not path.exists()
+        try:
+            self._db = sqlite3.connect(
+                path or ":memory:", isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            # Two processes on one replica would both believe their own counters.
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._create()
+            elif version != SCHEMA_VERSION:
+                raise ReplicaError(
+                    f"{path}: written by another release (schema {version}, this one reads "
+                    f"{SCHEMA_VERSION}); install that release or move the file aside"
+                )
+            self.node = self._meta("node")
+            self.counter = self.seen().get(self.node, 0)
+            self._load()
+        except sqlite3.Error as exc:
+            raise ReplicaError(f"{path}: cannot be opened: {exc}") from exc
+        self._changes: list[tuple[DigestTree, int, bytes]] = []
+
+    def close(self) -> None:
+        """Close the file; what was committed stays."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """
+        All or nothing: what happens inside is durable on return, and undone on an exception.
+
+        :raises ReplicaError: when it cannot be written (disk full, read-only).
+        """
+        counter: int = self.counter
+        self._changes.clear()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as exc:
+            self.counter = counter
+            self._changes.clear()
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            if isinstance(exc, sqlite3.Error):
+                raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
+            raise
+        for tree, bucket, digest in self._changes:
+            tree.toggle(bucket, digest)
+        self._changes.clear()
+
+    # -- who writes here
+
+    def next_dot(self) -> Dot:
+        """The name of the next write of this node; inside a transaction only."""
+        self.counter += 1
+        return Dot(self.node, self.counter)
+
+    def take_node(self, node: str | None = None) -> None:
+        """
+        Write under *node* from now on, or under a new one.
+
+        A node's counter may never name two different writes. So after a start the replica writes
+        under a new node, until a peer confirms that it has not seen more of the former one than
+        this file has: the file may be an old copy.
+        """
+        node = node or secrets.token_hex(8)
+        counter = self.seen().get(node, 0)
+        with self.transaction():
+            self._set_meta("node", node)
+        self.node, self.counter = node, counter
+
+    def seen(self) -> dict[str, int]:
+        """The highest counter seen of every node that ever wrote."""
+        return dict(self._db.execute("SELECT node, counter FROM node"))
+
+    # -- records
+
+    def get(self, minion_id: str) -> dict[bytes, Record]:
+        """All records of an id by fingerprint."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE bucket = ? AND id = ?",
+            (bucket_of(minion_id), minion_id),
+        )
+        return {row[1]: _record(*row) for row in rows}
+
+    def in_buckets(self, buckets: Iterable[int]) -> Iterator[Record]:
+        """All records whose id falls into one of *buckets*."""
+        for bucket in buckets:
+            rows = self._db.execute(
+                "SELECT id, key, pub, body FROM record WHERE bucket = ?", (bucket,)
+            )
+            yield from (_record(*row) for row in rows)
+
+    def digests_in(self, bucket: int) -> dict[tuple[str, bytes], bytes]:
+        """Record digests of a bucket by (id, fingerprint)."""
+        rows = self._db.execute("SELECT id, key, digest FROM record WHERE bucket = ?", (bucket,))
+        return {(minion_id, key): digest for minion_id, key, digest in rows}
+
+    def ids(self) -> Iterator[str]:
+        """Every id with a record or in the store, sorted."""
+        rows = self._db.execute("SELECT id FROM record UNION SELECT id FROM stored ORDER BY 1")
+        return (row[0] for row in rows)
+
+    def put(self, record: Record) -> None:
+        """Write a record; inside a transaction only."""
+        bucket = bucket_of(record.minion_id)
+        where = (bucket, record.minion_id, record.fingerprint)
+        old = self._db.execute(
+            "SELECT digest FROM record WHERE bucket = ? AND id = ? AND key = ?", where
+        ).fetchone()
+        if old:
+            self._changes.append((self.records, bucket, old[0]))
+        digest = record_digest(record)
+        self._changes.append((self.records, bucket, digest))
+        body = msgpack.packb([record.values, record.context])
+        self._db.execute(
+            "REPLACE INTO record (bucket, id, key, pub, state, body, digest)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*where, record.public_key, record.state, body, digest),
+        )
+        self._db.executemany(
+            "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
+            " DO UPDATE SET counter = max(counter, excluded.counter)",
+            record.context,
+        )
+
+    # -- what the store shows
+
+    def applied(self, minion_id: str) -> Applied:
+        """What was last applied for an id."""
+        row = self._db.execute(
+            "SELECT body, dirty, known FROM stored WHERE bucket = ? AND id = ?",
+            (bucket_of(minion_id), minion_id),
+        ).fetchone()
+        return Applied(_stored(row[0]), bool(row[1]), _known(row[2])) if row else NEVER
+
+    def set_applied(self, minion_id: str, applied: Applied) -> None:
+        """Write down what was applied, or that it is still to be; inside a transaction only."""
+        where = (bucket_of(minion_id), minion_id)
+        old = self._db.execute(
+            "SELECT digest FROM stored WHERE bucket = ? AND id = ?", where
+        ).fetchone()
+        if old and old[0]:
+            self._changes.append((self.placements, where[0], old[0]))
+        if applied == NEVER:
+            self._db.execute("DELETE FROM stored WHERE bucket = ? AND id = ?", where)
+            return
+        stored, dirty, known = applied
+        digest = placement_digest(minion_id, stored)
+        if digest:
+            self._changes.append((self.placements, where[0], digest))
+        self._db.execute(
+            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, known)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *where,
+                stored.state,
+                msgpack.packb([stored.state, stored.key, sorted(stored.denied)]),
+                digest,
+                len(stored.denied),
+                dirty,
+                None if known is None else msgpack.packb(known),
+            ),
+        )
+
+    def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
+        """(id, what its store shows) of every id that matches *glob* and is in the store."""
+        rows = self._db.execute("SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (glob,))
+        return ((minion_id, _stored(body)) for minion_id, body in rows)
+
+    def placed_in(self, bucket: int) -> dict[str, Stored]:
+        """What the store shows for the ids of *bucket*."""
+        rows = self._db.execute("SELECT id, body FROM stored WHERE bucket = ?", (bucket,))
+        return {minion_id: _stored(body) for minion_id, body in rows}
+
+    def dirty(self) -> list[str]:
+        """Ids whose store is still to be brought to what the records say."""
+        return [row[0] for row in self._db.execute("SELECT id FROM stored WHERE dirty")]
+
+    def counts(self) -> dict[str, int]:
+        """Number of ids by slot state (accepted, pending, rejected), and with denied keys."""
+        rows = self._db.execute(
+            "SELECT state, count(*) FROM stored WHERE state IS NOT NULL GROUP BY state"
+        )
+        counts = dict(rows)
+        denied = self._db.execute("SELECT count(*) FROM stored WHERE denied").fetchone()[0]
+        return {**counts, "denied": denied} if denied else counts
+
+    def conflicts(self) -> list[str]:
+        """Ids with two or more accepted keys."""
+        rows = self._db.execute(
+            "SELECT id FROM record WHERE state = 'accepted' GROUP BY id HAVING count(*) > 1"
+        )
+        return [row[0] for row in rows]
+
+    # -- what is still to be done
+
+    @property
+    def revocation_due(self) -> bool:
+        """Whether keys were revoked and the AES key has not been rotated since."""
+        return self._meta("revocation_due") == "1"
+
+    @revocation_due.setter
+    def revocation_due(self, due: bool) -> None:
+        self._set_meta("revocation_due", "1" if due else "0")
+
+    def hold(self, ids: Iterable[str], since: float) -> None:
+        """Remember changes that are held back; inside a transaction only."""
+        self._db.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", [(i, since) for i in ids])
+
+    def unhold(self, ids: Iterable[str]) -> None:
+        """Forget held changes; inside a transaction only."""
+        self._db.executemany("DELETE FROM held WHERE id = ?", [(i,) for i in ids])
+
+    def held(self) -> dict[str, float]:
+        """Ids whose disappearance is held back, and since when (Unix seconds)."""
+        return dict(self._db.execute("SELECT id, since FROM held ORDER BY id"))
+
+    # -- inside
+
+    def _create(self) -> None:
+        self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        self._set_meta("node", secrets.token_hex(8))
+
+    def _load(self) -> None:
+        self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))
+        rows = self._db.execute("SELECT id, digest FROM stored")
+        self.placements = DigestTree((bucket_of(i), d) for i, d in rows if d)
+
+    def _meta(self, name: str) -> str:
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def _set_meta(self, name: str, value: str) -> None:
+        self._db.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+def placement_digest(minion_id: str, stored: Stored) -> bytes:
+    """
+    16 bytes for what a store shows in an id's slot; empty when the slot is.
+
+    Denied keys are left out: Salt's files keep one of them an id, the last that knocked there.
+    """
+    if not stored.slot:
+        return b""
+    state, key = stored.slot
+    return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
+
+
+def _record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
+    values, context = msgpack.unpackb(body)
+    return Record(
+        minion_id,
+        key,
+        pub,
+        tuple(Value(Dot(*dot), *rest) for dot, *rest in values),
+        tuple((node, counter) for node, counter in context),
+    )
+
+
+def _stored(body: bytes) -> Stored:
+    state, key, denied = msgpack.unpackb(body)
+    return Stored(state, key, frozenset(denied))
+
+
+def _known(body: bytes | None) -> Known | None:
+    return None if body is None else msgpack.unpackb(body, strict_map_key=False)

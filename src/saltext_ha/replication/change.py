@@ -1,0 +1,85 @@
+"""
+What happened on a master whose key store shows something else than was last seen or applied.
+
+``salt-key`` speaks of ids, not of keys: deleting or rejecting an id is meant for every key that
+this master knows under it. The answer is a list of writes; each becomes one value of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DELETED,
+    DENIED,
+    PENDING,
+    REJECTED,
+)
+
+
+class Write(NamedTuple):
+    """One state to be written to the record of one key."""
+
+    key: bytes
+    state: str
+
+
+def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
+    """
+    The writes that explain how the store went from *before* to *now*.
+
+    *states* are the visible states of the id's records as this master had applied them.
+    """
+    writes: list[Write] = []
+    if now.slot != before.slot:
+        writes += _slot_writes(before, now, states)
+    written = {write.key for write in writes}
+    for key in sorted(now.denied - before.denied - written):
+        # A pair that holds a place or lost one to another pending key needs no new observation.
+        if states.get(key) in (None, DELETED):
+            writes.append(Write(key, DENIED))
+    gone = before.denied - now.denied - written
+    if not now.denied - before.denied:
+        # With a new denied key in its place the old one was pushed out by Salt, not by anybody.
+        writes += [Write(k, DELETED) for k in sorted(gone) if states.get(k) in (PENDING, DENIED)]
+    return writes
+
+
+def _slot_writes(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
+    if now.slot is None:
+        return _delete_all(states, now)
+    state, key = now.slot
+    if state == ACCEPTED:
+        # An accepted key that made room for another is gone by the hand of somebody who saw both.
+        ousted = before.key if before.state == ACCEPTED and before.key != key else None
+        return [*(_delete(ousted, now) if ousted else ()), Write(key, ACCEPTED)]
+    if state == REJECTED:
+        others = [k for k in sorted(states) if states[k] == ACCEPTED and k != key]
+        return [*(write for k in others for write in _delete(k, now)), Write(key, REJECTED)]
+    # Salt never turns a decided key or another pending one into this pending one: in between
+    # somebody deleted the id, and then the minion knocked again.
+    writes = _delete_all(states, now) if before.slot else []
+    if states.get(key) in (ACCEPTED, REJECTED):
+        writes.append(Write(key, DELETED))
+    if states.get(key) != PENDING:
+        writes.append(Write(key, PENDING))
+    return writes
+
+
+def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[Write]:
+    """Delete every key but the one in the slot and those that are denied and were undecided."""
+    writes = []
+    for key in sorted(states):
+        undecided = key in now.denied and states[key] in (PENDING, DENIED)
+        if states[key] not in (None, DELETED) and key != now.key and not undecided:
+            writes += _delete(key, now)
+    return writes
+
+
+def _delete(key: bytes, now: Stored) -> list[Write]:
+    """Delete *key*; if it is denied now, it has knocked again since."""
+    deleted = [Write(key, DELETED)]
+    return [*deleted, Write(key, DENIED)] if key in now.denied else deleted

@@ -1,0 +1,87 @@
+"""
+What a master's key store shows for one minion id, and what it should show.
+
+Salt keeps one key an id (accepted, pending or rejected: the *slot*) and beside it the keys that
+knocked with that id and were denied. The records of an id know more pairs than that; ``place``
+says which of them stand where. It is a function of the records alone, except in a conflict, where
+every master keeps what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED, Record
+
+
+@dataclass(frozen=True)
+class Stored:
+    """
+    The key store's content for one id.
+
+    ``state`` and ``key`` are the slot as Salt reads it; ``extra`` are further slot entries that an
+    interrupted move left behind; ``denied`` the denied keys. Keys are fingerprints.
+    """
+
+    state: str | None = None
+    key: bytes | None = None
+    denied: frozenset[bytes] = frozenset()
+    extra: frozenset[tuple[str, bytes]] = frozenset()
+
+    @property
+    def slot(self) -> tuple[str, bytes] | None:
+        """The slot as (state, fingerprint), or None when the id has no key."""
+        return (self.state, self.key) if self.state and self.key else None
+
+    @property
+    def entries(self) -> frozenset[tuple[str, bytes]]:
+        """All slot entries, the one that counts and those left behind."""
+        return self.extra | {self.slot} if self.slot else self.extra
+
+
+ABSENT = Stored()
+
+
+def accepted_keys(records: Iterable[Record]) -> list[bytes]:
+    """Fingerprints of the pairs whose visible state is accepted; two or more are a conflict."""
+    return sorted(record.fingerprint for record in records if record.state == ACCEPTED)
+
+
+def place(records: Iterable[Record], current: Stored) -> Stored:
+    """
+    What the key store should show for an id with these *records*, given what it shows now.
+
+    One accepted pair takes the slot. Two are a conflict: the slot stays as it is, unless what
+    stands there has been revoked. Without an accepted pair a rejected one takes the slot (Salt
+    refuses the whole id then), else a pending one; of several the smallest fingerprint, so that
+    all masters choose the same. Pending pairs that find the slot taken are denied, as Salt does.
+    """
+    states = {record.fingerprint: record.state for record in records}
+    accepted = sorted(key for key, state in states.items() if state == ACCEPTED)
+    if len(accepted) > 1:
+        slot = _kept_in_conflict(states, accepted, current)
+    else:
+        slot = next(
+            (
+                (wanted, key)
+                for wanted in (ACCEPTED, REJECTED, PENDING)
+                for key in sorted(states)
+                if states[key] == wanted
+            ),
+            None,
+        )
+    knocking = {key for key, state in states.items() if state in (PENDING, DENIED)}
+    denied = frozenset(knocking - {slot[1]}) if slot else frozenset(knocking)
+    return Stored(slot[0], slot[1], denied) if slot else Stored(denied=denied)
+
+
+def _kept_in_conflict(
+    states: dict[bytes, str | None], accepted: list[bytes], current: Stored
+) -> tuple[str, bytes] | None:
+    if not current.slot:
+        return None
+    if current.key in accepted:
+        return current.slot
+    state = states.get(current.slot[1])
+    return (state, current.slot[1]) if state in (REJECTED, PENDING) else None

@@ -1,0 +1,69 @@
+"""
+The steps that bring a key store from what it shows to what it should show.
+
+Every step is whole by itself, and the new entry is written before the old one is removed. So at
+any moment in between Salt finds a key under the id, and the stricter state wins: Salt reads a
+rejected file before any other, and on 3008 a pending one before an accepted one. After a crash the
+same two values give the remaining steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from saltext_ha.replication.placement import Stored
+
+PUT = "put"
+REMOVE = "remove"
+DENY = "deny"
+UNDENY = "undeny"
+
+
+class Step(NamedTuple):
+    """
+    One change of the store: ``put`` or ``remove`` a slot entry in ``state``, or ``deny`` or
+    ``undeny`` a key (``state`` is empty then).
+    """
+
+    action: str
+    state: str
+    key: bytes
+
+
+def steps(
+    current: Stored, desired: Stored, known: frozenset[bytes], one_denied: bool = False
+) -> list[Step]:
+    """
+    The steps from *current* to *desired*; none when nothing is to be done.
+
+    *known* are the keys that records speak of: a denied key that no record knows is left alone.
+    *one_denied*: the store can hold one denied key an id only (files do), so one is enough.
+    """
+    plan: list[Step] = []
+    if desired.slot and current.slot != desired.slot:
+        plan.append(Step(PUT, *desired.slot))
+    missing = sorted(desired.denied - current.denied)
+    if one_denied:
+        missing = missing[:1] if not current.denied else []
+    plan += [Step(DENY, "", key) for key in missing]
+    for state, key in sorted(current.entries):
+        # An entry of the same state lies in the same place: writing the new one replaced it.
+        if (state, key) != desired.slot and not (desired.slot and state == desired.state):
+            plan.append(Step(REMOVE, state, key))
+    stale = (current.denied - desired.denied) & known
+    plan += [Step(UNDENY, "", key) for key in sorted(stale)]
+    return plan
+
+
+def is_between(seen: Stored, before: Stored, after: Stored) -> bool:
+    """
+    Whether *seen* can be our own move from *before* to *after*, interrupted half way.
+
+    :return: True when all of it comes from either end and something of either end is there.
+    """
+    both = before.entries | after.entries
+    return (
+        bool(seen.entries)
+        and seen.entries <= both
+        and seen.denied <= (before.denied | after.denied)
+    )

@@ -1,0 +1,137 @@
+"""
+One record: all that is known of one (minion id, public key), and how two of them merge.
+
+Each record is a multi-value register with a causal context (dotted version vectors: Preguiça,
+Baquero, Almeida, Fonte, Gonçalves, "Dotted Version Vectors", 2010). A value carries the *dot*
+(node, counter) under which it was written; the context says which dots the record has ever
+contained. Of two records for the same pair a value survives when both hold it, or when the other
+side has never seen its dot. Merge is therefore commutative, associative and idempotent, and no
+clock orders anything: the time in a value is for people to read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+ACCEPTED = "accepted"
+REJECTED = "rejected"
+DELETED = "deleted"
+PENDING = "pending"
+DENIED = "denied"
+
+DECISIONS = frozenset({ACCEPTED, REJECTED, DELETED})
+OBSERVATIONS = frozenset({PENDING, DENIED})
+STATES = DECISIONS | OBSERVATIONS
+
+Context = Mapping[str, int]
+
+
+class Dot(NamedTuple):
+    """The name of one write: the *counter*-th of *node*."""
+
+    node: str
+    counter: int
+
+
+class Value(NamedTuple):
+    """One state as one master wrote it. ``at`` (Unix seconds), ``by`` and ``on`` are for people."""
+
+    dot: Dot
+    state: str
+    at: float
+    by: str
+    on: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that is known of one (minion id, public key)."""
+
+    minion_id: str
+    fingerprint: bytes
+    public_key: str
+    values: tuple[Value, ...] = ()
+    context: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def state(self) -> str | None:
+        """The visible state, or None when the record holds no value."""
+        return visible({value.state for value in self.values})
+
+
+def visible(states: Iterable[str]) -> str | None:
+    """
+    The one state that concurrent *states* amount to.
+
+    Rejected over deleted over accepted over pending over denied, so that a revocation wins over a
+    grant made without knowing of it; but an observation beside a tombstone is that observation: a
+    minion may knock again, it opens nothing.
+    """
+    held = set(states)
+    if REJECTED in held:
+        return REJECTED
+    order = (PENDING, DENIED, DELETED) if DELETED in held else (ACCEPTED, PENDING, DENIED)
+    return next((state for state in order if state in held), None)
+
+
+def covers(context: Context, dot: Dot) -> bool:
+    """Whether *dot* is among the writes that *context* has seen."""
+    return dot.counter <= context.get(dot.node, 0)
+
+
+def join(*contexts: Context) -> dict[str, int]:
+    """The smallest context that has seen all that any of *contexts* has."""
+    joined: dict[str, int] = {}
+    for context in contexts:
+        for node, counter in context.items():
+            joined[node] = max(counter, joined.get(node, 0))
+    return joined
+
+
+def merge(ours: Record, theirs: Record) -> Record:
+    """The record that has seen what both have; both must be of the same pair."""
+    if ours.context == theirs.context and ours.values == theirs.values:
+        return ours
+    our_context, their_context = dict(ours.context), dict(theirs.context)
+    our_values, their_values = set(ours.values), set(theirs.values)
+    kept = our_values & their_values
+    kept |= {v for v in our_values - kept if not covers(their_context, v.dot)}
+    kept |= {v for v in their_values - kept if not covers(our_context, v.dot)}
+    return _with(ours, kept, join(our_context, their_context))
+
+
+def decide(record: Record, known: Context, value: Value) -> Record:
+    """*record* after a decision made by somebody who had seen *known*: it replaces all of that."""
+    kept = {v for v in record.values if not covers(known, v.dot)}
+    return _written(record, kept, value)
+
+
+def observe(record: Record, known: Context, value: Value) -> Record:
+    """
+    *record* after a minion knocked: earlier observations in *known* are replaced, decisions stay.
+
+    A tombstone thus stays beside the knock, and still wins over an acceptance that did not know it.
+    """
+    kept = {v for v in record.values if v.state not in OBSERVATIONS or not covers(known, v.dot)}
+    return _written(record, kept, value)
+
+
+def record_digest(record: Record) -> bytes:
+    """16 bytes that differ whenever two records differ in values or context."""
+    parts = [record.minion_id, record.fingerprint.hex()]
+    parts += [f"{v.dot.node},{v.dot.counter},{v.state}" for v in record.values]
+    parts.append("")
+    parts += [f"{node},{counter}" for node, counter in record.context]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).digest()
+
+
+def _written(record: Record, kept: set[Value], value: Value) -> Record:
+    context = join(dict(record.context), {value.dot.node: value.dot.counter})
+    return _with(record, kept | {value}, context)
+
+
+def _with(record: Record, values: set[Value], context: Context) -> Record:
+    return replace(record, values=tuple(sorted(values)), context=tuple(sorted(context.items())))

@@ -1,0 +1,22 @@
+"""Public keys of minions that do not exist, made once a test run."""
+
+from __future__ import annotations
+
+import functools
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+
+@functools.cache
+def public_key(number: int) -> str:
+    """The *number*-th public key, in Salt's normal form."""
+    # Small keys are quick to make, and nothing here depends on their length.
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return pem.decode().strip()
+
+
+def public_keys(count: int) -> list[str]:
+    """*count* different public keys."""
+    return [public_key(number) for number in range(count)]

@@ -1,0 +1,206 @@
+"""
+A group of masters in memory: real keepers and replicas over key stores that are plain dicts.
+
+The stores behave as Salt's files do, and a crash can be set to strike at any of their operations
+or at either end of any transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+
+from saltext_ha import minion_key
+from saltext_ha.keeper import Keeper
+from saltext_ha.keystore.base import Change, Content
+from saltext_ha.replica import Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.plan import DENY, PUT, REMOVE
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from tests.keys import public_keys
+
+KEYS = {minion_key.fingerprint(text): text for text in public_keys(4)}
+
+
+class Crash(Exception):
+    """The process was killed here."""
+
+
+class Fuse:
+    """Burns down by one at each tick, and crashes when it is through."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+
+    def tick(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                raise Crash
+
+
+class MemoryStore:
+    """Key folders as dicts: state → id → fingerprint."""
+
+    one_denied = True
+
+    def __init__(self, fuse: Fuse) -> None:
+        self.folders: dict[str, dict[str, bytes]] = {
+            state: {} for state in (ACCEPTED, PENDING, REJECTED, "denied")
+        }
+        self.fuse = fuse
+        self.writes = 0
+        self.replaced: list[tuple[str, bytes]] = []
+
+    def changed(self) -> list[str]:
+        self.fuse.tick()
+        return sorted(set(itertools.chain.from_iterable(self.folders.values())) | IDS)
+
+    def touched(self) -> bool:
+        return True
+
+    def read(self, minion_id: str) -> Content:
+        self.fuse.tick()
+        slots = [
+            (state, self.folders[state][minion_id])
+            for state in (REJECTED, PENDING, ACCEPTED)
+            if minion_id in self.folders[state]
+        ]
+        denied = self.folders["denied"].get(minion_id)
+        refused = frozenset({denied} if denied else ())
+        if not slots:
+            return Content(Stored(denied=refused), KEYS)
+        return Content(Stored(*slots[0], refused, frozenset(slots[1:])), KEYS)
+
+    def apply(self, changes: Sequence[Change]) -> set[str]:
+        missing = set()
+        for first in (True, False):
+            for change in changes:
+                for step in change.steps:
+                    if (step.action in (PUT, DENY)) is not first:
+                        continue
+                    self.fuse.tick()
+                    self.writes += 1
+                    folder = self.folders[step.state or "denied"]
+                    if first:
+                        old = folder.get(change.minion_id)
+                        if step.state == ACCEPTED and old not in (None, step.key):
+                            self.replaced.append((change.minion_id, old))
+                        folder[change.minion_id] = step.key
+                    elif folder.get(change.minion_id) == step.key:
+                        del folder[change.minion_id]
+                    elif step.action == REMOVE:
+                        missing.add(change.minion_id)
+        return missing
+
+    def slot(self, minion_id: str) -> tuple[str, bytes] | None:
+        fuse, self.fuse = self.fuse, Fuse()
+        try:
+            return self.read(minion_id).stored.slot
+        finally:
+            self.fuse = fuse
+
+
+IDS = frozenset({"web1", "db1"})
+
+
+class CrashingReplica(Replica):
+    """A replica whose transactions may be struck before they begin and after they committed."""
+
+    fuse: Fuse
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.fuse.tick()
+        with super().transaction():
+            yield
+            self.fuse.tick()
+        self.fuse.tick()
+
+
+class Master:
+    """One master of the model; its clock is off by *skew* seconds."""
+
+    def __init__(self, name: str, skew: float = 0.0) -> None:
+        self.name = name
+        self.skew = skew
+        self.fuse = Fuse()
+        self.store = MemoryStore(self.fuse)
+        self.replica = CrashingReplica(None)
+        self.replica.fuse = self.fuse
+        self.rotations = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start, or start again after a crash: nothing is kept but the store and the replica."""
+        self.keeper = Keeper(
+            self.store,
+            self.replica,
+            name=self.name,
+            guard=RevocationGuard(1.0, 1000),
+            revoke=self._rotate,
+            clock=lambda: self.skew,
+        )
+
+    def _rotate(self) -> None:
+        self.fuse.tick()
+        self.rotations += 1
+
+    def settle(self) -> None:
+        """Record what the store shows, certain of what is absent, and apply what is due."""
+        self.keeper.observe(self.store.changed(), certain=True)
+        for _ in range(10):
+            seen = self.keeper.apply()
+            if not seen.unsettled:
+                return
+            self.keeper.observe(seen.unsettled, certain=True)
+        raise AssertionError("apply does not come to an end")
+
+    # -- what operators and minions do to the store, as Salt would
+
+    def knock(self, minion_id: str, key: bytes) -> None:
+        folders = self.store.folders
+        slot = self.store.slot(minion_id)
+        if slot is None:
+            folders[PENDING][minion_id] = key
+        elif slot[0] != REJECTED and slot[1] != key:
+            folders["denied"][minion_id] = key
+
+    def accept(self, minion_id: str) -> bytes | None:
+        key = self.store.folders[PENDING].pop(minion_id, None)
+        if key:
+            self.store.folders[ACCEPTED][minion_id] = key
+        return key
+
+    def accept_denied(self, minion_id: str) -> bytes | None:
+        key = self.store.folders["denied"].pop(minion_id, None)
+        if key:
+            for state in (PENDING, REJECTED):
+                self.store.folders[state].pop(minion_id, None)
+            self.store.folders[ACCEPTED][minion_id] = key
+        return key
+
+    def reject(self, minion_id: str) -> bytes | None:
+        slot = self.store.slot(minion_id)
+        if not slot or slot[0] == REJECTED:
+            return None
+        for state in (PENDING, ACCEPTED):
+            self.store.folders[state].pop(minion_id, None)
+        self.store.folders[REJECTED][minion_id] = slot[1]
+        return slot[1]
+
+    def delete(self, minion_id: str) -> set[bytes]:
+        keys = {folder.pop(minion_id, None) for folder in self.store.folders.values()}
+        return {key for key in keys if key}
+
+
+def exchange(one: Master, other: Master) -> None:
+    """Both learn what the other knows, as anti-entropy does."""
+    for source, target in ((one, other), (other, one)):
+        source.keeper.observe(source.store.changed(), certain=True)
+        records = [r for minion_id in IDS for r in source.replica.get(minion_id).values()]
+        target.keeper.merge(records)
+        target.settle()
