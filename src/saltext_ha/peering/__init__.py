@@ -1,0 +1,6 @@
+"""
+Authenticated calls between masters. What is called, and with what, is opaque here.
+
+identity (who we are) · trust (whom we know) · tls, wire, connection, refusals → listener, client ·
+token, invites → membership (letting in, leaving, gossip) · join (getting in)
+"""

@@ -1,0 +1,199 @@
+"""Invitations that are open on this master: one file each, used exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from saltext_ha.errors import TokenError
+from saltext_ha.peering import tls
+from saltext_ha.peering.files import create_whole, private_dir, sync_dir
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.token import INVITE_ID, Token, mac_key
+
+INVITES_DIR = "invites"
+EXPIRES_IN = 600
+UNKNOWN = (
+    "this token is not known here: it was used, has expired, or is another master's; "
+    "make a new one with salt-run ha.invite"
+)
+
+
+@dataclass(frozen=True)
+class Invite:
+    """An open invitation. ``key`` proves the secret; ``expires`` is seconds since the epoch."""
+
+    id: str
+    expires: int
+    group: str
+    share_master_key: bool
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What :func:`invite` made: the token, its lifetime in seconds, what to mind."""
+
+    token: str
+    expires_in: int
+    notes: tuple[str, ...]
+
+
+def invite(
+    state_dir: Path,
+    identity: Identity,
+    urls: tuple[str, ...],
+    group: str,
+    expires_in: int = EXPIRES_IN,
+    share_master_key: bool = False,
+) -> Invitation:
+    """
+    Make a one-time token with which one master may join through this one.
+
+    Needs the state folder only; that nobody listens (yet) is a note in the answer. Finding that
+    out may take two seconds, during which it blocks.
+
+    :param urls: under which the joining master reaches this one, tried in order.
+    :param share_master_key: hand the group's master key to the master that joins.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.invite
+    """
+    token = make_token(state_dir, identity, urls, group, expires_in, share_master_key)
+    note = _not_listening(urls[0], identity)
+    return Invitation(token.encode(), expires_in, (note,) if note else ())
+
+
+def make_token(
+    state_dir: Path,
+    identity: Identity,
+    urls: tuple[str, ...],
+    group: str,
+    expires_in: int = EXPIRES_IN,
+    share_master_key: bool = False,
+) -> Token:
+    """Like :func:`invite`, without trying whether this master can be reached."""
+    secret = secrets.token_bytes(32)
+    made = Invites(state_dir).create(mac_key(secret), group, expires_in, share_master_key)
+    return Token(urls, identity.fingerprint, made.id, made.expires, group, secret)
+
+
+class Invites:
+    """The invitations below *state_dir*. Any process may add some at any time."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = private_dir(private_dir(state_dir) / INVITES_DIR)
+
+    def create(self, key: bytes, group: str, expires_in: int, share_master_key: bool) -> Invite:
+        """Store a new invitation; of the secret only *key*, its hash."""
+        self.purge()
+        made = Invite(
+            id=secrets.token_hex(16),
+            expires=int(time.time()) + expires_in,
+            group=group,
+            share_master_key=share_master_key,
+            key=key,
+        )
+        content = {
+            "key": key.hex(),
+            "expires": made.expires,
+            "group": group,
+            "share_master_key": share_master_key,
+        }
+        create_whole(self._folder / f"{made.id}.json", json.dumps(content).encode())
+        return made
+
+    def find(self, invite_id: object, joiner: str) -> Invite:
+        """
+        The invitation *invite_id*: open, or used by *joiner* (a fingerprint) itself, whose
+        answer may have got lost.
+
+        :raises TokenError: neither.
+        """
+        if not isinstance(invite_id, str) or not INVITE_ID.match(invite_id):
+            raise TokenError(UNKNOWN)
+        for path in (self._open(invite_id), self._used(invite_id, joiner)):
+            try:
+                content = json.loads(path.read_bytes())
+                return Invite(
+                    id=invite_id,
+                    expires=int(content["expires"]),
+                    group=str(content["group"]),
+                    share_master_key=bool(content["share_master_key"]),
+                    key=bytes.fromhex(content["key"]),
+                )
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, TypeError) as exc:
+                raise TokenError(f"the invitation is damaged ({type(exc).__name__})") from None
+        raise TokenError(UNKNOWN)
+
+    def consume(self, invite_id: str, joiner: str) -> bool:
+        """
+        Use the invitation up for *joiner*.
+
+        :return: True for exactly one of all who try; True again for the same joiner.
+        """
+        used = self._used(invite_id, joiner)
+        try:
+            # Of many renames of one file, one finds it.
+            self._open(invite_id).rename(used)
+        except FileNotFoundError:
+            return used.exists()
+        sync_dir(self._folder)
+        return True
+
+    def discard(self, invite_id: str) -> None:
+        """Take an invitation back, for instance after too many wrong proofs."""
+        self._open(invite_id).unlink(missing_ok=True)
+
+    def purge(self) -> None:
+        """Remove what has expired, used or not."""
+        for path in self._folder.glob("[!.]*"):
+            try:
+                expires = float(json.loads(path.read_bytes())["expires"])
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, TypeError):
+                expires = 0.0
+            if expires < time.time():
+                path.unlink(missing_ok=True)
+
+    def _open(self, invite_id: str) -> Path:
+        return self._folder / f"{invite_id}.json"
+
+    def _used(self, invite_id: str, joiner: str) -> Path:
+        digest = hashlib.sha256(joiner.encode()).hexdigest()[:32]
+        return self._folder / f"{invite_id}.used-{digest}"
+
+
+def _not_listening(url: str, identity: Identity) -> str | None:
+    parts = urlsplit(url)
+    try:
+        shown = shown_fingerprint(str(parts.hostname), int(parts.port or 0), timeout=2.0)
+    except OSError as exc:
+        return (
+            f"nobody answers at {url} ({exc.strerror or exc}); the other master can join once "
+            f"salt-master runs here with 'engines: [ha: {{}}]'"
+        )
+    if shown != identity.fingerprint:
+        return f"something else answers at {url}: it does not show this master's certificate"
+    return None
+
+
+def shown_fingerprint(host: str, port: int, timeout: float) -> str:
+    """The fingerprint of the certificate that a server shows. Nothing is sent to it."""
+    with (
+        socket.create_connection((host, port), timeout) as raw,
+        tls.joining_context().wrap_socket(raw, server_hostname=host) as secured,
+    ):
+        return tls.fingerprint(secured.getpeercert(binary_form=True) or b"")

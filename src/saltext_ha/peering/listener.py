@@ -1,0 +1,248 @@
+"""
+The server side: answers the calls of pinned peers, and of those who come to join.
+
+``POST /v1/<method>`` with a msgpack map, answered by a msgpack map. Refusals are
+``{"error": code, "message": reason}`` with a fitting HTTP status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from saltext_ha.config import make_url
+from saltext_ha.errors import HaError, InvalidRecord, TokenError, TrustError
+from saltext_ha.peering import tls, wire
+from saltext_ha.peering.connection import Connection, Door, Limits
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.refusals import Refusals
+from saltext_ha.peering.trust import Peer, Trust
+
+log = logging.getLogger(__name__)
+
+Payload = dict[str, Any]
+Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
+JoinHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
+
+JOIN = "join"
+_PREFIX = "/v1/"
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, code: str, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.more = more
+
+
+class PeerListener:
+    """
+    Listens for peers on *host*:*port* (0 takes a free one; see :attr:`port`).
+
+    :param handlers: method name → coroutine function taking the calling :class:`Peer` and the
+        payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
+        ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
+        without, and logged.
+    :param join: answers callers without a certificate, who may call nothing but ``join``.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        trust: Trust,
+        handlers: Mapping[str, Handler],
+        host: str,
+        port: int,
+        *,
+        join: JoinHandler | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._identity = identity
+        self._trust = trust
+        self._handlers = dict(handlers)
+        self._join = join
+        self._host = host
+        self._port = port
+        self._limits = limits or Limits(max_body=wire.MAX_BODY)
+        self._refusals = Refusals()
+        self._context: ssl.SSLContext | None = None
+        self._context_generation = -1
+        self._http: web.Server | None = None
+        self._door: Door | None = None
+        self._server: asyncio.AbstractServer | None = None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Reason → how many handshakes and requests were refused for it since the start."""
+        return dict(self._refusals.counts)
+
+    @property
+    def port(self) -> int:
+        """The port that is being listened on."""
+        return self._port
+
+    async def start(self) -> None:
+        """
+        Begin to listen.
+
+        :raises HaError: the address cannot be bound.
+        :raises TrustError: our own certificate cannot be used.
+        """
+        self._tls_context()
+        self._http = web.Server(
+            self._respond,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=self._limits.keepalive,
+            lingering_time=1.0,
+            logger=log,
+        )
+        self._door = Door(self._tls_context, self._http, self._refusals.add, self._limits)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._door, self._host, self._port, reuse_address=True, backlog=128
+            )
+        except OSError as exc:
+            raise HaError(
+                f"cannot listen on {make_url(self._host, self._port)}: {exc.strerror or exc}; "
+                f"see ha: listen_host and ha: port"
+            ) from None
+        self._port = self._server.sockets[0].getsockname()[1]
+        log.info("listening host=%s port=%d", self._host, self._port)
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """Stop listening; requests being answered get *grace* seconds to finish."""
+        if self._server is not None:
+            self._server.close()
+        if self._http is not None:
+            for idle in self._http.connections:
+                idle.close()
+            await self._http.shutdown(grace)
+        if self._door is not None:
+            self._door.close()
+        # Last: since Python 3.12 this waits until every connection is gone.
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._server = self._http = self._door = None
+
+    def _tls_context(self) -> ssl.SSLContext:
+        generation = self._trust.generation()
+        if self._context is None or generation != self._context_generation:
+            pinned = [peer.certificate for peer in self._trust.peers().values()]
+            self._context = tls.server_context(self._identity, pinned)
+            self._context_generation = generation
+        return self._context
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert self._door is not None
+        connection = self._door.by_requests[request.protocol]
+        connection.busy()
+        try:
+            return _message(200, await self._answer(request, connection))
+        except _Refused as exc:
+            self._refusals.add(exc.code.replace("_", " "), connection.host)
+            message = {"error": exc.code, "message": str(exc), **exc.more}
+            response = _message(exc.status, message)
+            # A body that is not read cannot be told from the next request.
+            unread = not request.content.is_eof()
+            if unread or connection.fingerprint is None or exc.code == "not_pinned":
+                response.force_close()
+            return response
+        finally:
+            connection.idle()
+
+    async def _answer(self, request: web.BaseRequest, connection: Connection) -> bytes:
+        method, peer = self._admit(request, connection)
+        max_body, max_items = self._limits.max_body, wire.MAX_ITEMS
+        if method == JOIN:
+            max_body, max_items = wire.MAX_JOIN_BODY, wire.MAX_JOIN_ITEMS
+        body = await self._body(request, max_body)
+        try:
+            payload = wire.unpack(body, max_items)
+        except ValueError as exc:
+            raise _Refused(400, "malformed", f"the body is {exc}") from None
+        try:
+            if method == JOIN:
+                assert self._join is not None
+                answer = await self._join(payload)
+            else:
+                assert peer is not None
+                answer = await self._handlers[method](peer, payload)
+            return wire.pack(answer)
+        except InvalidRecord as exc:
+            raise _Refused(422, "invalid_record", str(exc)) from None
+        except (TokenError, TrustError) as exc:
+            raise _Refused(403, "not_trusted", str(exc)) from None
+        except Exception:
+            caller = peer.name if peer else connection.host
+            log.exception("failed method=%s caller=%s", method, caller)
+            raise _Refused(
+                500, "internal_error", f"{method} failed there; its log says why"
+            ) from None
+
+    def _admit(self, request: web.BaseRequest, connection: Connection) -> tuple[str, Peer | None]:
+        """Who may call what; the pins are asked anew for every request."""
+        peer = None
+        if connection.fingerprint is not None:
+            peer = self._trust.by_fingerprint(connection.fingerprint)
+            if peer is None:
+                raise _Refused(403, "not_pinned", "your certificate is not pinned here any more")
+        version = request.headers.get(wire.PROTOCOL_HEADER, "")
+        if version not in map(str, wire.PROTOCOLS):
+            spoken = ", ".join(map(str, wire.PROTOCOLS))
+            raise _Refused(
+                426,
+                "unknown_protocol",
+                f"protocol {version[:20]!r} is not spoken here, but: {spoken}; "
+                f"bring saltext-ha to the same version",
+                supported=list(wire.PROTOCOLS),
+            )
+        method = request.path.removeprefix(_PREFIX)
+        if peer is None and method != JOIN:
+            raise _Refused(401, "no_certificate", "only join is answered without a certificate")
+        known = self._join is not None if method == JOIN else method in self._handlers
+        if not known or not request.path.startswith(_PREFIX):
+            raise _Refused(404, "unknown_method", f"there is no {request.path[:80]!r} here")
+        if request.method != "POST":
+            raise _Refused(405, "not_a_post", "calls are made by POST")
+        if request.content_type != wire.CONTENT_TYPE or "Content-Encoding" in request.headers:
+            raise _Refused(415, "not_msgpack", f"send {wire.CONTENT_TYPE}, not encoded")
+        return method, peer
+
+    async def _body(self, request: web.BaseRequest, limit: int) -> bytes:
+        too_large = _Refused(413, "too_large", f"the body has more than {limit} bytes")
+        if (request.content_length or 0) > limit:
+            raise too_large
+
+        async def read() -> bytes:
+            parts: list[bytes] = []
+            size = 0
+            while part := await request.content.readany():
+                size += len(part)
+                if size > limit:
+                    raise too_large
+                parts.append(part)
+            return b"".join(parts)
+
+        if request.content.is_eof():
+            return await read()
+        try:
+            return await asyncio.wait_for(read(), self._limits.body)
+        except asyncio.TimeoutError:
+            raise _Refused(408, "too_slow", "the body did not arrive in time") from None
+        except web.RequestPayloadError as exc:
+            raise _Refused(400, "malformed", f"the body broke off: {exc}") from None
+
+
+def _message(status: int, content: bytes | Mapping[str, Any]) -> web.Response:
+    body = content if isinstance(content, bytes) else wire.pack(content)
+    response = web.Response(status=status, body=body, content_type=wire.CONTENT_TYPE)
+    response.headers["Server"] = "saltext-ha"
+    return response

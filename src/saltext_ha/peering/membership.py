@@ -1,0 +1,310 @@
+"""
+Who belongs to the group: letting new masters in, and telling each other about it.
+
+All members are equal. Each offers the others what it has pinned and what was removed, at
+intervals and whenever that changes; what a pinned peer vouches for is adopted. A master that was
+down while another joined or left so hears of it later. Removals win.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.errors import InvalidRecord, PeerError, TokenError, TrustError
+from saltext_ha.peering import wire
+from saltext_ha.peering.client import call_once
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
+from saltext_ha.peering.listener import Handler
+from saltext_ha.peering.token import reply_mac, request_mac
+from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
+
+log = logging.getLogger(__name__)
+
+MAX_MEMBERS = 128
+MAX_REMOVED = 4096
+MAX_WRONG_PROOFS = 5
+MAX_FAILED_JOINS = 20
+FAILED_JOINS_PERIOD = 60.0
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """What was learnt from a peer: names adopted and removed, what could not be taken and why."""
+
+    adopted: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    removed_ourselves: bool = False
+
+
+class Membership:
+    """
+    This master's part in the group.
+
+    :param name: this master's, and *url*, *group*: as others are told.
+    :param share: what to hand to a master that joins besides the members, given the invitation
+        (for instance the group's master key, when ``share_master_key`` is set there).
+    :param timeout: seconds that telling one peer may take.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        trust: Trust,
+        invites: Invites,
+        name: str,
+        url: str,
+        group: str,
+        share: Callable[[Invite], Mapping[str, Any]] | None = None,
+        timeout: float = 3.0,
+    ) -> None:
+        self._identity = identity
+        self._trust = trust
+        self._invites = invites
+        self._name = name
+        self._url = url
+        self._group = group
+        self._share = share
+        self._timeout = timeout
+        self._wrong_proofs: dict[str, int] = {}
+        self._failed: deque[float] = deque(maxlen=MAX_FAILED_JOINS)
+        self._problems: dict[str, tuple[str, ...]] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        """What the listener is to answer pinned peers with; :meth:`join` is passed besides."""
+        return {"members": self.members}
+
+    def offer(self) -> dict[str, Any]:
+        """What this master tells its peers: itself, whom it has pinned, who was removed."""
+        return {
+            "self": {"name": self._name, "url": self._url},
+            "group": self._group,
+            "members": [_described(peer) for peer in self._trust.pinned().values()],
+            "removed": [removed.__dict__ for removed in self._trust.removed()],
+        }
+
+    async def members(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """Handler: take a peer's offer, answer with ours."""
+        self.absorb(peer, payload)
+        return self.offer()
+
+    def absorb(self, peer: Peer, payload: Mapping[str, Any]) -> Absorbed:
+        """
+        Take over what the pinned *peer* offers.
+
+        :raises InvalidRecord: that is no offer; nothing was taken.
+        """
+        members, removed = payload.get("members", []), payload.get("removed", [])
+        _check_list("members", members, MAX_MEMBERS)
+        _check_list("removed", removed, MAX_REMOVED)
+        problems: list[str] = []
+        ours = False
+        out: list[str] = []
+        for entry in removed:
+            note = Removed(
+                str(entry.get("fingerprint")),
+                str(entry.get("name", ""))[:64],
+                str(entry.get("removed", ""))[:40],
+            )
+            if note.fingerprint == self._identity.fingerprint:
+                ours = True
+                continue
+            try:
+                if self._trust.bar(note):
+                    out.append(note.name)
+            except TrustError as exc:
+                problems.append(str(exc))
+        self._move(peer, payload.get("self"), problems)
+        adopted: list[str] = []
+        barred = {note.fingerprint for note in self._trust.removed()}
+        for entry in members:
+            try:
+                member = make_peer(entry.get("name"), entry.get("url"), entry.get("certificate"))
+                if member.fingerprint == self._identity.fingerprint or member.fingerprint in barred:
+                    continue
+                if member.name == self._name:
+                    raise TrustError(f"{member.name}: is this master's own name")
+                # Where a member is to be reached it says itself; others only introduce it.
+                if self._trust.by_fingerprint(member.fingerprint) is None:
+                    self._trust.pin(member)
+                    adopted.append(member.name)
+            except TrustError as exc:
+                problems.append(str(exc))
+        learnt = Absorbed(tuple(adopted), tuple(out), tuple(problems), ours)
+        self._report(peer, learnt)
+        return learnt
+
+    async def exchange(self, skip: str = "") -> dict[str, str]:
+        """
+        Offer to all peers but *skip*, and absorb what they answer.
+
+        :return: name → reason, of those that could not be told; they hear of it later.
+        """
+        peers = [peer for peer in self._trust.peers().values() if peer.name != skip]
+        offer = self.offer()
+
+        async def tell(peer: Peer) -> str | None:
+            try:
+                answer = await call_once(self._identity, peer, "members", offer, self._timeout)
+                self.absorb(peer, answer)
+            except (PeerError, InvalidRecord) as exc:
+                return str(exc)
+            return None
+
+        reasons = await asyncio.gather(*map(tell, peers))
+        return {peer.name: reason for peer, reason in zip(peers, reasons, strict=True) if reason}
+
+    async def remove(self, name: str) -> dict[str, str]:
+        """
+        Take *name* out of the group for good and tell the others.
+
+        :return: as :meth:`exchange`.
+        :raises TrustError: there is no such peer.
+        """
+        self._trust.remove(name)
+        return await self.exchange()
+
+    async def leave(self) -> dict[str, str]:
+        """
+        Have the others remove this master, then trust nobody any more.
+
+        Afterwards this master needs a new identity (:func:`.identity.renew`) to join anywhere.
+
+        :return: name → reason, of those that could not be told: ``ha.remove_peer`` on another
+            member does it.
+        """
+        peers = list(self._trust.peers().values())
+        note = {"fingerprint": self._identity.fingerprint, "name": self._name, "removed": ""}
+        unreached = {}
+        for peer in peers:
+            try:
+                # Only the removal: the answer to it is the last that this certificate may hear.
+                payload = {"removed": [note]}
+                await call_once(self._identity, peer, "members", payload, self._timeout)
+            except PeerError as exc:
+                unreached[peer.name] = str(exc)
+        for peer in peers:
+            self._trust.unpin(peer.name)
+        return unreached
+
+    async def join(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        Handler for a master with a token: let it in, and tell it and the others.
+
+        :raises TokenError: the token does not entitle it.
+        :raises TrustError: its name or certificate cannot be taken.
+        """
+        self._throttle()
+        joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
+        group = payload.get("group")
+        try:
+            invite = self._proven(payload, joiner, group)
+        except TokenError:
+            self._failed.append(time.monotonic())
+            raise
+        if group != self._group or invite.group != self._group:
+            raise TokenError(f"this master is of the group {self._group!r}, not {group!r}")
+        if joiner.name == self._name:
+            raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
+        self._trust.check(joiner)
+        # Used up before it is granted: a crash in between costs a token, never a second grant.
+        if not self._invites.consume(invite.id, joiner.fingerprint):
+            raise TokenError(UNKNOWN)
+        self._trust.pin(joiner)
+        log.info(
+            "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
+        )
+        # The joiner itself listens to nobody yet: it learns of the group from our answer.
+        unreached = await self.exchange(skip=joiner.name)
+        ourselves = {
+            "name": self._name,
+            "url": self._url,
+            "certificate": self._identity.certificate,
+        }
+        others = [p for p in self._trust.pinned().values() if p.fingerprint != joiner.fingerprint]
+        reply = wire.pack(
+            {
+                "group": self._group,
+                "members": [ourselves, *map(_described, others)],
+                "unreached": unreached,
+                "shared": dict(self._share(invite)) if self._share else {},
+            }
+        )
+        mac = reply_mac(invite.key, self._identity.fingerprint, joiner.fingerprint, reply)
+        return {"reply": reply, "mac": mac}
+
+    def _proven(self, payload: Mapping[str, Any], joiner: Peer, group: object) -> Invite:
+        invite = self._invites.find(payload.get("invite"), joiner.fingerprint)
+        mac = payload.get("mac")
+        expected = request_mac(
+            invite.key,
+            self._identity.fingerprint,
+            joiner.fingerprint,
+            joiner.name,
+            joiner.url,
+            str(group),
+        )
+        if not isinstance(mac, bytes) or not hmac.compare_digest(mac, expected):
+            wrong = self._wrong_proofs[invite.id] = self._wrong_proofs.get(invite.id, 0) + 1
+            if wrong >= MAX_WRONG_PROOFS:
+                self._invites.discard(invite.id)
+                del self._wrong_proofs[invite.id]
+                log.warning("invitation withdrawn after %d wrong proofs", wrong)
+            raise TokenError("the proof that came with the token is wrong")
+        self._wrong_proofs.pop(invite.id, None)
+        if invite.expires < time.time():
+            self._invites.discard(invite.id)
+            raise TokenError("this token has expired; make a new one with salt-run ha.invite")
+        return invite
+
+    def _throttle(self) -> None:
+        if len(self._failed) == MAX_FAILED_JOINS:
+            wait = self._failed[0] + FAILED_JOINS_PERIOD - time.monotonic()
+            if wait > 0:
+                raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")
+
+    def _move(self, peer: Peer, described: object, problems: list[str]) -> None:
+        if not isinstance(described, Mapping):
+            return
+        pinned = self._trust.pinned().get(peer.name)
+        if pinned is None or described.get("url") == pinned.url:
+            return
+        try:
+            self._trust.pin(make_peer(pinned.name, described.get("url"), pinned.certificate))
+        except TrustError as exc:
+            problems.append(str(exc))
+
+    def _report(self, peer: Peer, learnt: Absorbed) -> None:
+        if learnt.adopted or learnt.removed:
+            log.info(
+                "membership from=%s adopted=%s removed=%s",
+                peer.name,
+                ",".join(learnt.adopted) or "-",
+                ",".join(learnt.removed) or "-",
+            )
+        problems = learnt.problems
+        if learnt.removed_ourselves:
+            problems += ("this master was removed from the group; join it again",)
+        if problems != self._problems.get(peer.name, ()):
+            self._problems[peer.name] = problems
+            for problem in problems:
+                log.warning("membership from=%s problem=%s", peer.name, problem)
+
+
+def _described(peer: Peer) -> dict[str, str]:
+    return {"name": peer.name, "url": peer.url, "certificate": peer.certificate}
+
+
+def _check_list(what: str, value: object, limit: int) -> None:
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise InvalidRecord(f"{what} is not a list of maps")
+    if len(value) > limit:
+        raise InvalidRecord(f"{what} has {len(value)} entries, more than {limit}")

@@ -1,0 +1,337 @@
+"""
+Whom this master trusts: a folder of pinned peer certificates, one file a peer.
+
+The folder is the truth and may be changed by another process at any time (``ha.join`` runs in the
+runner while the engine listens): every question is answered from what lies there now.
+A certificate that was removed leaves a file in ``removed/`` and is never pinned again; a master
+that comes back does so under a new certificate. So removals win over late gossip.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.config import NAME, check_url
+from saltext_ha.errors import TrustError
+from saltext_ha.peering.files import create_whole, private_dir, sync_dir, write_whole
+from saltext_ha.peering.tls import read_certificate
+
+log = logging.getLogger(__name__)
+
+PEERS_DIR = "peers"
+REMOVED_DIR = "removed"
+_FINGERPRINT = re.compile(r"^[0-9a-f]{2}(:[0-9a-f]{2}){31}$")
+_Signature = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A pinned master. ``certificate`` is PEM, ``added`` an ISO time for people to read."""
+
+    name: str
+    url: str
+    certificate: str
+    fingerprint: str
+    added: str = ""
+
+    @property
+    def address(self) -> str:
+        """``host:port``, as messages name it."""
+        return urlsplit(self.url).netloc
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A certificate that was taken out of the group, and the name it had."""
+
+    fingerprint: str
+    name: str
+    removed: str = ""
+
+
+def make_peer(name: object, url: object, certificate: object, added: object = "") -> Peer:
+    """
+    Build a :class:`Peer` from values of unknown origin.
+
+    :raises TrustError: which value is wrong, and why.
+    """
+    if not isinstance(name, str) or not NAME.match(name):
+        raise TrustError(f"name {name!r}: takes letters, digits, '.', '_' and '-', at most 64")
+    try:
+        checked = check_url(url)
+    except ValueError as exc:
+        raise TrustError(f"url {url!r}: {exc}") from None
+    try:
+        pem, digest = read_certificate(certificate)
+    except TrustError as exc:
+        raise TrustError(f"certificate of {name}: {exc}") from None
+    return Peer(name, checked, pem, digest, added if isinstance(added, str) else "")
+
+
+class Trust:
+    """
+    The pinned peers below *state_dir*.
+
+    :param urls: name → URL, for peers that are to be reached elsewhere than they said on joining.
+    """
+
+    def __init__(self, state_dir: Path, urls: Mapping[str, str] | None = None) -> None:
+        self._peers_dir = private_dir(state_dir) / PEERS_DIR
+        self._removed_dir = state_dir / REMOVED_DIR
+        for folder in (self._peers_dir, self._removed_dir):
+            private_dir(folder)
+        self._urls = dict(urls or {})
+        self._signature: _Signature | None = None
+        self._pinned: dict[str, Peer] = {}
+        self._reachable: dict[str, Peer] = {}
+        self._by_fingerprint: dict[str, Peer] = {}
+        self._problems: dict[str, str] = {}
+        self._generation = 0
+
+    def peers(self) -> Mapping[str, Peer]:
+        """Name → peer, with the URLs to call them under (overrides applied)."""
+        self._refresh()
+        return MappingProxyType(self._reachable)
+
+    def pinned(self) -> Mapping[str, Peer]:
+        """Name → peer as it lies in the folder: what may be told to others."""
+        self._refresh()
+        return MappingProxyType(self._pinned)
+
+    def by_fingerprint(self, fingerprint: str) -> Peer | None:
+        """The pinned peer with this certificate, or None."""
+        self._refresh()
+        return self._by_fingerprint.get(fingerprint)
+
+    def problems(self) -> Mapping[str, str]:
+        """File → what is wrong with it; such files pin nobody, the others are not affected."""
+        self._refresh()
+        return MappingProxyType(self._problems)
+
+    def generation(self) -> int:
+        """A number that changes whenever the set of pinned peers may have changed."""
+        self._refresh()
+        return self._generation
+
+    def pin(self, peer: Peer) -> bool:
+        """
+        Trust *peer* from now on; pinning it again may change its URL.
+
+        :return: whether that changed anything.
+        :raises TrustError: the name is pinned with another certificate, the certificate under
+            another name, or the certificate was removed from the group.
+        """
+        self.check(peer)
+        path = self._peers_dir / f"{peer.name}.json"
+        data = _encode(replace(peer, added=peer.added or _now()))
+        if create_whole(path, data):
+            log.info("peer pinned name=%s fingerprint=%s", peer.name, _short(peer.fingerprint))
+            return True
+        there = _read_peer(path)
+        _same_certificate(there, peer)
+        if there.url == peer.url:
+            return False
+        write_whole(path, _encode(replace(there, url=peer.url)))
+        log.info("peer moved name=%s url=%s", peer.name, peer.url)
+        return True
+
+    def check(self, peer: Peer) -> None:
+        """
+        Whether :meth:`pin` would take *peer*, changing nothing.
+
+        :raises TrustError: as :meth:`pin` does.
+        """
+        if (self._removed_dir / _file_name(peer.fingerprint)).exists():
+            raise TrustError(
+                f"{peer.name}: certificate {_short(peer.fingerprint)} was removed from this group "
+                f"and stays out; that master needs a new one (salt-run ha.leave on it, then join)"
+            )
+        same = self.by_fingerprint(peer.fingerprint)
+        if same is not None and same.name != peer.name:
+            raise TrustError(f"{peer.name}: that certificate is pinned already, as {same.name!r}")
+        there = self._pinned.get(peer.name)
+        if there is not None:
+            _same_certificate(there, peer)
+
+    def unpin(self, name: str) -> bool:
+        """Stop trusting *name*, at once, open connections included; True if it was pinned."""
+        try:
+            (self._peers_dir / f"{_checked_name(name)}.json").unlink()
+        except FileNotFoundError:
+            return False
+        sync_dir(self._peers_dir)
+        log.info("peer unpinned name=%s", name)
+        return True
+
+    def remove(self, name: str) -> Removed:
+        """
+        Unpin *name* and remember that its certificate is to stay out.
+
+        :raises TrustError: no such peer.
+        """
+        peer = self.pinned().get(_checked_name(name))
+        if peer is None:
+            known = ", ".join(sorted(self._pinned)) or "none"
+            raise TrustError(f"{name}: no such peer; pinned are: {known}")
+        removed = Removed(peer.fingerprint, peer.name, _now())
+        self.bar(removed)
+        return removed
+
+    def bar(self, removed: Removed) -> bool:
+        """
+        Note a removal (made here or told by a peer) and unpin whoever holds that certificate.
+
+        :return: whether it was news.
+        :raises TrustError: that is no fingerprint.
+        """
+        if not _FINGERPRINT.match(removed.fingerprint):
+            raise TrustError(f"{removed.fingerprint!r} is not the fingerprint of a certificate")
+        # The note first: after a crash in between, the peer is still unpinned by the next reader.
+        news = create_whole(
+            self._removed_dir / _file_name(removed.fingerprint),
+            json.dumps(removed.__dict__, indent=1).encode(),
+        )
+        peer = self.by_fingerprint(removed.fingerprint)
+        if peer is not None:
+            self.unpin(peer.name)
+        return news
+
+    def removed(self) -> list[Removed]:
+        """All certificates that were removed from the group; damaged notes still bar theirs."""
+        notes = []
+        for path in sorted(self._removed_dir.glob("[!.]*.json")):
+            name = when = ""
+            try:
+                content = json.loads(path.read_bytes())
+                name, when = str(content["name"]), str(content["removed"])
+            except (OSError, ValueError, TypeError, KeyError):
+                log.warning("damaged file=%s; the certificate it names stays out", path)
+            notes.append(Removed(_fingerprint_of(path.name), name, when))
+        return notes
+
+    def _refresh(self) -> None:
+        signature = _signature(self._peers_dir)
+        if signature == self._signature:
+            return
+        before = self._problems
+        self._pinned, self._problems = _read_all(self._peers_dir)
+        for file, problem in self._problems.items():
+            if before.get(file) != problem:
+                log.error("peer file ignored: %s", problem)
+        for name, peer in list(self._pinned.items()):
+            if (self._removed_dir / _file_name(peer.fingerprint)).exists():
+                del self._pinned[name]
+        self._reachable = {
+            name: replace(peer, url=self._urls[name]) if name in self._urls else peer
+            for name, peer in self._pinned.items()
+        }
+        self._by_fingerprint = {peer.fingerprint: peer for peer in self._reachable.values()}
+        self._signature = signature
+        self._generation += 1
+
+
+def _signature(folder: Path) -> _Signature:
+    """What tells one state of the folder from the next; about 10 µs for a group of three."""
+    entries = []
+    try:
+        with os.scandir(folder) as scan:
+            for entry in scan:
+                if entry.name.endswith(".json") and not entry.name.startswith("."):
+                    try:
+                        stat = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    entries.append((entry.name, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    except FileNotFoundError:
+        return ()
+    return tuple(sorted(entries))
+
+
+def _read_all(folder: Path) -> tuple[dict[str, Peer], dict[str, str]]:
+    peers: dict[str, Peer] = {}
+    problems: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for name, *_ in _signature(folder):
+        path = folder / name
+        try:
+            peer = _read_peer(path)
+            if peer.fingerprint in owners:
+                raise TrustError(f"{path}: the certificate of {owners[peer.fingerprint]} once more")
+        except FileNotFoundError:
+            continue
+        except TrustError as exc:
+            problems[str(path)] = str(exc)
+        else:
+            peers[peer.name] = peer
+            owners[peer.fingerprint] = peer.name
+    return peers, problems
+
+
+def _read_peer(path: Path) -> Peer:
+    try:
+        content: Any = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("not a JSON object")
+        peer = make_peer(
+            content.get("name"),
+            content.get("url"),
+            content.get("certificate"),
+            content.get("added"),
+        )
+        if path.name != f"{peer.name}.json":
+            raise ValueError(f"names peer {peer.name!r}; the file must be called {peer.name}.json")
+        if content.get("fingerprint") != peer.fingerprint:
+            raise ValueError(f"its certificate has another fingerprint: {peer.fingerprint}")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TrustError) as exc:
+        raise TrustError(
+            f"{path}: {exc}; restore it from a backup, or remove it and join again"
+        ) from None
+    return peer
+
+
+def _same_certificate(there: Peer, peer: Peer) -> None:
+    if there.fingerprint != peer.fingerprint:
+        raise TrustError(
+            f"{peer.name}: pinned already with another certificate ({_short(there.fingerprint)}, "
+            f"not {_short(peer.fingerprint)}); if that master is gone for good: "
+            f"salt-run ha.remove_peer {peer.name}"
+        )
+
+
+def _encode(peer: Peer) -> bytes:
+    return json.dumps(peer.__dict__, indent=1).encode()
+
+
+def _checked_name(name: str) -> str:
+    if not NAME.match(name):
+        raise TrustError(f"{name!r} cannot be the name of a peer")
+    return name
+
+
+def _file_name(fingerprint: str) -> str:
+    return fingerprint.replace(":", "") + ".json"
+
+
+def _fingerprint_of(file_name: str) -> str:
+    digits = file_name.removesuffix(".json")
+    return ":".join(digits[index : index + 2] for index in range(0, len(digits), 2))
+
+
+def _short(fingerprint: str) -> str:
+    return fingerprint[:8] + ":…"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,507 @@
+"""Joining, leaving and removing: who is trusted by whom afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.errors import (
+    HaError,
+    InvalidRecord,
+    PeerRefused,
+    PeerUnreachable,
+    TokenError,
+    TrustError,
+)
+from saltext_ha.peering import identity, membership, wire
+from saltext_ha.peering.client import call_once
+from saltext_ha.peering.invites import Invites, invite
+from saltext_ha.peering.join import Joined, join
+from saltext_ha.peering.token import decode, mac_key, request_mac
+from saltext_ha.peering.trust import make_peer
+from tests.peers import Master, befriend, http, raw_call
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Master:
+    return Master(tmp_path, "m1")
+
+
+@pytest.fixture
+def m2(tmp_path: Path) -> Master:
+    return Master(tmp_path, "m2")
+
+
+@pytest.fixture
+def m3(tmp_path: Path) -> Master:
+    return Master(tmp_path, "m3")
+
+
+def token_of(master: Master, expires_in: int = 600, share: bool = False) -> str:
+    made = invite(master.state_dir, master.identity, (master.url,), master.group, expires_in, share)
+    return made.token
+
+
+async def let_join(master: Master, token: str, **changes: str) -> Joined:
+    own = {"name": master.name, "url": master.url, "group": master.group, **changes}
+    return await join(master.identity, master.trust, token, **own, timeout=5)
+
+
+def test_two_masters(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            joined = await let_join(m2, token_of(m1))
+        assert (joined.group, joined.members, joined.shared) == ("prod", ("m1",), {})
+
+    asyncio.run(main())
+    assert m1.trust.peers()["m2"].fingerprint == m2.identity.fingerprint
+    assert m1.trust.peers()["m2"].url == m2.url
+    assert m2.trust.peers()["m1"].fingerprint == m1.identity.fingerprint
+    assert m2.trust.peers()["m1"].url == m1.url
+
+
+def test_the_third_is_pinned_by_all(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running(), m2.running():
+            joined = await let_join(m3, token_of(m1))
+            assert set(joined.members) == {"m1", "m2"}
+            assert joined.unreached == {}
+            await call_once(m3.identity, m2.peer, "members", m3.membership.offer())
+
+    asyncio.run(main())
+    for master in (m1, m2, m3):
+        assert set(master.trust.peers()) == {"m1", "m2", "m3"} - {master.name}
+
+
+def test_a_member_that_was_down_hears_of_it_later(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running():
+            joined = await let_join(m3, token_of(m1))
+            assert list(joined.unreached) == ["m2"]
+            assert m2.url.removeprefix("https://") in joined.unreached["m2"]
+            assert set(m2.trust.peers()) == {"m1"}
+            # What its engine does every few seconds.
+            assert list(await m2.membership.exchange()) == []
+            assert set(m2.trust.peers()) == {"m1", "m3"}
+
+    asyncio.run(main())
+
+
+def test_the_master_key_is_shared_only_when_the_invitation_says_so(m1: Master, m2: Master) -> None:
+    m1.shared = {"master.pem": b"key"}
+
+    async def main() -> None:
+        async with m1.running():
+            assert (await let_join(m2, token_of(m1))).shared == {}
+            assert (await let_join(m2, token_of(m1, share=True))).shared == m1.shared
+
+    asyncio.run(main())
+
+
+def test_a_token_is_used_once(m1: Master, m2: Master, m3: Master) -> None:
+    async def main() -> None:
+        async with m1.running() as listener:
+            token = token_of(m1)
+            await let_join(m2, token)
+            with pytest.raises(PeerRefused, match="it was used"):
+                await let_join(m3, token)
+            assert listener.refused == {"not trusted": 1}
+
+    asyncio.run(main())
+    assert set(m1.trust.peers()) == {"m2"}
+    assert set(m3.trust.peers()) == set()
+
+
+def test_a_join_whose_answer_was_lost_can_be_repeated(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            await let_join(m2, token)
+            m2.trust.unpin("m1")
+            assert (await let_join(m2, token)).members == ("m1",)
+
+    asyncio.run(main())
+
+
+def test_fifty_masters_with_one_token(m1: Master, tmp_path: Path) -> None:
+    """All at once, each from a thread of its own: exactly one gets in."""
+    masters = [Master(tmp_path, f"n{n}") for n in range(50)]
+    token = token_of(m1)
+    results: list[object] = []
+    start = threading.Barrier(len(masters) + 1)
+
+    def attempt(master: Master) -> None:
+        async def main() -> Joined:
+            return await join(
+                master.identity, master.trust, token, master.name, master.url, "prod", 30
+            )
+
+        start.wait()
+        try:
+            results.append(asyncio.run(main()))
+        except HaError as exc:
+            results.append(exc)
+
+    async def main() -> None:
+        async with m1.running():
+            threads = [threading.Thread(target=attempt, args=(master,)) for master in masters]
+            for thread in threads:
+                thread.start()
+            await asyncio.to_thread(start.wait)
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+
+    asyncio.run(main())
+    assert len(results) == 50
+    assert sum(isinstance(result, Joined) for result in results) == 1
+    assert len(m1.trust.peers()) == 1
+
+
+def test_an_expired_token(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(PeerRefused, match="expired"):
+                await let_join(m2, token_of(m1, expires_in=-1))
+
+    asyncio.run(main())
+    assert m1.trust.peers() == {}
+
+
+def test_a_withdrawn_invitation(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        token = token_of(m1)
+        Invites(m1.state_dir).discard(decode(token).invite)
+        async with m1.running():
+            with pytest.raises(PeerRefused, match="not known here"):
+                await let_join(m2, token)
+
+    asyncio.run(main())
+
+
+def test_another_server_at_the_address_gets_nothing(m1: Master, m2: Master, m3: Master) -> None:
+    """m3 listens where the token points: it must not see the proof, let alone the secret."""
+    token = token_of(m1)
+    pointed = replace(decode(token), urls=(m3.url,)).encode()
+    seen = []
+
+    async def main() -> None:
+        async with m3.running() as listener:
+
+            async def note(payload: object) -> dict[str, object]:
+                seen.append(payload)
+                return {}
+
+            listener._join = note
+            with pytest.raises(PeerUnreachable, match="nothing was sent"):
+                await let_join(m2, pointed)
+
+    asyncio.run(main())
+    assert seen == []
+    assert m2.trust.peers() == {}
+
+
+def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> None:
+    """The right certificate is not enough: who answers must know what the token says."""
+    token = token_of(m1)
+
+    async def forged(payload: object) -> dict[str, object]:
+        reply = {"group": "prod", "members": [], "shared": {}}
+        return {"reply": wire.pack(reply), "mac": b"\x00" * 32}
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            listener._join = forged
+            with pytest.raises(TokenError, match="not proven"):
+                await let_join(m2, token)
+
+    asyncio.run(main())
+    assert m2.trust.peers() == {}
+
+
+def test_the_next_address_is_tried(m1: Master, m2: Master, m3: Master) -> None:
+    token = replace(decode(token_of(m1)), urls=(m3.url, m1.url)).encode()
+
+    async def main() -> None:
+        async with m1.running():
+            assert (await let_join(m2, token)).members == ("m1",)
+
+    asyncio.run(main())
+
+
+def test_nobody_there(m1: Master, m2: Master) -> None:
+    with pytest.raises(PeerUnreachable, match=rf"127\.0\.0\.1:{m1.port} refused the connection"):
+        asyncio.run(let_join(m2, token_of(m1)))
+
+
+def test_waiting_for_the_inviter_to_start(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        own = (m2.identity, m2.trust, token_of(m1), m2.name, m2.url, "prod")
+        waiting = asyncio.ensure_future(join(*own, wait=30))
+        done, _ = await asyncio.wait([waiting], timeout=0.2)
+        assert not done
+        async with m1.running():
+            assert (await asyncio.wait_for(waiting, 10)).members == ("m1",)
+
+    asyncio.run(main())
+
+
+def test_another_group_is_refused_on_both_sides(m1: Master, m2: Master) -> None:
+    token = token_of(m1)
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(TokenError, match="'prod', this master is configured for 'test'"):
+                await let_join(m2, token, group="test")
+            pretended = replace(decode(token), group="test").encode()
+            with pytest.raises(PeerRefused, match="of the group 'prod', not 'test'"):
+                await let_join(m2, pretended, group="test")
+            # Nothing was used up by that.
+            await let_join(m2, token)
+
+    asyncio.run(main())
+
+
+def test_a_name_that_is_taken(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m3)
+
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            with pytest.raises(PeerRefused, match="pinned already with another certificate"):
+                await let_join(m2, token, name="m3")
+            with pytest.raises(PeerRefused, match="the inviting master's own name"):
+                await let_join(m2, token, name="m1")
+            await let_join(m2, token)
+
+    asyncio.run(main())
+    assert m1.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
+
+
+def test_joining_again_moves_the_address(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running():
+            await let_join(m2, token_of(m1), url=m3.url)
+
+    asyncio.run(main())
+    assert m1.trust.peers()["m2"].url == m3.url
+
+
+def test_a_refused_member_leaves_the_joiner_untouched(m1: Master, m2: Master, m3: Master) -> None:
+    """m2 knows an m3 of its own: it may not end up trusting half a group."""
+    befriend(m1, m3)
+    m2.trust.pin(make_peer("m3", m3.url, m2.identity.certificate))
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(TrustError, match="m3: pinned already with another certificate"):
+                await let_join(m2, token_of(m1))
+
+    asyncio.run(main())
+    assert set(m2.trust.peers()) == {"m3"}
+
+
+def join_request(master: Master, server: Master, token: str, **changes: object) -> bytes:
+    ticket = decode(token)
+    mac = request_mac(
+        mac_key(ticket.secret),
+        server.identity.fingerprint,
+        master.identity.fingerprint,
+        master.name,
+        master.url,
+        "prod",
+    )
+    request = {
+        "invite": ticket.invite,
+        "name": master.name,
+        "url": master.url,
+        "group": "prod",
+        "certificate": master.identity.certificate,
+        "mac": mac,
+    }
+    return http("/v1/join", wire.pack({**request, **changes}), Connection="close")
+
+
+@pytest.mark.parametrize("what", ["name", "url", "certificate", "mac"])
+def test_the_proof_covers_everything(m1: Master, m2: Master, m3: Master, what: str) -> None:
+    changed = {
+        "name": "m3",
+        "url": m3.url,
+        "certificate": m3.identity.certificate,
+        "mac": b"\x00" * 32,
+    }
+
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            answer = await raw_call(m1, join_request(m2, m1, token, **{what: changed[what]}))
+            assert b"403" in answer.splitlines()[0]
+            assert m1.trust.peers() == {}
+            answer = await raw_call(m1, join_request(m2, m1, token))
+            assert b"200" in answer.splitlines()[0]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["invite", "name", "url", "group", "certificate", "mac"])
+@pytest.mark.parametrize("value", [None, 7, "", "../../x", b"\x00", [], {}])
+def test_nonsense_is_refused(m1: Master, m2: Master, what: str, value: object) -> None:
+    async def main() -> None:
+        async with m1.running():
+            answer = await raw_call(m1, join_request(m2, m1, token_of(m1), **{what: value}))
+            assert b"403" in answer.splitlines()[0]
+
+    asyncio.run(main())
+    assert m1.trust.peers() == {}
+
+
+def test_five_wrong_proofs_end_an_invitation(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            for _ in range(5):
+                await raw_call(m1, join_request(m2, m1, token, mac=b"\x00" * 32))
+            with pytest.raises(PeerRefused, match="not known here"):
+                await let_join(m2, token)
+
+    asyncio.run(main())
+
+
+def test_failed_joins_are_throttled(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with m1.running():
+            for _ in range(membership.MAX_FAILED_JOINS):
+                await raw_call(m1, join_request(m2, m1, token_of(m1), invite="0" * 32))
+            with pytest.raises(PeerRefused, match="too many failed joins"):
+                await let_join(m2, token_of(m1))
+            monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
+            await let_join(m2, token_of(m1))
+
+    asyncio.run(main())
+
+
+def test_a_removed_master_stays_out(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m2, m3)
+
+    async def main() -> None:
+        async with m1.running(), m2.running():
+            assert list(await m1.membership.remove("m3")) == []
+            assert set(m1.trust.peers()) == {"m2"}
+            assert set(m2.trust.peers()) == {"m1"}
+            # Neither gossip of one who has not heard nor a token brings that certificate back.
+            stale = {
+                "members": [m3.membership.offer()["self"] | {"certificate": m3.peer.certificate}]
+            }
+            assert m2.membership.absorb(m1.peer, stale).adopted == ()
+            with pytest.raises(PeerRefused, match="was removed from this group"):
+                await let_join(m3, token_of(m1))
+            # Under a new one it is welcome, by the same name.
+            m3.identity = identity.renew(m3.state_dir, "m3")
+            m3.trust.unpin("m2")
+            await let_join(m3, token_of(m1))
+            assert m2.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
+
+    asyncio.run(main())
+
+
+def test_a_master_that_leaves(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m2, m3)
+
+    async def main() -> None:
+        async with m1.running():
+            unreached = await m3.membership.leave()
+            assert list(unreached) == ["m2"]
+            assert m3.trust.peers() == {}
+            assert set(m1.trust.peers()) == {"m2"}
+            await m2.membership.exchange()
+            assert set(m2.trust.peers()) == {"m1"}
+
+    asyncio.run(main())
+
+
+def test_a_member_that_moved_is_called_at_its_new_address(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+    old = m2.url
+
+    async def main() -> None:
+        async with m1.running():
+            m2.url = old.replace("127.0.0.1", "127.0.0.2")
+            await m2.membership.exchange()
+
+    asyncio.run(main())
+    assert m1.trust.peers()["m2"].url == m2.url != old
+
+
+def test_nobody_may_move_another(m1: Master, m2: Master, m3: Master) -> None:
+    befriend(m1, m2, m3)
+    lie = {"name": "m3", "url": "https://127.0.0.9:1", "certificate": m3.identity.certificate}
+    m1.membership.absorb(m2.peer, {"members": [lie]})
+    assert m1.trust.peers()["m3"].url == m3.url
+
+
+def test_one_bad_entry_does_not_hide_the_others(m1: Master, m2: Master, m3: Master) -> None:
+    m1.trust.pin(m2.peer)
+    good = {"name": "m3", "url": m3.url, "certificate": m3.identity.certificate}
+    offer = {
+        "members": [{}, {**good, "name": "../m3"}, {**good, "name": "m1"}, good],
+        "removed": [{"fingerprint": "../../identity"}],
+    }
+    learnt = m1.membership.absorb(m2.peer, offer)
+    assert learnt.adopted == ("m3",)
+    assert len(learnt.problems) == 4
+    assert not list(m1.state_dir.glob("**/*identity.json"))
+
+
+@pytest.mark.parametrize("offer", [{"members": 1}, {"members": [1]}, {"removed": {}}])
+def test_no_offer_at_all(m1: Master, m2: Master, offer: dict[str, object]) -> None:
+    with pytest.raises(InvalidRecord):
+        m1.membership.absorb(m2.peer, offer)
+
+
+def test_hearing_of_our_own_removal_changes_nothing(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+    note = {"fingerprint": m1.identity.fingerprint, "name": "m1", "removed": ""}
+    learnt = m1.membership.absorb(m2.peer, {"removed": [note]})
+    assert learnt.removed_ourselves
+    assert m1.trust.removed() == []
+
+
+def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) -> None:
+    made = invite(m1.state_dir, m1.identity, (m1.url,), "prod")
+    assert f"nobody answers at {m1.url}" in made.notes[0]
+
+    async def main() -> None:
+        async with m1.running():
+            made = await asyncio.to_thread(invite, m1.state_dir, m1.identity, (m1.url,), "prod")
+            assert made.notes == ()
+        m2.url = m1.url
+        async with m2.running():
+            made = await asyncio.to_thread(invite, m1.state_dir, m1.identity, (m1.url,), "prod")
+            assert "something else answers" in made.notes[0]
+
+    asyncio.run(main())
+
+
+def test_the_secret_is_nowhere_but_in_the_token(m1: Master, m2: Master) -> None:
+    token = token_of(m1)
+    secret = decode(token).secret
+    for path in (path for path in m1.state_dir.rglob("*") if path.is_file()):
+        assert path.stat().st_mode & 0o777 in (0o600, 0o644)
+        content = path.read_bytes()
+        assert secret not in content
+        assert secret.hex().encode() not in content
+    invitation = json.loads(next((m1.state_dir / "invites").glob("*.json")).read_text())
+    assert set(invitation) == {"key", "expires", "group", "share_master_key"}
+    assert "secret" not in repr(decode(token))

@@ -1,0 +1,144 @@
+"""Masters that talk over real sockets on loopback, for the tests of peering."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.peering import identity, tls
+from saltext_ha.peering.client import PeerClient
+from saltext_ha.peering.connection import Limits
+from saltext_ha.peering.invites import Invites
+from saltext_ha.peering.listener import Handler, PeerListener
+from saltext_ha.peering.membership import Membership
+from saltext_ha.peering.trust import Peer, Trust, make_peer
+
+
+class Master:
+    """One master: identity, trust, and a listener while it runs."""
+
+    def __init__(self, root: Path, name: str, group: str = "prod") -> None:
+        self.name = name
+        self.group = group
+        self.state_dir = root / name
+        self.identity = identity.load_or_create(self.state_dir, name)
+        self.trust = Trust(self.state_dir)
+        self.url = f"https://127.0.0.1:{free_port()}"
+        self.listener: PeerListener | None = None
+        self.shared: dict[str, Any] = {}
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def peer(self) -> Peer:
+        """This master as others pin it."""
+        return make_peer(self.name, self.url, self.identity.certificate)
+
+    @property
+    def membership(self) -> Membership:
+        return Membership(
+            self.identity,
+            self.trust,
+            Invites(self.state_dir),
+            self.name,
+            self.url,
+            self.group,
+            share=lambda invite: self.shared if invite.share_master_key else {},
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, handlers: Mapping[str, Handler] | None = None, limits: Limits | None = None
+    ) -> AsyncIterator[PeerListener]:
+        membership = self.membership
+        listener = PeerListener(
+            self.identity,
+            self.trust,
+            {**membership.handlers(), **(handlers or {})},
+            "127.0.0.1",
+            self.port,
+            join=membership.join,
+            limits=limits,
+        )
+        await listener.start()
+        self.listener = listener
+        try:
+            yield listener
+        finally:
+            await listener.stop()
+
+    @contextlib.asynccontextmanager
+    async def calling(self, other: Master, timeout: float = 5.0) -> AsyncIterator[PeerClient]:
+        client = PeerClient(self.identity, other.peer, timeout)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+def befriend(*masters: Master) -> None:
+    """Have all pin each other."""
+    for one in masters:
+        for other in masters:
+            if one is not other:
+                one.trust.pin(other.peer)
+
+
+async def echo(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+    """A handler that says who called, and with what."""
+    return {"caller": peer.name, "payload": payload}
+
+
+async def until(condition: Callable[[], bool], deadline: float = 5.0) -> None:
+    """Wait for *condition*, looking whenever the loop has had a turn."""
+
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(look(), deadline)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def raw_call(
+    master: Master, request: bytes, caller: Master | None = None, **context: Any
+) -> bytes:
+    """Send bytes over TLS, as *caller* or nobody; what comes back until the other side closes."""
+    ctx = tls.joining_context()
+    if caller is not None:
+        ctx.load_cert_chain(caller.identity.certificate_file, caller.identity.key_file)
+    for key, value in context.items():
+        setattr(ctx, key, value)
+    reader, writer = await asyncio.open_connection("127.0.0.1", master.port, ssl=ctx)
+    try:
+        writer.write(request)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            return await asyncio.wait_for(reader.read(), 10)
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+def http(path: str, body: bytes, **headers: str) -> bytes:
+    """The bytes of a POST; header names are given with underscores."""
+    shown = {
+        "Host": "x",
+        "Content-Type": "application/msgpack",
+        "X-HA-Protocol": "1",
+        "Content-Length": str(len(body)),
+        **{key.replace("_", "-"): value for key, value in headers.items()},
+    }
+    head = "".join(f"{key}: {value}\r\n" for key, value in shown.items())
+    return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
