@@ -1,0 +1,141 @@
+"""How the answer of ``salt-run ha.check_consistency`` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    count,
+    display_width,
+    distinct,
+    excerpts,
+    inline,
+    number,
+    pad,
+    shorten,
+)
+
+LISTED = 50  # differences of a section; all of them are in the JSON
+TITLE = 10  # cells of a section's title
+WIDEST_PATH = 40
+WIDEST_VALUE = 60
+LONGEST_REASON = 200
+
+
+def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the result of :func:`saltext_ha.consistency.compare.compare`."""
+    unreached: Mapping[str, Any] = data.get("unknown") or {}
+    asked = [clean(name) for name in data.get("masters") or [] if name not in unreached]
+    lines = [
+        f"{screen.paint(clean(name), 'unknown')} could not be asked: "
+        f"{shorten(clean(why), LONGEST_REASON)}"
+        for name, why in unreached.items()
+    ]
+    quiet: dict[str, list[str]] = {"same": [], "unknown": []}
+    for name, section in (data.get("sections") or {}).items():
+        own = {
+            master: why
+            for master, why in (section.get("unknown") or {}).items()
+            if master not in unreached
+        }
+        title = clean(name).replace("_", " ")
+        if section.get("differences") or own:
+            lines += _block(title, section, own, screen)
+        else:
+            quiet["same" if section.get("status") == "same" else "unknown"].append(title)
+    if quiet["same"]:
+        named = ", ".join(quiet["same"])
+        every = len(quiet["same"]) == len(data.get("sections") or {})
+        lines.append(f"{', '.join(asked)}: all the same ({named})" if every else f"{named}: same")
+    if quiet["unknown"]:
+        missing = ", ".join(clean(name) for name in unreached) or "some masters"
+        same = f"same on {', '.join(asked)}, " if len(asked) > 1 else ""
+        lines.append(f"{', '.join(quiet['unknown'])}: {same}unknown on {missing}")
+    return lines or ["nothing was compared"]
+
+
+def _block(
+    title: str, section: Mapping[str, Any], own: Mapping[str, Any], screen: Screen
+) -> list[str]:
+    differences = list(section.get("differences") or [])
+    lines = [f"{pad(title, TITLE - 1)} {_headline(section, differences, screen)}"]
+    shown = differences[:LISTED]
+    paths = [display_width(clean(difference.get("path"))) for difference in shown]
+    width = min(max(paths, default=0), WIDEST_PATH)
+    for difference in shown:
+        lines += _item(difference, width, screen)
+    if len(differences) > LISTED:
+        lines.append(f"  … {number(len(differences) - LISTED)} more (--out=json has all)")
+    for name, why in own.items():
+        reason = shorten(clean(why), LONGEST_REASON)
+        lines.append(f"  {clean(name)} {screen.paint('unknown')}: {reason}")
+    return lines
+
+
+def _headline(
+    section: Mapping[str, Any], differences: list[Mapping[str, Any]], screen: Screen
+) -> str:
+    counts = section.get("counts")
+    notes = sum(difference.get("severity") == "note" for difference in differences)
+    drift = len(differences) - notes
+    parts = []
+    if counts:
+        amount = int(counts.get("differ", drift))
+        text = f"{number(amount)} {'differs' if amount == 1 else 'differ'}"
+        parts.append(screen.paint(f"{text} of {number(int(counts.get('of', 0)))}", "differ"))
+    elif drift:
+        verb = "differs" if drift == 1 else "differ"
+        parts.append(screen.paint(f"{number(drift)} {verb}", "differ"))
+    if notes:
+        parts.append(count(notes, "note"))
+    return ", ".join(parts) or screen.paint("unknown")
+
+
+def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str]:
+    path = shorten(clean(difference.get("path")), WIDEST_PATH)
+    values: Mapping[str, Any] = difference.get("values") or {}
+    fix = f"→ {clean(difference['fix'])}" if difference.get("fix") else ""
+    if any(_is_pair(value) for value in values.values()):
+        parts = [f"{name} {path}: {text}" for name, text in _pairs(values)]
+    else:
+        parts = [pad(path, width), *_grouped(values)]
+    line = "  " + "   ".join([*parts, fix] if fix else parts).rstrip()
+    if display_width(line) <= screen.width:
+        return [line]
+    # Too long for one line: the values on the first if they fit, otherwise each on its own.
+    line = "  " + "   ".join(parts).rstrip()
+    lines = [line]
+    if display_width(line) > screen.width:
+        lines = [f"  {parts[0].rstrip()}", *(f"      {part}" for part in parts[1:])]
+    return [*lines, f"      {fix}"] if fix else lines
+
+
+def _grouped(values: Mapping[str, Any]) -> list[str]:
+    """``m1, m2 [.*]`` and ``m3 absent``: masters that have the same value stand together."""
+    groups: dict[str, list[str]] = {}
+    for name, value in values.items():
+        groups.setdefault(inline(value), []).append(clean(name))
+    cut = excerpts(distinct(groups), WIDEST_VALUE)
+    return [f"{', '.join(names)} {text}" for names, text in zip(groups.values(), cut, strict=True)]
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"file", "running"} <= value.keys()
+
+
+def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    said = []
+    for name, value in values.items():
+        if _is_pair(value):
+            texts = [_or_nothing(value["file"]), _or_nothing(value["running"])]
+            now, then = excerpts(texts, WIDEST_VALUE)
+            said.append((clean(name), f"the file says {now}, the running master {then}"))
+    return said
+
+
+def _or_nothing(value: Any) -> str:
+    text = inline(value)
+    return "nothing" if text == "absent" else text

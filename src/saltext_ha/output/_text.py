@@ -1,0 +1,168 @@
+"""
+How text is laid out for a terminal: display width, alignment, numbers, durations, colour.
+
+Not an outputter: Salt's loader skips files that start with an underscore.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+NARROWEST = 12  # a column is not shrunk below this many cells
+GAP = "  "
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_STYLES = {
+    **dict.fromkeys(("ok", "running", "accepted", "same", "active"), "GREEN"),
+    **dict.fromkeys(("degraded", "differ", "pending", "differs"), "YELLOW"),
+    **dict.fromkeys(("unknown", "error", "rejected", "denied", "conflict", "down"), "LIGHT_RED"),
+}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What we write on: its width in cells, and Salt's colours (empty texts when not wanted)."""
+
+    width: int = 80
+    colors: Mapping[str, Any] = field(default_factory=dict)
+
+    def paint(self, text: str, word: str | None = None) -> str:
+        """*text* in the colour of *word* (default: *text* itself), if that has one."""
+        key = (word if word is not None else text).strip().lower()
+        color = str(self.colors.get(_STYLES.get(key, ""), ""))
+        return f"{color}{text}{self.colors.get('ENDC', '')}" if color else text
+
+
+def clean(value: Any) -> str:
+    """
+    One line of harmless text: what came from a minion or a peer must not drive the terminal,
+    break a table or turn the direction of writing.
+    """
+    text = " ".join(str(value).split())
+    return "".join("?" if unicodedata.category(char) in _HIDDEN else char for char in text)
+
+
+def display_width(text: str) -> int:
+    """How many terminal cells *text* takes."""
+    return sum(_cells(char) for char in text)
+
+
+def _cells(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def shorten(text: str, width: int) -> str:
+    """*text* in at most *width* cells, with ``…`` where something was left out."""
+    if display_width(text) <= width:
+        return text
+    kept, used = "", 0
+    for char in text:
+        used += _cells(char)
+        if used > width - 1:
+            break
+        kept += char
+    return kept + "…"
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """*text* filled up with spaces to *width* cells, on its left when *right* aligned."""
+    fill = " " * (width - display_width(text))
+    return fill + text if right else text + fill
+
+
+def number(value: int) -> str:
+    """``10412`` as ``10 412``."""
+    return f"{value:,}".replace(",", " ")
+
+
+def count(amount: int, word: str, many: str | None = None) -> str:
+    """``1 key``, ``3 keys``."""
+    return f"{number(amount)} {word if amount == 1 else many or word + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``1 s``, ``4 m``, ``3 h``, ``12 d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def fingerprint(value: Any, parts: int = 5) -> str:
+    """The first *parts* bytes of a fingerprint: ``3a:9f:12:44:0b:…``; the whole is in the JSON."""
+    text = clean(value)
+    pieces = text.split(":")
+    return ":".join([*pieces[:parts], "…"]) if len(pieces) > parts + 1 else text
+
+
+def distinct(values: Iterable[Any]) -> list[str]:
+    """
+    Texts with the fingerprints in them shortened, but never so far that two different ones look
+    alike: the first bytes of a fingerprint can be had by trying keys.
+    """
+    texts = [clean(value) for value in values]
+    parts = 5
+    while True:
+        short = [" ".join(fingerprint(word, parts) for word in text.split()) for text in texts]
+        if len(set(short)) == len(set(texts)):
+            return short
+        parts += 5
+
+
+def table(
+    screen: Screen, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+) -> list[str]:
+    """
+    Lines of an aligned table. Columns named in *right* are right-aligned. When it is wider than
+    the screen, its widest column is shortened first, none below :data:`NARROWEST`.
+    """
+    cells = [list(columns), *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+    while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    lines = []
+    for row in cells:
+        padded = [
+            pad(shorten(cell, width), width, name in right)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        padded[-1] = padded[-1].rstrip()
+        painted = padded if row is cells[0] else [screen.paint(cell) for cell in padded]
+        lines.append(GAP.join(painted).rstrip())
+    return lines
+
+
+def inline(value: Any) -> str:
+    """Any plain value on one line, as YAML would have it within a line."""
+    if isinstance(value, Mapping):
+        if value.get("absent") is True:
+            return "absent"
+        if "unknown" in value and len(value) == 1:
+            return "unknown"
+        if "secret" in value and len(value) == 1:
+            return f"secret {clean(value['secret'])}"
+        return "{" + ", ".join(f"{clean(k)}: {inline(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(inline(item) for item in value) + "]"
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else clean(value) or '""'
+
+
+def excerpts(texts: Sequence[str], width: int) -> list[str]:
+    """
+    Each text in at most *width* cells. Texts that would look alike when cut are cut in front too,
+    so that the place where they differ is on the screen.
+    """
+    cut = [shorten(text, width) for text in texts]
+    if len(set(cut)) == len(set(texts)):
+        return cut
+    start = 0
+    while len({text[: start + 1] for text in texts}) == 1:
+        start += 1
+    start = max(0, start - width // 4)
+    return [shorten("…" + text[start:] if start else text, width) for text in texts]

@@ -1,0 +1,323 @@
+"""
+Tables for people: the outputter ``ha`` of the runner functions ``salt-run ha.…``.
+
+The runner names it in what it returns; ``--out=json`` (or any other outputter) shows the same
+data as it is, whole and without decoration. CLI example:
+
+.. code-block:: bash
+
+    salt-run ha.status
+    salt-run ha.status --out=json
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import salt.loader
+import salt.utils.color
+
+from saltext_ha.output import _consistency
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    count,
+    display_width,
+    distinct,
+    duration,
+    fingerprint,
+    inline,
+    number,
+    shorten,
+    table,
+)
+
+__virtualname__ = "ha"
+__opts__: dict[str, Any]
+
+LISTED = 50  # entries of a list below a table; all of them are in the JSON
+LONGEST_NOTE = 400
+_PLAIN = str.maketrans({"·": "-", "…": "..", "→": "->", "×": "x"})
+
+
+def __virtual__() -> str:
+    return __virtualname__
+
+
+def output(data: Any, **kwargs: Any) -> str:
+    """
+    Render what a function of the ``ha`` runner returned.
+
+    :param data: a mapping with a ``kind`` (status, consistency, keys, sync, peers, invite, join,
+        error). Anything else is shown by Salt's ``nested`` outputter.
+    :returns: the text to print, in colour where Salt wants colour.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.keys 'web*' --out=ha
+    """
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if kind is None and isinstance(data, Mapping) and "error" in data:
+        kind = "error"
+    renderer = _RENDERERS.get(str(kind))
+    if renderer is None:
+        nested: str = salt.loader.outputters(__opts__)["nested"](data, **kwargs)
+        return nested
+    colors = salt.utils.color.get_colors(__opts__.get("color"), __opts__.get("color_theme"))
+    columns = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
+    return _encodable("\n".join(renderer(data, Screen(columns, colors))))
+
+
+def _encodable(text: str) -> str:
+    # Salt prints the repr of the bytes when the locale cannot show a character.
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    state = clean(data.get("state") or "unknown")
+    head = [f"Group {clean(data.get('group') or '?')}", screen.paint(state.upper())]
+    if data.get("mode"):
+        head.append(f"sync {clean(data['mode'])}")
+    if data.get("tolerates") is not None:
+        head.append(f"tolerates the loss of {count(data['tolerates'], 'master')}")
+    masters = data.get("masters") or []
+    lines = [" · ".join(head)]
+    if masters:
+        lines += _masters(masters, screen)
+    else:
+        lines.append("no masters")
+    lines += _conflicts(data.get("conflicts") or [], screen)
+    held = data.get("held") or []
+    if held:
+        lines.append(screen.paint(f"{count(len(held), 'change')} held", "pending"))
+        lines += _listed(inline(item) for item in held)
+        lines.append("  → salt-run ha.release")
+    refused = data.get("refused") or {}
+    if refused:
+        lines.append("refused from peers")
+        lines += _listed(f"{number(amount)} × {clean(why)}" for why, amount in refused.items())
+    return lines + _notes(data)
+
+
+def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
+    amounts = ["accepted", "pending"]
+    amounts += [key for key in ("rejected", "denied") if any(m.get(key) for m in masters)]
+    bound = ["bound"] if any(m.get("bound") is not None for m in masters) else []
+    right = [key.capitalize() for key in (*amounts, *bound)]
+    columns = ["Master", "State", "Salt", *right[: len(amounts)], "Digest", "Behind"]
+    columns += [*right[len(amounts) :], "Seen"]
+    rows = []
+    for master in masters:
+        state = master.get("state") or "unknown"
+        missing = "-" if state == "running" else "?"
+        rows.append(
+            [
+                f"{master.get('name')} *" if master.get("self") else str(master.get("name")),
+                state,
+                master.get("salt") or "?",
+                *(_amount(master.get(key), missing) for key in amounts),
+                master.get("digest") or missing,
+                _behind(master.get("behind"), missing),
+                *(_amount(master.get(key), missing) for key in bound),
+                _seen(master),
+            ]
+        )
+    return _with_notes(screen, columns, rows, masters, right)
+
+
+def _amount(value: int | None, missing: str) -> str:
+    return missing if value is None else number(value)
+
+
+def _behind(value: int | None, missing: str) -> str:
+    if value is None:
+        return missing
+    return count(value, "key") if value else "-"
+
+
+def _seen(entry: Mapping[str, Any]) -> str:
+    seconds = entry.get("seen")
+    if seconds is None:
+        return "-" if entry.get("self") else "never"
+    return duration(seconds)
+
+
+def _with_notes(
+    screen: Screen,
+    columns: list[str],
+    rows: list[list[str]],
+    entries: Sequence[Mapping[str, Any]],
+    right: list[str],
+) -> list[str]:
+    """A table with a last column of notes, or the notes below it where they do not fit beside."""
+    notes = [clean(entry.get("note") or "") for entry in entries]
+    if not any(notes):
+        return table(screen, columns, rows, right)
+    beside = [[*row, note] for row, note in zip(rows, notes, strict=True)]
+    unbounded = Screen(width=sys.maxsize)
+    widest = max(map(display_width, table(unbounded, [*columns, "Note"], beside, right)))
+    if widest <= screen.width:
+        return table(screen, [*columns, "Note"], beside, right)
+    lines = table(screen, columns, rows, right)
+    return lines + [
+        f"  {clean(entry.get('name') or entry.get('id'))}: {shorten(note, LONGEST_NOTE)}"
+        for entry, note in zip(entries, notes, strict=True)
+        if note
+    ]
+
+
+def _conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
+    if not conflicts:
+        return []
+    title = f"{count(len(conflicts), 'conflict')}: different keys accepted for one id"
+    lines = [screen.paint(title, "conflict")]
+    entries = []
+    for conflict in conflicts:
+        keys = conflict.get("keys") or {}
+        prints = "   ".join(
+            f"{clean(name)} {fp}" for name, fp in zip(keys, distinct(keys.values()), strict=True)
+        )
+        entries.append(f"{clean(conflict.get('id'))}   {prints}".rstrip())
+    return [*lines, *_listed(entries), "  → salt-run ha.resolve ID FINGERPRINT"]
+
+
+def _listed(entries: Any) -> list[str]:
+    lines = [f"  {entry}" for entry in entries]
+    if len(lines) > LISTED:
+        return [*lines[:LISTED], f"  … {number(len(lines) - LISTED)} more (--out=json has all)"]
+    return lines
+
+
+def _notes(data: Mapping[str, Any]) -> list[str]:
+    return [shorten(clean(note), LONGEST_NOTE) for note in data.get("notes") or []]
+
+
+def _keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    keys = data.get("keys") or []
+    masters = [str(name) for name in data.get("masters") or []]
+    if not keys:
+        return ["no keys", *_notes(data)]
+    rows = []
+    for key in keys:
+        states = key.get("states") or {}
+        shown = fingerprint(key.get("fingerprint") or "?")
+        rows.append([str(key.get("id")), shown, *(_state(states.get(m, "-")) for m in masters)])
+    entries = [{**key, "note": _key_note(key)} for key in keys]
+    columns = ["Id", "Fingerprint", *map(clean, masters)]
+    lines = _with_notes(screen, columns, rows, entries, [])
+    differ = sum(not key.get("same") for key in keys)
+    conflicts = sum(bool(key.get("conflict")) for key in keys)
+    summary = [count(len(keys), "key")]
+    summary.append(f"{number(differ)} not the same everywhere" if differ else "all the same")
+    if conflicts:
+        summary.append(screen.paint(count(conflicts, "conflict"), "conflict"))
+    lines.append(" · ".join(summary))
+    if len(keys) == 1 and keys[0].get("fingerprint"):
+        # Whoever asks for one key is about to compare it with what the minion says.
+        lines.append(clean(keys[0]["fingerprint"]))
+    return lines + _notes(data)
+
+
+def _state(state: Any) -> str:
+    if state is None:
+        return "-"
+    return "?" if state == "unknown" else str(state)
+
+
+def _key_note(key: Mapping[str, Any]) -> str:
+    notes = ["conflict"] if key.get("conflict") else []
+    return "; ".join([*notes, *([str(key["note"])] if key.get("note") else [])])
+
+
+def _sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    changes = data.get("changes") or []
+    test = data.get("test")
+    lines = []
+    if changes:
+        rows = [[str(c.get(key, "?")) for key in ("master", "id", "from", "to")] for c in changes]
+        rows = [[m, i, _short(f), _short(t)] for m, i, f, t in rows]
+        lines += table(screen, ["Master", "Id", "From", "To"], rows)
+        done = "planned; nothing was changed (test=True)" if test else "made"
+        lines.append(f"{count(len(changes), 'change')} {done}")
+    else:
+        lines.append("nothing to change")
+    lines += _conflicts(data.get("conflicts") or [], screen)
+    for name, why in (data.get("unreachable") or {}).items():
+        lines.append(f"{screen.paint(clean(name), 'unknown')} could not be reached: {clean(why)}")
+    return lines + _notes(data)
+
+
+def _short(state: str) -> str:
+    """``accepted 3a:9f:…``: the fingerprint in a state shortened, the words kept."""
+    return " ".join(fingerprint(word) for word in state.split())
+
+
+def _peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    me = data.get("self") or {}
+    lines = [
+        f"This master: {clean(me.get('name'))}  {clean(me.get('url'))}",
+        f"certificate  {clean(me.get('fingerprint'))}",
+    ]
+    peers = data.get("peers") or []
+    if not peers:
+        return [
+            *lines,
+            "no peers; salt-run ha.invite here, then salt-run ha.join TOKEN on the other master",
+            *_notes(data),
+        ]
+    rows = [
+        [
+            str(peer.get("name")),
+            str(peer.get("url")),
+            fingerprint(peer.get("fingerprint") or "?"),
+            str(peer.get("state") or "unknown"),
+            _seen(peer),
+        ]
+        for peer in peers
+    ]
+    columns = ["Peer", "URL", "Certificate", "State", "Seen"]
+    return [*lines, *_with_notes(screen, columns, rows, peers, []), *_notes(data)]
+
+
+def _invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    expires = data.get("expires_in")
+    within = f" within {duration(expires)}" if expires is not None else ""
+    # The token stands alone and whole on its line, so that a double click takes all of it.
+    lines = [f"Token, for one use{within}:", clean(data.get("token"))]
+    if data.get("command"):
+        lines += ["On the new master:", clean(data["command"])]
+    return lines + _notes(data)
+
+
+def _join(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    members = ", ".join(clean(name) for name in data.get("members") or [])
+    group = clean(data.get("group") or "?")
+    return [f"Joined group {group}: {members or 'no members'}", *_notes(data)]
+
+
+def _error(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    first, *rest = str(data.get("error") or "unknown error").splitlines() or ["unknown error"]
+    lines = [f"{screen.paint('error')}: {clean(first)}", *(f"  {clean(line)}" for line in rest)]
+    return lines + _notes(data)
+
+
+_RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
+    "consistency": _consistency.render,
+    "status": _status,
+    "keys": _keys,
+    "sync": _sync,
+    "peers": _peers,
+    "invite": _invite,
+    "join": _join,
+    "error": _error,
+}

@@ -1,0 +1,518 @@
+"""The consistency check: what a master says of itself, and what is made of several answers."""
+
+import copy
+import json
+import logging
+import os
+from pathlib import Path
+
+import msgpack
+import pytest
+import salt.config
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from saltext_ha.consistency import snapshot
+from saltext_ha.consistency.compare import compare, exit_code, section
+from saltext_ha.consistency.rules import RULES, Source, is_secret_key, is_secret_value
+from saltext_ha.errors import ConfigError
+
+NONCE = b"n" * 32
+ABSENT = {"absent": True}
+SECRET = "hunter2-correct-horse"
+
+
+def write_pair(folder: Path, name: str = "master", passphrase: bytes | None = None) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    how = (
+        serialization.BestAvailableEncryption(passphrase)
+        if passphrase
+        else serialization.NoEncryption()
+    )
+    (folder / f"{name}.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, how
+        )
+    )
+    write_public(folder, name, key.public_key())
+
+
+def write_public(folder: Path, name: str, public: rsa.RSAPublicKey) -> None:
+    (folder / f"{name}.pub").write_bytes(
+        public.public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+
+
+class Master:
+    """A master on disk: a configuration file, a pki folder, nothing running."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.pki = root / "pki"
+        self.pki.mkdir(parents=True)
+        self.conf = root / "master"
+        self.write()
+        write_pair(self.pki)
+
+    def write(self, **options) -> None:
+        basic = {
+            "id": "one",
+            "root_dir": str(self.root),
+            "pki_dir": str(self.pki),
+            "cachedir": str(self.root / "cache"),
+            "sock_dir": str(self.root / "sock"),
+            "autosign_file": str(self.root / "autosign.conf"),
+            "autoreject_file": str(self.root / "autoreject.conf"),
+            "default_include": "none.d/*.conf",
+        }
+        # JSON is YAML.
+        self.conf.write_text(json.dumps({**basic, **options}))
+
+    def opts(self):
+        return salt.config.master_config(str(self.conf))
+
+    def snapshot(self, name: str = "m1", nonce: bytes = NONCE):
+        return snapshot.of_this_master(name, self.opts(), nonce)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch):
+    # Salt keeps records of broken files for a handler that never comes, and spills them at exit.
+    monkeypatch.setattr(logging.getLogger("salt.config"), "disabled", True)
+
+
+@pytest.fixture
+def master(tmp_path):
+    return Master(tmp_path / "one")
+
+
+def leaves(taken, part, option):
+    return taken["sections"][part][option]["leaves"]
+
+
+def differing(result, part):
+    return {d["path"]: d["values"] for d in result["sections"][part]["differences"]}
+
+
+def pair_of(master, **options):
+    """Two snapshots of masters that differ in *options* only."""
+    first = master.snapshot("m1")
+    master.write(**options)
+    return {"m1": first, "m2": master.snapshot("m2")}
+
+
+# What a master says of itself
+
+
+def test_a_snapshot_is_plain_data(master):
+    master.write(external_auth={"pam": {"alice": [".*"], 7: ["@runner", {"web*": ["test.*"]}]}})
+    taken = master.snapshot()
+    assert msgpack.unpackb(msgpack.packb(taken)) == json.loads(json.dumps(taken)) == taken
+    assert taken["name"] == "m1"
+    assert leaves(taken, "access", "external_auth") == {
+        "external_auth:pam:alice": [".*"],
+        "external_auth:pam:7": ["@runner", {"web*": ["test.*"]}],
+    }
+
+
+def test_every_rule_is_answered(master):
+    taken = master.snapshot()
+    for rule in RULES:
+        assert "leaves" in taken["sections"][rule.section][rule.option], rule
+    assert taken["running"] == {"leaves": {}}
+
+
+def test_secrets_never_leave_but_can_be_compared(master):
+    master.write(
+        external_auth={
+            "ldap": {"bind_password": SECRET, "alice": [".*"]},
+            "rest": {"^url": f"https://user:{SECRET}@host/"},
+            "file": {"bob": [{"web*": [{"user.add": {"kwargs": {"password": SECRET}}}]}]},
+        },
+        ext_pillar=[{"vault": SECRET}],
+        gitfs_remotes=[{"https://git.example/x": [{"user": "u"}, {"password": SECRET}]}],
+    )
+    taken = master.snapshot()
+    assert SECRET not in json.dumps(taken)
+    again = master.snapshot()
+    again["time"] = taken["time"]
+    assert again == taken
+    # Another check, another nonce: nothing of it can be matched with the first one.
+    other = master.snapshot(nonce=b"m" * 32)
+    path = "external_auth:ldap:bind_password"
+    mine, theirs = (leaves(s, "access", "external_auth")[path] for s in (taken, other))
+    assert mine.keys() == theirs.keys() == {"secret"}
+    assert mine != theirs
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["password", "bindpw", "auth.ldap.bindpw", "secret_id", "tokenValue", "api_key", "privkey",
+     "ssh_private_key", "PASSWORD", "client_secret", "pass", "passphrase", "credentials", "key"],
+)  # fmt: skip
+def test_names_of_secrets(name):
+    assert is_secret_key(name)
+
+
+@pytest.mark.parametrize("name", ["alice", "secretary", "monkey", "passenger", "*", "ops%", "L@a"])
+def test_names_of_people_and_targets(name):
+    assert not is_secret_key(name)
+
+
+def test_values_that_are_secrets():
+    assert is_secret_value("-----BEGIN RSA PRIVATE KEY-----\nMII…")
+    assert is_secret_value("postgres://salt:pw@db/x")
+    assert not is_secret_value("https://host:8000/path@x")
+
+
+def test_the_fingerprint_is_the_one_of_master_finger(master):
+    import salt.utils.crypt
+
+    taken = master.snapshot()
+    expected = salt.utils.crypt.pem_finger(str(master.pki / "master.pub"), sum_type="sha256")
+    assert leaves(taken, "master_key", "fingerprint") == {"fingerprint": expected}
+    assert leaves(taken, "master_key", "pair") == {"pair": "fits"}
+
+
+def test_line_endings_do_not_make_another_key(master):
+    before = master.snapshot()
+    pub = master.pki / "master.pub"
+    pub.write_bytes(pub.read_bytes().replace(b"\n", b"\r\n").rstrip())
+    assert leaves(master.snapshot(), "master_key", "fingerprint") == leaves(
+        before, "master_key", "fingerprint"
+    )
+
+
+def test_halves_of_two_pairs(master):
+    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    write_public(master.pki, "master", stranger.public_key())
+    taken = master.snapshot()
+    # The same on both masters is no comfort.
+    result = compare({"m1": taken, "m2": taken}, {})
+    assert differing(result, "master_key") == {"pair": dict.fromkeys(["m1", "m2"], "does not fit")}
+    assert exit_code(result) == 1
+
+
+def test_an_encrypted_key_opens_with_key_pass(master):
+    write_pair(master.pki, passphrase=b"word")
+    assert master.snapshot()["sections"]["master_key"]["pair"].keys() == {"unknown"}
+    master.write(key_pass="word")
+    assert leaves(master.snapshot(), "master_key", "pair") == {"pair": "fits"}
+
+
+def test_salt_3008_uses_the_pair_named_like_the_master(master):
+    write_pair(master.pki, "one")
+    before = leaves(master.snapshot(), "master_key", "fingerprint")
+    write_pair(master.pki, "master")
+    after = leaves(master.snapshot(), "master_key", "fingerprint")
+    assert (before == after) is ("keys.cache_driver" in master.opts())
+
+
+def test_lines_of_autosign_files(master):
+    conf = master.root / "autosign.conf"
+    conf.write_text("  web*  \n# a comment\n\n#off\ndb01\n")
+    conf.chmod(0o644)
+    assert leaves(master.snapshot(), "access", "autosign_file") == {
+        "autosign_file:web*": "listed",
+        "autosign_file:db01": "listed",
+    }
+
+
+def test_an_autosign_file_that_salt_ignores(master):
+    conf = master.root / "autosign.conf"
+    conf.write_text("web*\n")
+    conf.chmod(0o666)
+    ((path, text),) = leaves(master.snapshot(), "access", "autosign_file").items()
+    assert path == "autosign_file"
+    assert "ignored by Salt" in text
+
+
+def test_an_autosign_file_that_cannot_be_read_is_unknown(master):
+    (master.root / "autosign.conf").mkdir(mode=0o755)
+    broken = master.snapshot("m1")
+    assert broken["sections"]["access"]["autosign_file"].keys() == {"unknown"}
+    result = compare({"m1": broken, "m2": broken}, {})
+    assert result["sections"]["access"]["status"] == result["status"] == "unknown"
+    assert exit_code(result) == 2
+
+
+def test_grains_that_sign_are_hidden(master):
+    folder = master.root / "grains"
+    folder.mkdir()
+    (folder / "uuid").write_text(f"# c\n{SECRET}\nB\n")
+    (folder / "uuid").chmod(0o600)
+    master.write(autosign_grains_dir=str(folder))
+    first = master.snapshot()
+    assert SECRET not in json.dumps(first)
+    (folder / "uuid").write_text(f"B\n{SECRET}\n")
+    assert leaves(master.snapshot(), "access", "autosign_grains_dir") == leaves(
+        first, "access", "autosign_grains_dir"
+    )
+    (folder / "uuid").write_text("B\n")
+    result = compare({"m1": first, "m2": master.snapshot("m2")}, {})
+    assert differing(result, "access") == {
+        "autosign_grains_dir:uuid": {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}}
+    }
+
+
+def test_files_that_changed_under_a_running_master(master):
+    master.write(publisher_acl={"ops": ["test.ping"]}, open_mode=False)
+    running = master.opts()
+    master.write(publisher_acl={"ops": ["test.*"], "night": [".*"]}, autosign_file="/elsewhere")
+    taken = snapshot.of_this_master("m2", running, NONCE)
+    assert leaves(taken, "access", "publisher_acl") == {"publisher_acl:ops": ["test.ping"]}
+    assert taken["running"]["leaves"].keys() == {
+        "publisher_acl:ops", "publisher_acl:night", "autosign_file",
+    }  # fmt: skip
+    result = compare({"m1": {**taken, "running": {"leaves": {}}}, "m2": taken}, {})
+    assert differing(result, "running")["publisher_acl:night"] == {
+        "m2": {"file": [".*"], "running": ABSENT}
+    }
+    fixes = {d["fix"] for d in result["sections"]["running"]["differences"]}
+    assert fixes == {"restart salt-master on m2"}
+    assert exit_code(result) == 1
+
+
+@pytest.mark.parametrize("text", ["a: [", "just words"])
+def test_files_that_do_not_parse_do_not_take_the_engine_along(master, text):
+    running = master.opts()
+    master.conf.write_text(text)
+    taken = snapshot.of_this_master("m1", running, NONCE)
+    assert str(master.conf) in taken["running"]["unknown"]
+    assert exit_code(compare({"m1": taken, "m2": taken}, {})) == 2
+
+
+def test_an_include_that_does_not_parse(master):
+    master.write(include="extra.conf")
+    running = master.opts()
+    (master.root / "extra.conf").write_text("a: [")
+    assert "unknown" in snapshot.of_this_master("m1", running, NONCE)["running"]
+
+
+def test_a_configuration_that_is_gone(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        snapshot.read_files(str(tmp_path / "gone"))
+
+
+# What is made of several answers
+
+
+def test_the_same(master):
+    result = compare(pair_of(master), {})
+    assert result["status"] == "same"
+    assert result["masters"] == ["m1", "m2"]
+    assert all(part["status"] == "same" for part in result["sections"].values())
+    assert exit_code(result) == 0
+
+
+def test_order_and_repetition_in_permissions_mean_nothing(master):
+    perms = [".*", "@runner", {"web*": ["test.ping", "grains.items"]}]
+    master.write(external_auth={"pam": {"alice": perms}}, peer={".*": ["a", "b"]})
+    snapshots = pair_of(
+        master,
+        external_auth={
+            "pam": {"alice": ["@runner", {"web*": ["grains.items", "test.ping"]}, ".*", ".*"]}
+        },
+        peer={".*": ["b", "a"]},
+    )
+    assert compare(snapshots, {})["status"] == "same"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        # Arguments are matched by position; nodegroups are read from left to right.
+        (
+            {"peer": {".*": [{"f": {"args": ["a", "b"]}}]}},
+            {"peer": {".*": [{"f": {"args": ["b", "a"]}}]}},
+        ),
+        ({"nodegroups": {"g": "L@a,b"}}, {"nodegroups": {"g": "L@b,a"}}),
+        ({"nodegroups": {"g": ["a", "or", "b"]}}, {"nodegroups": {"g": ["b", "or", "a"]}}),
+        ({"auto_accept": True}, {"auto_accept": False}),
+        ({"publisher_acl_blacklist": {"users": ["root"]}}, {}),
+        ({"peer_run": {".*": ["x"]}}, {}),
+        ({"open_mode": True}, {}),
+    ],
+)  # fmt: skip
+def test_what_does_differ(master, one, two):
+    master.write(**one)
+    result = compare(pair_of(master, **two), {})
+    assert len(result["sections"]["access"]["differences"]) == 1
+    assert exit_code(result) == 1
+
+
+def test_a_missing_user_is_named_with_path_values_and_fix(master):
+    master.write(external_auth={"pam": {"alice": ["@runner", ".*"], "bob": [".*"]}})
+    result = compare(pair_of(master, external_auth={"pam": {"bob": [".*"]}}), {})
+    assert result["sections"]["access"]["differences"] == [
+        {
+            "path": "external_auth:pam:alice",
+            "values": {"m1": [".*", "@runner"], "m2": ABSENT},
+            "severity": "drift",
+            "fix": "make external_auth the same in the master configuration of m1 or m2, "
+            "restart salt-master there",
+        }
+    ]
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_an_empty_mapping_grants_what_a_missing_one_grants(master):
+    master.write(external_auth={"pam": {}})
+    assert compare(pair_of(master, external_auth={}), {})["status"] == "same"
+
+
+def test_the_minority_is_told_to_change(master):
+    snapshots = pair_of(master, token_expire=1)
+    snapshots["m3"] = {**copy.deepcopy(snapshots["m1"]), "name": "m3"}
+    (difference,) = compare(snapshots, {})["sections"]["access"]["differences"]
+    assert difference["fix"].startswith("make token_expire the same in the master configuration")
+    assert "of m2, restart" in difference["fix"]
+
+
+def test_secrets_are_numbered_not_shown(master):
+    auth = {"ldap": {"bind_password": SECRET}}
+    master.write(external_auth=auth)
+    snapshots = pair_of(master, external_auth={"ldap": {"bind_password": "other"}})
+    snapshots["m3"] = snapshots["m1"]
+    result = compare(snapshots, {})
+    assert differing(result, "access") == {
+        "external_auth:ldap:bind_password": {
+            "m1": {"secret": "#1"}, "m2": {"secret": "#2"}, "m3": {"secret": "#1"},
+        }
+    }  # fmt: skip
+
+
+def test_different_master_keys(master):
+    first = master.snapshot("m1")
+    write_pair(master.pki)
+    result = compare({"m1": first, "m2": master.snapshot("m2")}, {})
+    (difference,) = result["sections"]["master_key"]["differences"]
+    assert difference["path"] == "fingerprint"
+    assert "share_master_key" in difference["fix"]
+    assert exit_code(result) == 1
+
+
+def test_different_master_keys_under_one_signing_key_are_a_note(master):
+    write_pair(master.pki, "master_sign")
+    master.write(master_sign_pubkey=True)
+    first = master.snapshot("m1")
+    write_pair(master.pki)
+    second = master.snapshot("m2")
+    result = compare({"m1": first, "m2": second}, {})
+    assert [d["severity"] for d in result["sections"]["master_key"]["differences"]] == ["note"]
+    assert exit_code(result) == 0
+    write_pair(master.pki, "master_sign")
+    result = compare({"m1": first, "m2": master.snapshot("m2")}, {})
+    assert {d["path"]: d["severity"] for d in result["sections"]["master_key"]["differences"]} == {
+        "fingerprint": "drift",
+        "sign_fingerprint": "drift",
+    }
+    assert exit_code(result) == 1
+
+
+def test_versions_differ_but_another_python_is_only_a_note(master):
+    snapshots = {"m1": master.snapshot("m1"), "m2": master.snapshot("m2")}
+    versions = snapshots["m2"]["sections"]["versions"]
+    versions["python"] = {"leaves": {"python": "3.10.0"}}
+    result = compare(snapshots, {})
+    assert result["sections"]["versions"]["status"] == "same"
+    assert differing(result, "versions").keys() == {"python"}
+    assert exit_code(result) == 0
+    versions["salt"] = {"leaves": {"salt": "3006.1"}}
+    assert exit_code(compare(snapshots, {})) == 1
+
+
+@pytest.mark.parametrize(("ahead", "code"), [(29, 0), (31, 1), (-3600, 1)])
+def test_clocks(master, ahead, code):
+    first = master.snapshot("m1")
+    result = compare({"m1": first, "m2": {**first, "time": first["time"] + ahead}}, {})
+    assert exit_code(result) == code
+
+
+# Unknown is never OK
+
+
+def test_a_master_that_could_not_be_asked_is_unknown_everywhere(master):
+    result = compare({"m1": master.snapshot(), "m2": None}, {"m2": "timed out"})
+    assert result["status"] == "unknown"
+    assert result["unknown"] == {"m2": "timed out"}
+    assert {part["status"] for part in result["sections"].values()} == {"unknown"}
+    assert exit_code(result) == 2
+
+
+def test_what_differs_is_told_beside_what_is_unknown(master):
+    snapshots = pair_of(master, auto_accept=True)
+    result = compare(snapshots, {"m3": "refused"})
+    assert result["status"] == result["sections"]["access"]["status"] == "differ"
+    assert differing(result, "access") == {
+        "auto_accept": {"m1": False, "m2": True, "m3": {"unknown": "refused"}}
+    }
+    assert result["sections"]["ports"]["status"] == "unknown"
+    # Both: a check that is not complete must say so first.
+    assert exit_code(result) == 2
+
+
+@pytest.mark.parametrize("answer", [{}, [], "x", {"sections": [], "running": {}, "time": 0}])
+def test_an_answer_that_is_no_snapshot_is_unknown(master, answer):
+    result = compare({"m1": master.snapshot(), "m2": answer}, {})
+    assert result["status"] == "unknown"
+    assert "version" in result["unknown"]["m2"]
+
+
+def test_an_option_that_another_version_does_not_report_is_unknown_not_absent(master):
+    master.write(peer={".*": ["test.ping"]})
+    snapshots = {name: master.snapshot(name) for name in ("m1", "m2")}
+    del snapshots["m2"]["sections"]["access"]["peer"]
+    result = compare(snapshots, {})
+    assert differing(result, "access") == {}
+    assert result["sections"]["access"]["status"] == "unknown"
+    assert result["sections"]["access"]["unknown"]["m2"].startswith("peer: not reported")
+    assert result["sections"]["ports"]["status"] == "same"
+    assert exit_code(result) == 2
+
+
+def test_nobody_asked_is_not_the_same():
+    assert compare({}, {})["status"] == "unknown"
+    assert exit_code(compare({}, {})) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "unknown", "code"),
+    [("same", {}, 0), ("differ", {}, 1), ("unknown", {}, 2), ("differ", {"m3": "gone"}, 2)],
+)
+def test_sections_computed_elsewhere_count(master, status, unknown, code):
+    keys = {"status": status, "differences": [], "unknown": unknown}
+    result = compare(pair_of(master), {}, extra={"keys": keys})
+    assert next(iter(result["sections"])) == "keys"
+    assert exit_code(result) == code
+    assert result["status"] == status
+
+
+def test_the_status_of_a_section_follows_from_its_content():
+    drift, note = {"path": "a", "severity": "drift"}, {"path": "a", "severity": "note"}
+    assert section([], {})["status"] == "same"
+    assert section([note], {})["status"] == "same"
+    assert section([note], {"m2": "x"})["status"] == "unknown"
+    assert section([note, drift], {"m2": "x"})["status"] == "differ"
+    assert section([{"path": "web07"}], {})["status"] == "differ"
+
+
+def test_the_rules_name_options_that_salt_knows():
+    # Read by Salt, though in none of its tables.
+    unlisted = {
+        "auth.enable_expanded_auth_matching", "autoreject_file", "autosign_file",
+        "autosign_grains_dir", "netapi_enable_clients", "peer_run", "permissive_acl",
+    }  # fmt: skip
+    known = {*salt.config.VALID_OPTS, *salt.config.DEFAULT_MASTER_OPTS}
+    named = {rule.option for rule in RULES if rule.source is not Source.COMPUTED}
+    assert named - known <= unlisted
+
+
+def test_snapshots_are_taken_without_a_trace(master):
+    before = {path: path.stat().st_mtime_ns for path in master.root.rglob("*")}
+    environment = dict(os.environ)
+    master.snapshot()
+    assert {path: path.stat().st_mtime_ns for path in master.root.rglob("*")} == before
+    assert dict(os.environ) == environment

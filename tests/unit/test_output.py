@@ -1,0 +1,416 @@
+"""What people see: whole tables, as text."""
+
+import json
+import sys
+import textwrap
+
+import pytest
+import salt.config
+import salt.output
+
+from saltext_ha.output import _text, ha
+
+FP1 = "3a:9f:12:44:0b" + ":aa" * 27
+FP2 = "77:01:c0:ff:ee" + ":bb" * 27
+RUNNING = {"state": "running", "salt": "3008.3", "rejected": 0, "denied": 0, "note": ""}
+NOTHING = dict.fromkeys(("salt", "accepted", "pending", "rejected", "denied", "digest", "behind"))
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch):
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+
+
+def shows(data, expected):
+    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
+
+
+def status(**changes):
+    masters = [
+        {**RUNNING, "name": "m1", "self": True, "accepted": 10412, "pending": 3,
+         "digest": "9f3c1e", "behind": 0, "seen": 1},
+        {**RUNNING, "name": "m2", "self": False, "accepted": 10409, "pending": 6,
+         "digest": "41aa07", "behind": 3, "seen": 2},
+        {**NOTHING, "name": "m3", "self": False, "state": "unknown", "seen": 240,
+         "note": "10.0.0.3:4530 timed out"},
+    ]  # fmt: skip
+    data = {
+        "kind": "status", "group": "prod", "state": "degraded", "mode": "enforce", "tolerates": 0,
+        "masters": masters, "conflicts": [], "held": [], "refused": {}, "notes": [],
+    }  # fmt: skip
+    return {**data, **changes}
+
+
+def test_status():
+    shows(
+        status(),
+        """
+        Group prod · DEGRADED · sync enforce · tolerates the loss of 0 masters
+        Master  State    Salt    Accepted  Pending  Digest  Behind  Seen
+        m1 *    running  3008.3    10 412        3  9f3c1e  -       1 s
+        m2      running  3008.3    10 409        6  41aa07  3 keys  2 s
+        m3      unknown  ?              ?        ?  ?       ?       4 m
+          m3: 10.0.0.3:4530 timed out
+        """,
+    )
+
+
+def test_status_with_everything():
+    data = status(
+        state="ok",
+        tolerates=1,
+        conflicts=[{"id": "db02", "keys": {"m1": FP1, "m2": FP2}}],
+        held=[{"master": "m2", "accepted": 512}],
+        refused={"not a minion id": 1200},
+        notes=["paused on m2"],
+    )
+    data["masters"] = [{**data["masters"][0], "rejected": 2, "bound": 6120, "note": "old"}]
+    shows(
+        data,
+        """
+        Group prod · OK · sync enforce · tolerates the loss of 1 master
+        Master  State    Salt    Accepted  Pending  Rejected  Digest  Behind  Bound  Seen
+        m1 *    running  3008.3    10 412        3         2  9f3c1e  -       6 120  1 s
+          m1: old
+        1 conflict: different keys accepted for one id
+          db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…
+          → salt-run ha.resolve ID FINGERPRINT
+        1 change held
+          {master: m2, accepted: 512}
+          → salt-run ha.release
+        refused from peers
+          1 200 × not a minion id
+        paused on m2
+        """,
+    )
+
+
+def test_status_with_nothing_known():
+    shows(
+        {"kind": "status", "masters": [{"name": "m1"}]},
+        """
+        Group ? · UNKNOWN
+        Master  State    Salt  Accepted  Pending  Digest  Behind  Seen
+        m1      unknown  ?            ?        ?  ?       ?       never
+        """,
+    )
+    shows({"kind": "status", "group": "g", "state": "ok"}, "Group g · OK\nno masters")
+
+
+def keys(*entries, **more):
+    return {"kind": "keys", "masters": ["m1", "m2"], "keys": list(entries), **more}
+
+
+def key(name, one, two, **more):
+    same = one == two
+    states = {"m1": one, "m2": two}
+    return {"id": name, "fingerprint": FP1, "states": states, "same": same, "conflict": False,
+            "note": "", **more}  # fmt: skip
+
+
+def test_keys():
+    shows(
+        keys(
+            key("web07", "accepted", "pending"),
+            key("web08", "accepted", "accepted"),
+            key("db02", "accepted", None, conflict=True, note="since Monday"),
+            key("db03", "denied", "unknown", fingerprint=None),
+        ),
+        """
+        Id     Fingerprint       m1        m2        Note
+        web07  3a:9f:12:44:0b:…  accepted  pending
+        web08  3a:9f:12:44:0b:…  accepted  accepted
+        db02   3a:9f:12:44:0b:…  accepted  -         conflict; since Monday
+        db03   ?                 denied    ?
+        4 keys · 3 not the same everywhere · 1 conflict
+        """,
+    )
+
+
+def test_one_key_shows_its_whole_fingerprint():
+    shows(
+        keys(key("web07", "accepted", "accepted")),
+        f"""
+        Id     Fingerprint       m1        m2
+        web07  3a:9f:12:44:0b:…  accepted  accepted
+        1 key · all the same
+        {FP1}
+        """,
+    )
+
+
+def test_no_keys():
+    shows(keys(), "no keys")
+
+
+def test_wide_and_combining_characters_keep_columns_aligned():
+    shows(
+        keys(
+            key("データベース", "accepted", "pending"),
+            key("cafe\u0301", "accepted", "pending"),
+            key("x" * 5, "accepted", "pending"),
+        ),
+        """
+        Id            Fingerprint       m1        m2
+        データベース  3a:9f:12:44:0b:…  accepted  pending
+        cafe\u0301          3a:9f:12:44:0b:…  accepted  pending
+        xxxxx         3a:9f:12:44:0b:…  accepted  pending
+        3 keys · 3 not the same everywhere
+        """,
+    )
+
+
+def test_long_ids_are_cut_to_fit_the_screen():
+    text = ha.output(keys(key("w" * 200, "accepted", "pending"), key("字" * 100, "accepted", None)))
+    assert all(_text.display_width(line) <= 80 for line in text.splitlines())
+    assert text.count("…") == 4  # two ids, two fingerprints
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    text = ha.output(keys(key("a\x1b[2Jb\u202ec\nd", "accepted", "pending", note="\x07")))
+    assert "a?[2Jb?c d" in text
+    assert not set(text) & set("\x1b\u202e\x07")
+
+
+def test_sync_plan():
+    changes = [
+        {"master": "m2", "id": "web07", "from": f"pending {FP1}", "to": f"accepted {FP1}"},
+        {"master": "m2", "id": "web09", "from": "absent", "to": f"rejected {FP2}"},
+    ]
+    data = {"kind": "sync", "test": True, "changes": changes, "unreachable": {"m3": "timed out"}}
+    shows(
+        data,
+        """
+        Master  Id     From                      To
+        m2      web07  pending 3a:9f:12:44:0b:…  accepted 3a:9f:12:44:0b:…
+        m2      web09  absent                    rejected 77:01:c0:ff:ee:…
+        2 changes planned; nothing was changed (test=True)
+        m3 could not be reached: timed out
+        """,
+    )
+    assert "1 change made" in ha.output({**data, "test": False, "changes": changes[:1]})
+
+
+def test_sync_with_nothing_to_do():
+    shows({"kind": "sync", "test": False, "changes": []}, "nothing to change")
+
+
+def test_peers():
+    me = {"name": "m1", "url": "https://10.0.0.1:4530", "fingerprint": FP1}
+    peers = [
+        {"name": "m2", "url": "https://10.0.0.2:4530", "fingerprint": FP2, "state": "running",
+         "seen": 2.6, "note": ""},
+        {"name": "m3", "url": "https://[fd00::3]:4530", "fingerprint": FP2, "state": None,
+         "seen": None, "note": "x" * 200},
+    ]  # fmt: skip
+    shows(
+        {"kind": "peers", "self": me, "peers": peers},
+        f"""
+        This master: m1  https://10.0.0.1:4530
+        certificate  {FP1}
+        Peer  URL                     Certificate       State    Seen
+        m2    https://10.0.0.2:4530   77:01:c0:ff:ee:…  running  2 s
+        m3    https://[fd00::3]:4530  77:01:c0:ff:ee:…  unknown  never
+          m3: {"x" * 200}
+        """,
+    )
+    shows(
+        {"kind": "peers", "self": me, "peers": []},
+        f"""
+        This master: m1  https://10.0.0.1:4530
+        certificate  {FP1}
+        no peers; salt-run ha.invite here, then salt-run ha.join TOKEN on the other master
+        """,
+    )
+
+
+def test_invite_keeps_the_token_whole_on_its_own_line():
+    token = "ha1" + "A" * 300
+    data = {"kind": "invite", "token": token, "expires_in": 600, "notes": ["once"],
+            "command": f"salt-run ha.join {token}"}  # fmt: skip
+    lines = ha.output(data).splitlines()
+    assert lines == [
+        "Token, for one use within 10 m:", token,
+        "On the new master:", f"salt-run ha.join {token}", "once",
+    ]  # fmt: skip
+
+
+def test_join():
+    data = {"kind": "join", "group": "prod", "members": ["m1", "m2"], "notes": ["restart it"]}
+    shows(data, "Joined group prod: m1, m2\nrestart it")
+
+
+@pytest.mark.parametrize("extra", [{"kind": "error"}, {}])
+def test_errors(extra):
+    shows({"error": "no engine\nstart it", **extra}, "error: no engine\n  start it")
+
+
+def check(**sections):
+    names = ["m1", "m2"]
+    return {"kind": "consistency", "status": "differ", "masters": names, "unknown": {},
+            "sections": sections}  # fmt: skip
+
+
+def part(*differences, status=None, unknown=None, **more):
+    status = status or ("differ" if differences else "same")
+    return {"status": status, "differences": list(differences), "unknown": unknown or {}, **more}
+
+
+def differ(path, values, fix="salt-run ha.sync", severity="drift"):
+    return {"path": path, "values": values, "fix": fix, "severity": severity}
+
+
+def test_consistency():
+    auth = {"m1": [".*", "@runner"], "m2": {"absent": True}}
+    file = {"m2": {"file": {"ops": ["test.*"]}, "running": {"absent": True}}}
+    secret = {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}}
+    data = check(
+        keys=part(
+            differ("web07", {"m1": f"accepted {FP1}", "m2": "absent"}),
+            differ("db02", {"m1": f"accepted {FP1}", "m2": f"accepted {FP2}"}, "salt-run ha.x"),
+            counts={"differ": 2, "of": 10412},
+        ),
+        master_key=part(),
+        access=part(
+            differ("external_auth:pam:alice", auth, "edit it"),
+            differ("open_mode", {"m1": True, "m2": False}, "make it the same " * 4),
+            differ("external_auth:ldap:password", secret, ""),
+        ),
+        versions=part(differ("python", {"m1": "3.11", "m2": "3.9"}, "", "note"), status="same"),
+        running=part(differ("publisher_acl", file, "restart salt-master on m2")),
+        clock=part(),
+    )
+    shows(
+        data,
+        """
+        keys      2 differ of 10 412
+          web07   m1 accepted 3a:9f:12:44:0b:…   m2 absent   → salt-run ha.sync
+          db02    m1 accepted 3a:9f:12:44:0b:…   m2 accepted 77:01:c0:ff:ee:…
+              → salt-run ha.x
+        access    3 differ
+          external_auth:pam:alice       m1 [.*, @runner]   m2 absent   → edit it
+          open_mode                     m1 true   m2 false
+              → make it the same make it the same make it the same make it the same
+          external_auth:ldap:password   m1 secret #1   m2 secret #2
+        versions  1 note
+          python   m1 3.11   m2 3.9
+        running   1 differs
+          m2 publisher_acl: the file says {ops: [test.*]}, the running master nothing
+              → restart salt-master on m2
+        master key, clock: same
+        """,
+    )
+
+
+def test_consistency_all_the_same():
+    data = check(keys=part(), master_key=part(), access=part())
+    shows(data, "m1, m2: all the same (keys, master key, access)")
+
+
+def test_consistency_with_a_master_that_could_not_be_asked():
+    gone = {"m3": "10.0.0.3:4530 timed out"}
+    values = {"m1": 1, "m2": 2, "m3": {"unknown": "10.0.0.3:4530 timed out"}}
+    data = check(
+        keys=part(status="unknown", unknown=gone),
+        access=part(differ("token_expire", values, "edit"), unknown=gone),
+        running=part(status="unknown", unknown={**gone, "m2": "/etc/salt/master: broken"}),
+        clock=part(status="unknown", unknown=gone),
+    )
+    data.update(masters=["m1", "m2", "m3"], unknown=gone)
+    shows(
+        data,
+        """
+        m3 could not be asked: 10.0.0.3:4530 timed out
+        access    1 differs
+          token_expire   m1 1   m2 2   m3 unknown   → edit
+        running   unknown
+          m2 unknown: /etc/salt/master: broken
+        keys, clock: same on m1, m2, unknown on m3
+        """,
+    )
+
+
+def test_masters_with_the_same_value_stand_together():
+    data = check(ports=part(differ("ret_port", {"m1": 4506, "m2": 4507, "m3": 4506}, "edit")))
+    shows(data, "ports     1 differs\n  ret_port   m1, m3 4506   m2 4507   → edit")
+
+
+def test_long_values_are_cut_where_they_differ():
+    one, two = "L@" + "web," * 50 + "db1", "L@" + "web," * 50 + "db2"
+    data = check(access=part(differ("nodegroups:all", {"m1": one, "m2": two}, "edit")))
+    assert ha.output(data).splitlines()[1:] == [
+        "  nodegroups:all   m1 …,web,web,web,db1   m2 …,web,web,web,db2   → edit"
+    ]
+    assert one in json.dumps(data)
+
+
+def test_fingerprints_that_begin_alike_are_not_shown_alike():
+    other = FP1[:-2] + "ab"
+    data = check(keys=part(differ("db02", {"m1": f"accepted {FP1}", "m2": f"accepted {other}"})))
+    assert "m1, m2" not in ha.output(data)
+    conflict = [{"id": "db02", "keys": {"m1": FP1, "m2": other}}]
+    assert FP1 in (text := ha.output(status(conflicts=conflict)))
+    assert other in text
+
+
+def test_many_differences_are_counted_not_scrolled():
+    many = [differ(f"web{n}", {"m1": "accepted", "m2": "absent"}) for n in range(2000)]
+    lines = ha.output(check(keys=part(*many))).splitlines()
+    assert lines[0] == "keys      2 000 differ"
+    assert lines[-1] == "  … 1 950 more (--out=json has all)"
+    assert len(lines) == 52
+
+
+def test_colour_does_not_move_columns():
+    import salt.utils.color
+
+    plain = ha.output(status())
+    ha.__opts__ = {"color": True}
+    painted = ha.output(status())
+    assert str(salt.utils.color.get_colors(True)["YELLOW"]) + "DEGRADED" in painted
+    strip = salt.output.string_format
+    assert painted != plain
+    assert strip(painted, "txt", {"output": "txt", **minimal()}).strip() == plain
+
+
+def minimal():
+    return salt.config.master_config(None)
+
+
+def test_a_terminal_without_unicode(monkeypatch):
+    class Ascii:
+        encoding = "ascii"
+
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stdout", Ascii())
+    text = ha.output(status())
+    assert text.splitlines()[0].startswith("Group prod - DEGRADED - sync")
+    assert text.isascii()
+
+
+@pytest.mark.parametrize("out", ["ha", None])
+def test_through_salt(out):
+    opts = minimal()
+    if out is None:
+        opts["output"] = "json"
+    text = salt.output.out_format(status(), "ha", opts)
+    if out is None:
+        assert json.loads(text) == status()
+    else:
+        assert text.splitlines()[1].startswith("Master  State")
+
+
+@pytest.mark.parametrize("data", [{"a": {"b": 1}}, ["a", "b"], "Exception occurred in runner", 7])
+def test_anything_else_goes_to_nested(data):
+    opts = minimal()
+    nested = salt.output.out_format(data, "nested", minimal())
+    assert salt.output.out_format(data, "ha", opts) == nested
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (60, "1 m"), (7300, "2 h"), (1e6, "11 d")]
+)
+def test_durations(seconds, text):
+    assert _text.duration(seconds) == text
