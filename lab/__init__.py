@@ -1,0 +1,259 @@
+"""
+A lab of real Salt masters and minions on the loopback interface.
+
+The demo, the tests and the benchmarks all run in one::
+
+    from lab import Lab, wait_for
+
+    with Lab() as lab:
+        m1, m2 = lab.add_master("m1"), lab.add_master("m2")
+        m1.share_master_key(m2)
+        web1 = lab.add_minion("web1", masters=[m1, m2])
+        lab.start_all([m1, m2])
+        web1.start()
+        wait_for(lambda: "web1" in m1.keys()["minions_pre"], 30, "web1 knocks at m1")
+        m1.salt_key("-a", "web1", "-y").check()
+
+Every master has a loopback address of its own and all share their ports, as in production.
+Configuration files are those of pytest-salt-factories with the lab's settings on top; the
+processes are the lab's own, because tests want to kill, freeze and restart whole masters, and
+because nothing (no log handler, no engine, no automatic acceptance) may be added to what is
+tested. Leaving the block ends all processes and removes the lab's folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lab.cli import Result
+from lab.keys import KeyPairs
+from lab.master import Master
+from lab.minion import Minion
+from lab.network import Network
+from lab.node import START_TIMEOUT, interpreter
+from lab.settings import master_settings, minion_settings
+from lab.wait import wait_for
+
+__all__ = ["Lab", "Master", "Minion", "Result", "wait_for"]
+
+# The longest path of a unix socket is 107 bytes; Salt's own names below sock_dir take up to 45.
+LONGEST_ROOT = 45
+
+
+class Lab:
+    """
+    A set of masters and minions that live and end together.
+
+    :param root: the folder for everything; kept at the end. By default a new temporary one that
+        is removed. (Where its path is too long, ``lab.root`` is a short symbolic link to it.)
+    :param python: the interpreter whose Salt is run, by default the current one. Masters and
+        minions may each choose another.
+    """
+
+    def __init__(self, root: Path | None = None, python: str | Path | None = None) -> None:
+        self.python = interpreter(python)
+        self.temporary: list[Path] = []
+        self.folder = self._short_folder() if root is None else Path(root).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.root = self.folder
+        if len(str(self.folder)) > LONGEST_ROOT:
+            # Unix sockets need a short path, and Salt keeps all its folders below one root.
+            self.root = self._short_folder() / "lab"
+            self.root.symlink_to(self.folder, target_is_directory=True)
+        self._network = Network()
+        self.ports = self._network.ports
+        self.masters: dict[str, Master] = {}
+        self.minions: dict[str, Minion] = {}
+        self._pairs = KeyPairs()
+        self._closed = False
+        self.postmortem = ""
+        _live.add(self)
+        atexit.register(self.close)
+        _end_in_order()
+
+    # -- building
+
+    def add_master(
+        self,
+        name: str,
+        ha: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        engine: bool = True,
+        python: str | Path | None = None,
+    ) -> Master:
+        """
+        Configure another master, not started.
+
+        :param ha: more keys for its ``ha:`` mapping.
+        :param config: more keys for its configuration; they replace the lab's.
+        :param engine: run the ha engine in it.
+        :param python: the interpreter whose Salt this master runs.
+        """
+        from saltfactories.daemons.master import SaltMaster
+
+        address = self._network.address()
+        settings = master_settings(name, address, self.ports, engine, ha or {}, config or {})
+        opts = self._write(SaltMaster, name, settings)
+        master = Master(name, opts, self._python(python), self.ports, self._pairs)
+        self.masters[name] = master
+        return master
+
+    def add_minion(
+        self,
+        name: str,
+        masters: Sequence[Master],
+        type: str = "hot",
+        config: Mapping[str, Any] | None = None,
+        python: str | Path | None = None,
+    ) -> Minion:
+        """
+        Configure another minion, not started; its key pair exists already.
+
+        :param masters: in the order of its ``master:`` list.
+        :param type: ``hot`` (bound to all) or ``failover`` (to one at a time).
+        :param config: more keys for its configuration; they replace the lab's.
+        """
+        from saltfactories.daemons.minion import SaltMinion
+
+        addresses = [master.address for master in masters]
+        settings = minion_settings(addresses, self.ports, type, config or {})
+        opts = self._write(SaltMinion, name, settings)
+        minion = Minion(name, opts, self._python(python), masters, self._pairs.next())
+        self.minions[name] = minion
+        return minion
+
+    @property
+    def nodes(self) -> list[Master | Minion]:
+        """All masters, then all minions."""
+        return [*self.masters.values(), *self.minions.values()]
+
+    def key_pair(self) -> tuple[str, str]:
+        """``(private PEM, public PEM)``: RSA 2048, another one on every call."""
+        return self._pairs.next()
+
+    def start_all(
+        self, nodes: Iterable[Master | Minion] | None = None, timeout: float = START_TIMEOUT
+    ) -> None:
+        """
+        Start *nodes* (default: everything): the masters at the same time, and when they are
+        ready the minions, which are not waited for: nobody may have accepted them yet.
+        """
+        chosen = self.nodes if nodes is None else [*nodes]
+        masters = [node for node in chosen if isinstance(node, Master)]
+        for master in masters:
+            master.launch()
+        for master in masters:
+            master.wait_ready(timeout)
+        for node in chosen:
+            node.launch()  # does nothing to the masters, which run
+
+    def form_group(self, masters: Sequence[Master] | None = None) -> None:
+        """
+        Join running masters (default: all) into one group, as an operator does: the first one
+        invites, each other one joins with the token.
+
+        :raises AssertionError: with the output of the command that failed.
+        """
+        first, *others = masters or list(self.masters.values())
+        for other in others:
+            token = first.salt_run("ha.invite").check().data["token"]
+            other.salt_run("ha.join", token).check()
+
+    def troubles(self) -> str:
+        """The errors in the logs of all nodes that have been started; see ``Node.troubles``."""
+        return "\n".join(node.troubles() for node in self.nodes if node.log_file.exists())
+
+    # -- ending
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if value is not None:
+            self.postmortem = self.troubles()
+        self.close()
+
+    def close(self) -> None:
+        """Kill every process of the lab and remove its temporary folders. Twice does no harm."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        with contextlib.ExitStack() as stack:  # each step, even when another one fails
+            for path in self.temporary:
+                stack.callback(shutil.rmtree, path, ignore_errors=True)
+            stack.callback(self._network.close)
+            for node in self.nodes:
+                stack.callback(node.kill)
+
+    def detach(self) -> None:
+        """Leave all processes and folders as they are: closing does nothing any more."""
+        self._closed = True
+        atexit.unregister(self.close)
+        self._network.close()
+        for node in self.nodes:
+            node.daemon.release()
+
+    # -- helpers
+
+    def _short_folder(self) -> Path:
+        base = Path(tempfile.gettempdir())
+        base = base if len(str(base)) <= 24 else Path("/tmp")
+        path = Path(tempfile.mkdtemp(prefix="saltlab-", dir=base))
+        self.temporary.append(path)
+        return path
+
+    def _python(self, python: str | Path | None) -> Path:
+        return self.python if python is None else interpreter(python)
+
+    def _write(self, factory: Any, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the configuration file, make its folders, return it as Salt reads it."""
+        if name in self.masters or name in self.minions:
+            raise ValueError(f"the lab has a {name!r} already")
+        logging.getLogger("saltfactories").setLevel(logging.ERROR)
+        root = self.root / name
+        root.mkdir()
+        config = factory.default_config(root, name)
+        # The parts that would let the daemon report to a pytest session, or widen its access.
+        for key in ("pytest-master", "pytest-minion", "peer"):
+            config.pop(key, None)
+        loaded: dict[str, Any] = factory.write_config({**config, **settings})
+        return loaded
+
+
+def open_labs() -> list[Lab]:
+    """The labs of this process that have not been closed, or were closed by an exception."""
+    return [lab for lab in _live if not lab._closed or lab.postmortem]
+
+
+_live: weakref.WeakSet[Lab] = weakref.WeakSet()
+
+
+def _end_in_order() -> None:
+    # Python's answer to these signals is to die at once, which would leave the daemons behind.
+    # Stays in place: whatever lab is open then is closed by its block or at exit.
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: Any) -> None:
+    raise SystemExit(128 + number)

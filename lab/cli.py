@@ -1,0 +1,93 @@
+"""Running Salt's command-line programs against one configuration directory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.process import kill_session
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did. ``data`` is its parsed JSON output, ``None`` when it is not JSON."""
+
+    command: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    data: Any = None
+
+    def check(self) -> Result:
+        """
+        Return this result when the command succeeded.
+
+        :raises AssertionError: with all of the output, when it did not.
+        """
+        if self.returncode != 0:
+            raise AssertionError(str(self))
+        return self
+
+    def __str__(self) -> str:
+        return f"$ {' '.join(self.command)}\nexit {self.returncode}\n{self.stdout}{self.stderr}"
+
+
+def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """
+    Python values as Salt's command line takes them: text as it is, the rest as JSON (which Salt
+    reads as YAML).
+    """
+
+    def text(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return [text(arg) for arg in args] + [f"{key}={text(value)}" for key, value in kwargs.items()]
+
+
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    timeout: float,
+    parse: bool = True,
+) -> Result:
+    """
+    Run *command* to its end.
+
+    :param parse: read the output as JSON into ``data``.
+    :raises TimeoutError: after *timeout* seconds; the command and its children are killed, and
+        the error tells what they wrote until then.
+    """
+    with subprocess.Popen(
+        command,
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except BaseException as exc:
+            kill_session(process.pid)
+            if not isinstance(exc, subprocess.TimeoutExpired):
+                raise
+            stdout, stderr = process.communicate()
+            raise TimeoutError(
+                f"not within {timeout:g} s: {' '.join(command)}\n{stdout}{stderr}"
+            ) from None
+    data = None
+    if parse:
+        try:
+            data = json.loads(stdout)
+        except ValueError:
+            data = None
+    return Result(tuple(command), process.returncode, stdout, stderr, data)

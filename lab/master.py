@@ -1,0 +1,158 @@
+"""One Salt master of the lab."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.cli import Result
+from lab.keys import KeyPairs, read_states, write_whole
+from lab.network import Ports
+from lab.node import START_TIMEOUT, Node
+from lab.wait import wait_for
+
+
+class Master(Node):
+    """A master: its own address and folders, the lab's ports. See :class:`lab.Lab`."""
+
+    program = "salt-master"
+
+    def __init__(
+        self, name: str, opts: Mapping[str, Any], python: Path, ports: Ports, pairs: KeyPairs
+    ) -> None:
+        super().__init__(name, opts, python)
+        self.address: str = opts["interface"]
+        self.publish_port, self.ret_port = ports.publish, ports.ret
+        self.peer_port, self.status_port, self.api_port = ports.peer, ports.status, ports.api
+        self.control_socket = self.sock_dir / "ha_control.ipc"
+        self.engine = any("ha" in engine for engine in opts.get("engines") or [])
+        self._pairs = pairs
+
+    def start(self, timeout: float = START_TIMEOUT, wait_engine: bool | None = None) -> Master:
+        """
+        Start the master and wait until it serves minions, the command line and (when it has
+        one) its ha engine.
+
+        :param wait_engine: wait for the engine's control socket; by default when the engine is
+            configured. ``False`` for a master whose engine is not expected to come up.
+        :raises TimeoutError: telling what did not come up and what the logs say.
+        """
+        self.launch()
+        self.wait_ready(timeout, wait_engine)
+        return self
+
+    def wait_ready(self, timeout: float = START_TIMEOUT, wait_engine: bool | None = None) -> None:
+        """The waiting half of :meth:`start`."""
+        wait_engine = self.engine if wait_engine is None else wait_engine
+
+        def missing() -> list[str]:
+            return [what for what, listens in self._doors(wait_engine) if not listens]
+
+        self._wait(lambda: not missing(), timeout, lambda: f"does not listen on: {missing()}")
+
+    def _wait(self, condition: Any, timeout: float, state: Any) -> None:
+        def done() -> bool:
+            return not self.running or bool(condition())
+
+        try:
+            wait_for(done, timeout, "")
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self.name} is not ready after {timeout:g} s: {state()}\n{self.troubles()}"
+            ) from None
+        if not self.running:
+            raise RuntimeError(f"{self.name} ended while starting\n{self.troubles()}")
+
+    def _doors(self, wait_engine: bool) -> list[tuple[str, bool]]:
+        ipc = ["master_event_pub.ipc", "master_event_pull.ipc"]
+        if wait_engine:
+            ipc.append(self.control_socket.name)
+        tcp = [self.publish_port, self.ret_port]
+        return [(name, _listens(self.sock_dir / name)) for name in ipc] + [
+            (f"{self.address}:{port}", _listens((self.address, port))) for port in tcp
+        ]
+
+    # -- talking to it
+
+    def salt_run(self, function: str, *args: Any, timeout: float = 60, **kwargs: Any) -> Result:
+        """
+        ``salt-run function …`` with its data.
+
+        CLI example: ``m1.salt_run("ha.status", test=True).data``
+        """
+        return self.cli("salt-run", function, *args, timeout=timeout, **kwargs)
+
+    def salt_run_text(
+        self, function: str, *args: Any, timeout: float = 60, **kwargs: Any
+    ) -> Result:
+        """``salt-run function …`` as people see it: no ``--out``, ``data`` is ``None``."""
+        return self.cli("salt-run", function, *args, out=None, timeout=timeout, **kwargs)
+
+    def salt_key(self, *args: str, timeout: float = 60) -> Result:
+        """``salt-key …``, for example ``m1.salt_key("-a", "web1", "-y")``."""
+        return self.cli("salt-key", *args, timeout=timeout)
+
+    def salt(
+        self, target: str, function: str, *args: Any, timeout: float = 60, **kwargs: Any
+    ) -> Result:
+        """
+        ``salt target function …``; no shell is in between, so write ``"*"`` without quotes.
+
+        :return: ``data`` is one mapping: minion id to what it returned.
+        """
+        return self.cli("salt", "--static", target, function, *args, timeout=timeout, **kwargs)
+
+    def control(self, path: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """
+        Ask the running engine through its control socket: milliseconds, where ``salt-run`` takes
+        more than a second.
+
+        :raises saltext_ha.errors.EngineUnavailable: when it does not answer.
+        """
+        request = importlib.import_module("saltext_ha.control").request
+        answer: dict[str, Any] = request(self.control_socket, path, dict(payload or {}))
+        return answer
+
+    # -- its keys
+
+    def keys(self) -> dict[str, dict[str, str]]:
+        """
+        The minions' keys, read from the files.
+
+        :return: ``{"minions": {id: text}, "minions_pre": …, "minions_rejected": …,
+            "minions_denied": …}``
+        """
+        return read_states(self.pki_dir)
+
+    def plant(self, state: str, minion_id: str, public_pem: str) -> None:
+        """Put a key file into a state folder as if Salt had (nothing tells Salt about it)."""
+        write_whole(self.pki_dir / state / minion_id, public_pem)
+
+    def make_master_key(self) -> None:
+        """Give this master a key of its own, unless it has one (a first start would do it)."""
+        if not (self.pki_dir / "master.pem").exists():
+            private, public = self._pairs.next()
+            write_whole(self.pki_dir / "master.pem", private, 0o400)
+            write_whole(self.pki_dir / "master.pub", public)
+
+    def share_master_key(self, *others: Master) -> None:
+        """Copy ``master.pem`` and ``master.pub`` to *others*, before their first start."""
+        self.make_master_key()
+        for other in others:
+            for name, mode in (("master.pem", 0o400), ("master.pub", 0o644)):
+                write_whole(other.pki_dir / name, (self.pki_dir / name).read_text(), mode)
+
+
+def _listens(where: Path | tuple[str, int]) -> bool:
+    family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
+    with socket.socket(family) as sock:
+        sock.settimeout(1)
+        try:
+            sock.connect(str(where) if isinstance(where, Path) else where)
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,101 @@
+"""
+Which loopback addresses and ports a lab uses.
+
+Production masters differ by address and share their ports, and some of Salt's checks only work
+that way; so each master here gets an address of its own inside 127.0.0.0/8, and one set of ports
+holds for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Below the range from which the kernel takes ports of outgoing connections.
+FIRST_PORT, LAST_PORT = 20000, 31000
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports that all masters of one lab share."""
+
+    publish: int
+    ret: int
+    peer: int
+    status: int
+    api: int
+
+
+def is_free(address: str, port: int) -> bool:
+    """Whether *address*:*port* can be listened on just now."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+# The labs of one process follow each other on different addresses: connections of the last one
+# linger (TIME_WAIT), and would be met again.
+_labs = itertools.count()
+
+
+class Network:
+    """
+    A /24 of loopback addresses that belongs to one lab, and a set of ports free on them.
+
+    The lab owns the /24 by listening on its last address for as long as it lives, so two labs
+    (even with pids that map to the same /24, even before anything is started) never share one.
+    """
+
+    def __init__(self) -> None:
+        self._owner, self.prefix, base = _claim(os.getpid() + next(_labs) * 10007)
+        self.ports = Ports(base, base + 1, base + 2, base + 3, base + 4)
+        self._last = 0
+
+    def address(self) -> str:
+        """
+        The next address on which all ports are free.
+
+        :raises RuntimeError: when the /24 is used up.
+        """
+        while self._last < 250:
+            self._last += 1
+            address = f"{self.prefix}.{self._last}"
+            if all(is_free(address, port) for port in vars(self.ports).values()):
+                return address
+        raise RuntimeError(f"no address left in {self.prefix}.0/24 for another master")
+
+    def close(self) -> None:
+        """Give the /24 back."""
+        self._owner.close()
+
+
+def _claim(seed: int) -> tuple[socket.socket, str, int]:
+    """A socket that owns a /24, the /24's first three numbers, and the first of its ports."""
+    for prefix, base in _candidates(seed):
+        owner = socket.socket()
+        try:
+            owner.bind((f"{prefix}.254", base))
+            owner.listen(1)
+        except OSError:
+            owner.close()
+            continue
+        if all(is_free(f"{prefix}.1", base + offset) for offset in range(5)):
+            return owner, prefix, base
+        owner.close()
+    raise RuntimeError("no free loopback addresses and ports in 127.0.0.0/8")
+
+
+def _candidates(seed: int) -> Iterator[tuple[str, int]]:
+    # 127.0 is left to everybody else; the rest is walked from a start that differs by pid.
+    slots = (LAST_PORT - FIRST_PORT) // 10
+    for attempt in range(1000):
+        number = seed + attempt * 7919
+        second, third = 1 + (number // 256) % 254, number % 256
+        yield f"127.{second}.{third}", FIRST_PORT + (number % slots) * 10

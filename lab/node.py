@@ -1,0 +1,158 @@
+"""What a master and a minion of the lab have in common: a configuration and a daemon."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.cli import Result, arguments, run
+from lab.process import Daemon
+
+# A start on two busy cores takes a few seconds; this is for the day when it is worse.
+START_TIMEOUT = 90.0
+
+LOG_LINE = re.compile(r"\[\d{4}-[^\]]*\]\[[^\]]*\]\[(?P<level>[A-Z]+)")
+
+
+class Node:
+    """
+    One daemon of the lab, not started yet.
+
+    :param opts: the configuration as Salt read it back from the file.
+    :param python: the interpreter whose Salt this node runs.
+    """
+
+    program: str
+
+    def __init__(self, name: str, opts: Mapping[str, Any], python: Path) -> None:
+        self.name = name
+        self.opts = dict(opts)
+        self.config_file = Path(opts["conf_file"])
+        self.config_dir = self.config_file.parent
+        self.root = Path(opts["root_dir"])
+        self.pki_dir = Path(opts["pki_dir"])
+        self.sock_dir = Path(opts["sock_dir"])
+        self.log_file = Path(opts["log_file"])
+        self.bin = python.parent
+        self.env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self.daemon = Daemon(
+            [*self.command(self.program), "-l", "quiet"],  # the log file has it all
+            self.env,
+            self.root,
+            self.root / "logs" / f"{self.program}.out",
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.program} {self.name} {'running' if self.running else 'stopped'}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether the daemon's first process is alive."""
+        return self.daemon.running
+
+    def pids(self) -> list[int]:
+        """All living processes of this node, the first one first."""
+        return self.daemon.pids()
+
+    def launch(self) -> None:
+        """Start the daemon and return at once; :meth:`wait_ready` waits for it."""
+        self.daemon.spawn()
+
+    def stop(self, timeout: float = 20.0) -> bool:
+        """
+        SIGTERM, and SIGKILL for what is left after *timeout* seconds.
+
+        :return: whether the daemon ended by itself.
+        """
+        return self.daemon.stop(timeout)
+
+    def kill(self) -> None:
+        """``kill -9`` for the whole process tree; it can be started again afterwards."""
+        self.daemon.kill()
+
+    def suspend(self) -> None:
+        """Freeze all its processes (SIGSTOP)."""
+        self.daemon.suspend()
+
+    def resume(self) -> None:
+        """Let them go on (SIGCONT)."""
+        self.daemon.resume()
+
+    def command(self, program: str) -> list[str]:
+        """The start of a command line: *program* with this node's configuration."""
+        return [str(self.bin / program), "-c", str(self.config_dir)]
+
+    def shell(self, program: str, *args: str) -> str:
+        """The same as a line to paste into a shell."""
+        return shlex.join([*self.command(program), *args])
+
+    def cli(
+        self,
+        program: str,
+        *args: Any,
+        out: str | None = "json",
+        timeout: float = 60.0,
+        **kwargs: Any,
+    ) -> Result:
+        """
+        Run one of Salt's programs with this node's configuration.
+
+        :param args: arguments; what is not text is passed as JSON.
+        :param out: the outputter, ``None`` for the program's own choice.
+        :param timeout: seconds until the program is killed.
+        :param kwargs: passed as ``key=value``.
+        :raises TimeoutError: when it was killed.
+        """
+        command = self.command(program)
+        if out is not None:
+            command.append(f"--out={out}")
+        command += arguments(args, kwargs)
+        return run(command, env=self.env, cwd=self.root, timeout=timeout, parse=out == "json")
+
+    def troubles(self, lines: int = 40) -> str:
+        """
+        What went wrong according to the logs: the last *lines* that are warnings, errors or
+        tracebacks; and what the daemon printed, when it is dead or printed a traceback.
+        """
+        parts = []
+        logged = _troubles(_read(self.log_file))
+        if logged:
+            parts += [f"--- {self.name}: {self.log_file}", *logged[-lines:]]
+        printed = _read(self.daemon.output)
+        if printed and (not self.running or "Traceback" in printed):
+            parts += [f"--- {self.name}: {self.daemon.output}", *printed.splitlines()[-lines:]]
+        return "\n".join(parts) or f"--- {self.name}: nothing logged at WARNING or above"
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _troubles(log: str) -> list[str]:
+    kept, keeping = [], False
+    for line in log.splitlines():
+        # A line without a time belongs to the one before it.
+        if match := LOG_LINE.match(line):
+            keeping = match["level"] in ("WARNING", "ERROR", "CRITICAL")
+        if keeping:
+            kept.append(line)
+    return kept
+
+
+def interpreter(python: str | Path | None) -> Path:
+    """
+    The interpreter to run Salt with; its ``bin`` folder must have Salt's programs.
+
+    :raises FileNotFoundError: when it has none.
+    """
+    path = Path(python or sys.executable).absolute()  # not resolved: a venv's is a symlink
+    if not (path.parent / "salt-master").exists():
+        raise FileNotFoundError(
+            f"{path.parent} has no salt-master; give the python of an environment with Salt in it"
+        )
+    return path

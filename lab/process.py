@@ -1,0 +1,160 @@
+"""
+One daemon as a tree of processes that can be started, ended, killed and frozen as a whole.
+
+Each daemon leads a session of its own. What it forks stays in that session even when the leader
+is gone, so the session, not the parent, says which processes belong to it; and a Ctrl-C on the
+terminal reaches the lab only, which then ends its daemons in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from lab.wait import wait_for
+
+# A parent in vfork() waits in the kernel for its child, which may be stopped before it lets go;
+# the parent stops, too, before it runs another instruction of its own.
+FROZEN = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP})
+
+
+def status(pid: int) -> str:
+    """One of psutil's ``STATUS_…``; a process that is gone counts as a zombie."""
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.NoSuchProcess:
+        return str(psutil.STATUS_ZOMBIE)
+
+
+def session_pids(session: int) -> list[int]:
+    """The living processes (no zombies) of *session*, the leader first."""
+    pids = []
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == session and status(pid) != psutil.STATUS_ZOMBIE:
+                pids.append(pid)
+    return sorted(pids, key=lambda pid: (pid != session, pid))
+
+
+def signal_session(session: int, number: signal.Signals) -> None:
+    """Send a signal to every process of *session*."""
+    for pid in session_pids(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_session(session: int, timeout: float = 20.0) -> None:
+    """
+    SIGKILL every process of *session*, again until none is left: one may be forking just now.
+
+    :raises TimeoutError: when some survive (stuck in the kernel).
+    """
+
+    def none_left() -> bool:
+        signal_session(session, signal.SIGKILL)
+        return not session_pids(session)
+
+    wait_for(none_left, timeout, f"no process left in session {session}")
+
+
+class Daemon:
+    """A command that runs until it is told to end; its output goes to *output*."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, output: Path):
+        self.command, self.env, self.cwd, self.output = list(command), dict(env), cwd, output
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def session(self) -> int | None:
+        """The id of the daemon's session, ``None`` when it was not started or has been ended."""
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the daemon's first process is alive (a frozen one is)."""
+        if self._process is None:
+            return False
+        # Looked at, not reaped: as long as the zombie stays, the kernel gives its pid, which is
+        # the number of the session, to nobody else.
+        wanted = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, wanted) is None
+
+    def pids(self) -> list[int]:
+        """All living processes of the daemon, the first one first."""
+        return session_pids(self._process.pid) if self._process else []
+
+    def spawn(self) -> None:
+        """Start the command and return at once; nothing happens when it runs already."""
+        if self.running:
+            return
+        self.kill()  # what a crashed leader may have left behind would hold the ports
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command,
+                env=self.env,
+                cwd=self.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def stop(self, timeout: float = 20.0) -> bool:
+        """
+        End the daemon as an init system would: SIGTERM to the first process, then SIGKILL to
+        what is left after *timeout* seconds.
+
+        :return: whether all of it ended by itself.
+        """
+        if self._process is None:
+            return True
+        session, clean = self._process.pid, True
+        signal_session(session, signal.SIGCONT)
+        if self.running:
+            os.kill(session, signal.SIGTERM)
+        try:
+            wait_for(lambda: not self.pids(), timeout, f"session {session} ended")
+        except TimeoutError:
+            clean = False
+        self.kill()
+        return clean
+
+    def kill(self) -> None:
+        """``kill -9`` for all processes of the daemon at once."""
+        if self._process is None:
+            return
+        kill_session(self._process.pid)
+        self._process.wait()
+        self._process = None
+
+    def suspend(self) -> None:
+        """Freeze all processes (SIGSTOP): they keep sockets and memory and answer nothing."""
+        session = self._require()
+
+        def all_stopped() -> bool:
+            signal_session(session, signal.SIGSTOP)  # again, for what was forked meanwhile
+            return all(status(pid) in FROZEN for pid in session_pids(session))
+
+        wait_for(all_stopped, 10, f"all processes of session {session} stopped")
+
+    def resume(self) -> None:
+        """Let frozen processes go on (SIGCONT)."""
+        signal_session(self._require(), signal.SIGCONT)
+
+    def release(self) -> None:
+        """Leave the processes to themselves: from now on this object does not know of them."""
+        if self._process is not None:
+            self._process.returncode = 0  # keeps Popen from warning about a child left running
+            self._process = None
+
+    def _require(self) -> int:
+        if self._process is None:
+            raise RuntimeError(f"{self.command[0]} is not running")
+        return self._process.pid

@@ -1,0 +1,104 @@
+"""The configuration files of the lab's masters and minions."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lab.network import Ports
+
+# Our own log lines down to debug, Salt's from info on.
+LOGGING: dict[str, Any] = {
+    "log_level": "warning",
+    "log_level_logfile": "debug",
+    "log_granular_levels": {
+        "salt": "info",
+        "salt.loaded.ext": "debug",
+        "saltext_ha": "debug",
+        "asyncio": "info",
+        "aiohttp": "info",
+        "tornado": "info",
+        "urllib3": "info",
+    },
+}
+# Grains that ask the name service or the hardware cost seconds and are of no use here.
+CHEAP: dict[str, Any] = {"enable_fqdns_grains": False, "enable_gpu_grains": False}
+
+
+def master_settings(
+    name: str,
+    address: str,
+    ports: Ports,
+    engine: bool,
+    ha: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a master's configuration says beside the folders; *config* has the last word."""
+    settings: dict[str, Any] = {
+        "interface": address,
+        "publish_port": ports.publish,
+        "ret_port": ports.ret,
+        "user": getpass.getuser(),
+        "worker_threads": 3,
+        "auto_accept": False,
+        "open_mode": False,
+        "timeout": 5,
+        "gather_job_timeout": 5,
+        **LOGGING,
+        **CHEAP,
+        **config,
+    }
+    if engine:
+        settings["engines"] = [*settings.get("engines", []), {"ha": {}}]
+        settings["ha"] = {
+            "name": name,
+            "address": address,
+            "listen_host": address,
+            "port": ports.peer,
+            **settings.get("ha", {}),
+            **ha,
+        }
+    elif ha:
+        settings["ha"] = dict(ha)
+    return settings
+
+
+def minion_settings(
+    masters: Sequence[str],
+    ports: Ports,
+    kind: str,
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """
+    What a minion's configuration says beside the folders; *config* has the last word.
+
+    :param masters: addresses, without ports: the port is set once, which works on all releases
+        of Salt (``host:port`` entries do not, with failover).
+    :param kind: ``hot`` (bound to all masters) or ``failover`` (to one at a time).
+    """
+    if kind not in ("hot", "failover"):
+        raise ValueError(f"type {kind!r}: takes hot or failover")
+    settings: dict[str, Any] = {
+        "master": list(masters),
+        "master_type": "str",
+        "master_port": ports.ret,
+        "publish_port": ports.publish,
+        "user": getpass.getuser(),
+        "acceptance_wait_time": 2,
+        "acceptance_wait_time_max": 2,
+        # Not shorter: a master that is busy for longer than this is given up by a failover minion,
+        # which then waits for ever for a key that is pending on the next one.
+        "auth_timeout": 10,
+        "random_reauth_delay": 1,
+        "recon_default": 200,
+        "recon_max": 1000,
+        "recon_randomize": False,
+        "mine_enabled": False,
+        **LOGGING,
+        **CHEAP,
+    }
+    if kind == "failover":
+        # Salt forces retry_dns to 0 here and logs it as CRITICAL when it has to.
+        settings.update(master_type="failover", master_alive_interval=5, retry_dns=0)
+    return {**settings, **config}
