@@ -216,7 +216,7 @@ def _default_address(listen_host: str) -> str:
 def _peers(source: str, value: Any) -> tuple[PeerAddress, ...]:
     if not isinstance(value, list):
         raise ConfigError(f"{source}: ha: peers: takes a list of {{name: …, url: …}}")
-    peers = []
+    peers: list[PeerAddress] = []
     for index, entry in enumerate(value):
         where = f"{source}: ha: peers[{index}]"
         if not isinstance(entry, Mapping) or set(entry) != {"name", "url"}:

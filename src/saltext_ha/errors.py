@@ -19,7 +19,7 @@ Every error of this package, in one tree.
 from salt.exceptions import SaltException
 
 
-class HaError(SaltException):
+class HaError(SaltException):  # type: ignore[misc]  # Salt has no types
     """Root of all errors raised by saltext-ha."""
 
 

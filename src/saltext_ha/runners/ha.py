@@ -1,0 +1,222 @@
+"""
+Runner ``ha``: ask and steer the group of masters that this master belongs to.
+
+Every function returns plain data; people get a table, ``--out=json`` prints the data. The exit
+code of ``salt-run`` is 0 when everything is as it should be, 1 on drift or trouble, and 2 when
+something could not be asked: an unreachable peer is unknown, never fine.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from saltext_ha import config, control
+from saltext_ha.errors import HaError
+
+Answer = dict[str, Any]
+
+# Put here by Salt's loader.
+__opts__: dict[str, Any]
+__context__: dict[str, Any]
+
+__func_alias__ = {"keys_": "keys"}
+
+
+def status() -> Answer:
+    """
+    How the group is: every master, its keys, how far behind, conflicts and held changes.
+
+    Returns a dict: ``state`` (ok, degraded), ``tolerates`` (how many masters may be lost),
+    ``masters`` (a list of rows), ``conflicts``, ``held``, ``refused`` (reason → count), ``notes``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.status
+        salt-run ha.status --out=json
+    """
+    return _ask("status")
+
+
+def check_consistency() -> Answer:
+    """
+    Whether the masters are the same where they must be: master key, minion keys, access control,
+    versions, and whether each runs with what its configuration files say.
+
+    Returns a dict: ``status`` (same, differ, unknown) and ``sections``, each with its own status
+    and ``differences``: path, value on every master, and what mends it. Secrets are never shown.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.check_consistency
+    """
+    return _ask("check")
+
+
+def keys_(match: str = "*") -> Answer:
+    """
+    The minion keys on every master.
+
+    match
+        Which minion ids, as a shell-style glob.
+
+    Returns a dict: ``keys``, a list of rows with id, full fingerprint and the state on each
+    master. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.keys
+        salt-run ha.keys 'web*'
+    """
+    return _ask("keys", glob=str(match))
+
+
+def sync(test: bool = False) -> Answer:
+    """
+    Bring all masters that can be reached to the same keys now. The engines do so by themselves
+    within seconds; this waits until it is done, and says what was changed.
+
+    test
+        Only print what would be changed where.
+
+    Returns a dict: ``changes`` (master, id, from, to), ``conflicts``, ``unreachable``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.sync test=True
+        salt-run ha.sync
+    """
+    return _ask("sync", test=bool(test))
+
+
+def release(test: bool = False) -> Answer:
+    """
+    Confirm that keys which vanished from this master in great number were really deleted. They
+    are then deleted on all masters. Otherwise bring the key folder back; nothing is lost.
+
+    test
+        Only list the keys.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.release test=True
+        salt-run ha.release
+    """
+    return _ask("release", test=bool(test))
+
+
+def peers() -> Answer:
+    """
+    The masters that this one trusts, with address, certificate fingerprint and state.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.peers
+    """
+    return _ask("peers")
+
+
+def invite(expires: int = 600) -> Answer:
+    """
+    Print a one-time token with which one more master can join this group.
+
+    expires
+        Seconds until the token is worthless.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.invite
+    """
+    from saltext_ha.peering import identity, invites
+
+    def work(settings: config.HaConfig) -> Answer:
+        if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= 86400:
+            raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
+        ours = identity.load_or_create(settings.state_dir, settings.name)
+        made = invites.invite(
+            settings.state_dir, ours, (settings.url,), settings.group, expires_in=expires
+        )
+        return {
+            "kind": "invite",
+            "token": made.token,
+            "expires_in": made.expires_in,
+            "command": f"salt-run ha.join {made.token}",
+            "notes": list(made.notes),
+            "retcode": 0,
+        }
+
+    return _answer(work)
+
+
+def join(token: str, wait: float = 0) -> Answer:
+    """
+    Join the group that a token from ``ha.invite`` on another master invites to.
+
+    token
+        The token; it works once, and for ten minutes.
+    wait
+        Seconds to go on trying while the inviting master does not answer.
+
+    Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
+    with different keys is shown as a conflict.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.join ha1.…
+    """
+    from saltext_ha.peering import identity, trust
+    from saltext_ha.peering import join as joining
+
+    def work(settings: config.HaConfig) -> Answer:
+        ours = identity.load_or_create(settings.state_dir, settings.name)
+        pinned = trust.Trust(settings.state_dir)
+        joined = asyncio.run(
+            joining.join(
+                ours,
+                pinned,
+                str(token),
+                settings.name,
+                settings.url,
+                settings.group,
+                wait=float(wait),
+            )
+        )
+        notes = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
+        return {
+            "kind": "join",
+            "group": joined.group,
+            "members": list(joined.members),
+            "notes": notes,
+            "retcode": 0,
+        }
+
+    return _answer(work)
+
+
+def _ask(command: str, **payload: Any) -> Answer:
+    return _answer(lambda settings: control.request(settings.control_socket, command, payload))
+
+
+def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:
+    """Shape an answer: data with its outputter, exit code, errors as text instead of traceback."""
+    try:
+        answer = work(config.parse(__opts__))
+    except HaError as exc:
+        answer = {"kind": "error", "error": str(exc), "retcode": 2}
+    __context__["retcode"] = answer["retcode"]
+    return {"outputter": "ha", **answer}

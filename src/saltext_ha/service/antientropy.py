@@ -1,0 +1,189 @@
+"""
+Anti-entropy: two masters find what differs between their replicas, and exchange just that.
+
+The caller drives; the peer answers from :class:`Answers`. In sync it costs one request of a few
+dozen bytes, whatever the number of keys. Otherwise the branches that differ are asked for, then
+their buckets, then the records themselves in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from saltext_ha.errors import InvalidRecord
+from saltext_ha.replica import Replica
+from saltext_ha.replication.digest import BUCKETS, FANOUT, SHORT, DigestTree, differing
+from saltext_ha.replication.record import Record
+from saltext_ha.service.codec import from_wire, to_wire
+
+RECORDS = "records"
+PLACEMENTS = "placements"
+# About 1 KB a record: what one message carries stays far below the body limit.
+RECORDS_PER_MESSAGE = 2000
+
+Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+T = TypeVar("T")
+
+
+@dataclass
+class Exchanged:
+    """What one round brought: records received and sent; zero of both when in sync."""
+
+    received: int = 0
+    sent: int = 0
+
+
+def tree_of(replica: Replica, name: Any) -> DigestTree:
+    """The digest tree that a peer asks for by *name*."""
+    if name == RECORDS:
+        return replica.records
+    if name == PLACEMENTS:
+        return replica.placements
+    raise InvalidRecord(f"there is no tree {name!r:.40}")
+
+
+# -- what the peer answers; all of this runs where the replica lives
+
+
+def answer_digest(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """``{tree, root}`` → ``{same: True}`` or ``{same: False, children}``."""
+    tree = tree_of(replica, payload.get("tree"))
+    if payload.get("root") == tree.root:
+        return {"same": True}
+    return {"same": False, "children": tree.children()}
+
+
+def answer_branches(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order."""
+    tree = tree_of(replica, payload.get("tree"))
+    return {"children": [tree.children(n) for n in _numbers(payload.get("branches"), FANOUT)]}
+
+
+def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """
+    ``{buckets: [[bucket, [[id, key, digest], …]], …]}`` → ``{records, want}``: the records that the
+    caller lacks or has otherwise, and the (id, key) of those that are to be sent here.
+    """
+    records: list[Any] = []
+    want: list[Any] = []
+    entries = payload.get("buckets")
+    if not isinstance(entries, list):
+        raise InvalidRecord("buckets is not a list")
+    for entry in entries:
+        try:
+            bucket, theirs = entry
+            (bucket,) = _numbers([bucket], BUCKETS)
+            known = {(minion_id, key): digest for minion_id, key, digest in theirs}
+        except (TypeError, ValueError) as exc:
+            raise InvalidRecord(f"malformed bucket: {exc}") from None
+        ours = {pair: digest[:SHORT] for pair, digest in replica.digests_in(bucket).items()}
+        want += [list(pair) for pair, digest in known.items() if ours.get(pair) != digest]
+        if any(known.get(pair) != digest for pair, digest in ours.items()):
+            records += [
+                to_wire(record)
+                for record in replica.in_buckets([bucket])
+                if known.get((record.minion_id, record.fingerprint))
+                != ours[record.minion_id, record.fingerprint]
+            ]
+    return {"records": records, "want": want}
+
+
+def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """``{buckets}`` → ``{placed: [[id, state, key], …]}``: what the key store shows."""
+    return {
+        "placed": [
+            [minion_id, stored.state, stored.key]
+            for bucket in _numbers(payload.get("buckets"), BUCKETS)
+            for minion_id, stored in replica.placed_in(bucket).items()
+            if stored.slot
+        ]
+    }
+
+
+def _numbers(raw: Any, limit: int) -> list[int]:
+    if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < limit for n in raw):
+        raise InvalidRecord(f"takes a list of numbers below {limit}")
+    return raw
+
+
+# -- what the caller does
+
+
+async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int]:
+    """
+    The buckets in which *tree* differs from the peer's tree of that *name*.
+
+    :raises PeerError: as *call* does. :raises InvalidRecord: the answer makes no sense.
+    """
+    answer = await call("digest", {"tree": name, "root": tree.root})
+    if answer.get("same"):
+        return []
+    try:
+        branches = differing(tree.children(), answer["children"])
+        answer = await call("branches", {"tree": name, "branches": branches})
+        found = zip(branches, answer["children"], strict=True)
+        return [
+            branch * FANOUT + position
+            for branch, theirs in found
+            for position in differing(tree.children(branch), theirs)
+        ]
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+
+
+def question(replica: Replica, buckets: Iterable[int]) -> dict[str, Any]:
+    """What :func:`answer_compare` is asked."""
+    return {
+        "buckets": [
+            [bucket, [[*pair, d[:SHORT]] for pair, d in replica.digests_in(bucket).items()]]
+            for bucket in buckets
+        ]
+    }
+
+
+def wanted(replica: Replica, want: Any) -> list[Record]:
+    """
+    The records that a peer's answer asks for.
+
+    :raises InvalidRecord: *want* is no list of (id, key).
+    """
+    records = []
+    try:
+        for minion_id, key in want:
+            record = replica.get(minion_id).get(key)
+            if record:
+                records.append(record)
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"malformed request for records: {exc}") from None
+    return records
+
+
+def read_records(raw: Any) -> tuple[list[Record], list[str]]:
+    """
+    Records as a peer sent them: those that are acceptable, and why the others are not.
+
+    :raises InvalidRecord: *raw* is no list at all.
+    """
+    if not isinstance(raw, list):
+        raise InvalidRecord("records is not a list")
+    records, reasons = [], []
+    for entry in raw:
+        try:
+            records.append(from_wire(entry))
+        except InvalidRecord as exc:
+            reasons.append(str(exc))
+    return records, reasons
+
+
+def portions(buckets: Sequence[int], replica: Replica) -> Iterator[list[int]]:
+    """*buckets* in groups whose records fit into one message."""
+    density = max(1, sum(replica.counts().values()) // BUCKETS + 1)
+    size = max(1, RECORDS_PER_MESSAGE // density)
+    return chunks(buckets, size)
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    """*items* in lists of at most *size*."""
+    return (list(items[i : i + size]) for i in range(0, len(items), size))

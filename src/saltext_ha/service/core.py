@@ -1,0 +1,142 @@
+"""
+The keeper behind one thread: everything that touches replica.db or the key store goes through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from saltext_ha.errors import HaError
+from saltext_ha.keeper import Keeper, Seen
+from saltext_ha.replica import Replica
+from saltext_ha.replication.record import Record
+from saltext_ha.service.hints import Hint
+
+log = logging.getLogger(__name__)
+
+# Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
+SETTLE = 0.25
+
+T = TypeVar("T")
+
+
+class Core:
+    """
+    One keeper, used by many tasks of one event loop.
+
+    :param publish: called with records that changed here, to be pushed to the peers.
+    """
+
+    def __init__(self, keeper: Keeper, publish: Callable[[Sequence[Record]], None]) -> None:
+        self.keeper = keeper
+        self.problem = ""
+        """Why the store or the replica cannot be used at present; empty when they can."""
+        self._publish = publish
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
+        self._unsettled: set[str] = set()
+        self._recheck: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def replica(self) -> Replica:
+        """The keeper's replica; its digest trees may be read from any thread."""
+        return self.keeper.replica
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """*function* in the keeper's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+
+    def close(self) -> None:
+        """Finish what is being done, and close the replica."""
+        if self._recheck:
+            self._recheck.cancel()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        self.replica.close()
+
+    async def scan(self) -> None:
+        """One pass over the store."""
+        await self._work(self.keeper.scan)
+
+    async def hinted(self, hints: Sequence[Hint]) -> None:
+        """Look at the ids that Salt's events named, and do what follows."""
+
+        def look() -> Seen:
+            found = Seen([], [])
+            for hint in hints:
+                seen = self.keeper.observe([hint.minion_id], by=hint.by, certain=hint.gone)
+                found.records.extend(seen.records)
+                found.unsettled.extend(seen.unsettled)
+            return found
+
+        await self._work(look)
+
+    async def learn(self, records: Sequence[Record]) -> int:
+        """
+        Merge records of a peer and apply them.
+
+        :return: how many taught us something.
+        :raises ReplicaError: they could not be written down; the peer must offer them again.
+        """
+
+        def take() -> tuple[int, Seen]:
+            return self.keeper.merge(records)
+
+        learned, seen = await self.run(take)
+        self._follow(seen)
+        if learned:
+            await self.apply()
+        return learned
+
+    async def apply(self) -> None:
+        """Bring the store to what the records say."""
+        await self._work(lambda: Seen([], []))
+
+    async def adopt(self) -> None:
+        """After a lost replica, and once a peer's knowledge was pulled."""
+        await self._work(self.keeper.adopt)
+
+    async def release(self) -> list[str]:
+        """Believe the disappearances that were held back; the ids concerned."""
+        held = sorted(await self.run(self.replica.held))
+        await self._work(lambda: self.keeper.observe(held, released=True))
+        return held
+
+    async def _work(self, look: Callable[[], Seen]) -> None:
+        """*look*, publish what it found, then apply; problems are kept for the status."""
+        try:
+            self._follow(await self.run(look))
+            self._follow(await self.run(self.keeper.apply))
+        except HaError as exc:
+            self._note(str(exc))
+        else:
+            self._note("")
+
+    def _note(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.error("ha store: %s", problem)
+        elif self.problem and not problem:
+            log.info("ha store: usable again")
+        self.problem = problem
+
+    def _follow(self, seen: Seen) -> None:
+        if seen.records:
+            self._publish(seen.records)
+        if seen.unsettled:
+            self._unsettled.update(seen.unsettled)
+            if self._recheck is None:
+                loop = asyncio.get_running_loop()
+                self._recheck = loop.call_later(SETTLE, self._look_again)
+
+    def _look_again(self) -> None:
+        self._recheck = None
+        ids, self._unsettled = self._unsettled, set()
+        task = asyncio.ensure_future(self._certain(ids))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _certain(self, ids: Iterable[str]) -> None:
+        await self._work(lambda: self.keeper.observe(ids, certain=True))

@@ -1,0 +1,182 @@
+"""One peer: what changed here is pushed to it at once, and anti-entropy catches the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from saltext_ha.errors import HaError, InvalidRecord, PeerError
+from saltext_ha.peering.client import PeerClient
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.record import Record
+from saltext_ha.service import antientropy
+from saltext_ha.service.antientropy import RECORDS, Exchanged
+from saltext_ha.service.codec import to_wire
+from saltext_ha.service.core import Core
+
+log = logging.getLogger(__name__)
+
+LARGE = 60.0  # seconds for a message of thousands of records
+MAX_BACKOFF = 30.0
+MAX_OUTBOX = 50_000
+
+
+class Link:
+    """
+    The connection to one peer.
+
+    :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param on_hello: called with the peer and its answer whenever the peer came up.
+    :param interval: seconds between two rounds of anti-entropy.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        identity: Identity,
+        core: Core,
+        *,
+        greeting: Callable[[], dict[str, Any]],
+        on_hello: Callable[[Peer, dict[str, Any]], None],
+        interval: float,
+        timeout: float,
+    ) -> None:
+        self.peer = peer
+        self.up: bool | None = None
+        self.error = "not asked yet"
+        self.seen: float | None = None
+        """When it last answered, in ``time.monotonic`` seconds."""
+        self.info: dict[str, Any] = {}
+        self.refused: list[str] = []
+        self.client = PeerClient(identity, peer, timeout)
+        self._core = core
+        self._greeting = greeting
+        self._on_hello = on_hello
+        self._interval = interval
+        self._backoff = interval
+        self._outbox: dict[tuple[str, bytes], Record] = {}
+        self._wake = asyncio.Event()
+        self._round = asyncio.Lock()
+
+    def push(self, records: Iterable[Record]) -> None:
+        """Send *records* as soon as possible; when the peer is down, anti-entropy will."""
+        if self.up:
+            self._outbox.update({(r.minion_id, r.fingerprint): r for r in records})
+            if len(self._outbox) > MAX_OUTBOX:
+                self._outbox.clear()  # anti-entropy finds them cheaper
+            self._wake.set()
+
+    def heard(self) -> None:
+        """The peer called us: if it was down, it is worth a try now."""
+        if not self.up:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        due = 0.0
+        while True:
+            self._wake.clear()
+            try:
+                if self._outbox and self.up:
+                    await self._flush()
+                if time.monotonic() >= due or not self.up:
+                    await self.exchange()
+                    due = time.monotonic() + self._interval
+            except HaError as exc:
+                self._note(exc)
+            except Exception as exc:
+                log.exception("link to %s failed", self.peer.name)
+                self._note(exc)
+            if not self._outbox:
+                wait = max(0.0, due - time.monotonic()) if self.up else self._backoff
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wait)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.close()
+
+    async def call(
+        self, method: str, payload: dict[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Ask the peer; what comes of it is noted. Errors as :meth:`PeerClient.call`."""
+        try:
+            answer = await self.client.call(method, payload, timeout)
+        except PeerError as exc:
+            self._note(exc)
+            raise
+        self.seen = time.monotonic()
+        return answer
+
+    async def exchange(self) -> Exchanged:
+        """
+        One round of anti-entropy, now.
+
+        :raises PeerError: the peer cannot be asked. :raises InvalidRecord: it answers nonsense.
+        """
+        async with self._round:
+            if not self.up:
+                await self._hello()
+            return await self._antientropy()
+
+    async def _hello(self) -> None:
+        self.info = await self.call("hello", self._greeting())
+        if not self.up:
+            log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
+        self.up, self.error, self._backoff = True, "", self._interval
+        self._on_hello(self.peer, self.info)
+
+    async def _antientropy(self) -> Exchanged:
+        done = Exchanged()
+        core = self._core
+        buckets = await antientropy.differing_buckets(core.replica.records, RECORDS, self.call)
+        if not buckets:
+            return done
+        groups = await core.run(lambda: list(antientropy.portions(buckets, core.replica)))
+        for group in groups:
+            question = await core.run(antientropy.question, core.replica, group)
+            answer = await self.call("compare", question, LARGE)
+            records, reasons = antientropy.read_records(answer.get("records"))
+            self._note_refused(reasons)
+            if records:
+                await core.learn(records)
+            mine = await core.run(antientropy.wanted, core.replica, answer.get("want"))
+            await self._send(mine)
+            done.received += len(records)
+            done.sent += len(mine)
+        return done
+
+    async def _flush(self) -> None:
+        records = list(self._outbox.values())
+        self._outbox.clear()
+        await self._send(records)
+
+    async def _send(self, records: list[Record]) -> None:
+        for chunk in antientropy.chunks(records, antientropy.RECORDS_PER_MESSAGE):
+            await self.call("push", {"records": [to_wire(record) for record in chunk]}, LARGE)
+
+    def _note_refused(self, reasons: list[str]) -> None:
+        if reasons != self.refused and reasons:
+            log.warning(
+                "ha refused: peer=%s records=%d reason=%s", self.peer.name, len(reasons), reasons[0]
+            )
+        self.refused = reasons
+
+    def _note(self, exc: Exception) -> None:
+        """Something went wrong: logged when it is news, retried later and later."""
+        if isinstance(exc, InvalidRecord):
+            reason = f"{self.peer.address} answers nonsense: {exc}"
+        else:
+            reason = str(exc) or type(exc).__name__
+        if self.up is not False or reason != self.error:
+            log.warning("ha peer down: name=%s reason=%s", self.peer.name, reason)
+            self._backoff = self._interval
+        else:
+            self._backoff = min(self._backoff * 2, MAX_BACKOFF)
+        self.up, self.error = False, reason
+        self._outbox.clear()

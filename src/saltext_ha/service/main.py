@@ -1,0 +1,28 @@
+"""Running the service in a process of its own, as Salt gives one to each engine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.config import HaConfig
+from saltext_ha.service.service import Service
+
+
+def run(opts: Mapping[str, Any], config: HaConfig) -> None:
+    """
+    Run the engine until the process is told to end or its parent is gone.
+
+    :raises HaError: it cannot start; the message says why.
+    """
+
+    async def serve() -> None:
+        service = Service(opts, config)
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, service.stop)
+        await service.run()
+
+    asyncio.run(serve())

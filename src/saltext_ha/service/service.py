@@ -1,0 +1,337 @@
+"""The engine itself: builds the parts, connects them, and keeps them going until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from saltext_ha import version
+from saltext_ha.config import HaConfig
+from saltext_ha.errors import HaError, ReplicaError
+from saltext_ha.keeper import Keeper
+from saltext_ha.keystore import open_store
+from saltext_ha.keystore.revoke import revoke
+from saltext_ha.peering import identity as identities
+from saltext_ha.peering.invites import Invites
+from saltext_ha.peering.listener import PeerListener
+from saltext_ha.peering.membership import Membership
+from saltext_ha.peering.trust import Peer, Trust
+from saltext_ha.replica import Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.record import Record
+from saltext_ha.service import antientropy, hints
+from saltext_ha.service.control import ControlServer
+from saltext_ha.service.core import Core
+from saltext_ha.service.link import Link
+from saltext_ha.service.views import Views
+
+log = logging.getLogger(__name__)
+
+REPLICA_FILE = "replica.db"
+FOLDER_INTERVAL = 1.0
+MEMBERS_INTERVAL = 60.0
+# A master that was killed leaves its engine behind for a moment.
+TAKEOVER = 10.0
+
+
+class Service:
+    """
+    The ha engine of one master.
+
+    :param opts: the running master's configuration, as engines get it in ``__opts__``.
+    """
+
+    def __init__(self, opts: Mapping[str, Any], config: HaConfig) -> None:
+        self.opts = opts
+        self.config = config
+        self.identity = identities.load_or_create(config.state_dir, config.name)
+        self.trust = Trust(config.state_dir, {peer.name: peer.url for peer in config.peers})
+        self.membership = Membership(
+            self.identity,
+            self.trust,
+            Invites(config.state_dir),
+            config.name,
+            config.url,
+            config.group,
+            timeout=config.peer_timeout,
+        )
+        self.links: dict[str, Link] = {}
+        self.notes: dict[str, str] = {}
+        """What an operator should know, by subject."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._hints: list[hints.Hint] = []
+        self._hinted = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._former_node = ""
+
+    async def run(self) -> None:
+        """
+        Until :meth:`stop`, or until the master that started this process is gone.
+
+        :raises HaError: it cannot start: port taken, state folder or replica unusable.
+        """
+        self.core = Core(self._open_keeper(), self._publish)
+        self.listener = PeerListener(
+            self.identity,
+            self.trust,
+            {**self.membership.handlers(), **self._handlers()},
+            self.config.listen_host,
+            self.config.port,
+            join=self.membership.join,
+        )
+        control = ControlServer(self.config.control_socket, Views(self).commands())
+        over = threading.Event()
+        loop = asyncio.get_running_loop()
+        try:
+            # What happened while this engine was away is recorded before any peer is heard, with
+            # what an operator could know then.
+            await self.core.scan()
+            await self._take_over(self.listener.start)
+            await control.start()
+            threading.Thread(
+                target=hints.listen,
+                args=(self.opts, lambda h: loop.call_soon_threadsafe(self._hint, h), over),
+                daemon=True,
+            ).start()
+            self._start("follow hints", self._follow_hints())
+            self._start("watch folders", self._watch_folders())
+            self._start("scan", self._scan_regularly())
+            self._start("members", self._follow_members())
+            log.info(
+                "ha engine running: name=%s group=%s mode=%s node=%s",
+                self.config.name,
+                self.config.group,
+                self.config.mode,
+                self.core.replica.node,
+            )
+            await self._watch_parent(os.getppid())
+        finally:
+            over.set()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await control.stop()
+            await self.listener.stop()
+            for link in self.links.values():
+                await link.close()
+            self.core.close()
+
+    def stop(self) -> None:
+        """Make :meth:`run` return."""
+        self._stopped.set()
+
+    # -- starting
+
+    def _open_keeper(self) -> Keeper:
+        config = self.config
+        path = config.state_dir / REPLICA_FILE
+        known = bool(self.trust.peers())
+        lost = known and not path.exists()
+        replica = Replica(path)
+        if known:
+            # Until a peer confirms that this file is not an old copy; see Replica.take_node.
+            self._former_node = "" if lost else replica.node
+            replica.take_node()
+        enforce = config.mode == "enforce"
+        if self.opts.get("cluster_id"):
+            enforce = False
+            self.notes["cluster"] = (
+                "cluster_id is set: Salt's own cluster distributes keys, ha only reports"
+            )
+        if lost:
+            self.notes["replica"] = (
+                "replica.db was lost; waiting for a peer before anything is recorded or applied"
+            )
+            log.warning("ha %s", self.notes["replica"])
+        return Keeper(
+            open_store(self.opts),
+            replica,
+            name=config.name,
+            guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
+            revoke=lambda: revoke(self.opts),
+            enforce=enforce,
+            adopting=lost,
+        )
+
+    async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Start the listener; the engine of a killed master may hold the port a moment longer."""
+        give_up = asyncio.get_running_loop().time() + TAKEOVER
+        while True:
+            try:
+                return await start()
+            except HaError:
+                if asyncio.get_running_loop().time() >= give_up:
+                    raise
+                await asyncio.sleep(0.5)
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                # A part that is gone is worse than an engine that is started anew.
+                log.exception("ha engine: %s failed", name)
+                self.stop()
+
+        self._tasks[name] = asyncio.ensure_future(guarded())
+
+    # -- from this master to the peers
+
+    def _publish(self, records: Sequence[Record]) -> None:
+        for link in self.links.values():
+            link.push(records)
+
+    def _hint(self, hint: hints.Hint) -> None:
+        self._hints.append(hint)
+        self._hinted.set()
+
+    async def _follow_hints(self) -> None:
+        while True:
+            await self._hinted.wait()
+            self._hinted.clear()
+            found, self._hints = self._hints, []
+            await self.core.hinted(found)
+
+    async def _watch_folders(self) -> None:
+        while True:
+            await asyncio.sleep(FOLDER_INTERVAL)
+            if await self.core.run(self.core.keeper.store.touched):
+                await self.core.scan()
+
+    async def _scan_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_interval)
+            await self.core.scan()
+
+    async def _watch_parent(self, parent: int) -> None:
+        while not self._stopped.is_set() and os.getppid() == parent:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), 1.0)
+
+    # -- links
+
+    async def _follow_members(self) -> None:
+        generation = -1
+        due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+        while True:
+            if self.trust.generation() != generation:
+                generation = self.trust.generation()
+                await self._relink()
+            if asyncio.get_running_loop().time() >= due:
+                await self.membership.exchange()
+                due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+            await asyncio.sleep(0.5)
+
+    async def _relink(self) -> None:
+        """One link to every pinned peer, under its present address and certificate."""
+        peers = dict(self.trust.peers())
+        for name, link in list(self.links.items()):
+            if peers.get(name) != link.peer:
+                self._tasks.pop(f"link {name}").cancel()
+                del self.links[name]
+                await link.close()
+        for name, peer in peers.items():
+            if name not in self.links:
+                self.links[name] = Link(
+                    peer,
+                    self.identity,
+                    self.core,
+                    greeting=self._greeting,
+                    on_hello=self._met,
+                    interval=self.config.sync_interval,
+                    timeout=self.config.peer_timeout,
+                )
+                self._start(f"link {name}", self.links[name].run())
+
+    def _greeting(self) -> dict[str, Any]:
+        return {"node": self._former_node, **self.describe()}
+
+    def describe(self) -> dict[str, Any]:
+        """What this master says about itself when it meets a peer."""
+        return {
+            "name": self.config.name,
+            "group": self.config.group,
+            "mode": self.config.mode,
+            "salt": version.salt(),
+            "version": version.ours(),
+        }
+
+    def _met(self, peer: Peer, info: dict[str, Any]) -> None:
+        task = asyncio.ensure_future(self._confirm(peer, info.get("seen")))
+        self._tasks[f"confirm {peer.name}"] = task
+
+    async def _confirm(self, peer: Peer, seen: Any) -> None:
+        """After a lost replica pull first; else find out whether replica.db is an old copy."""
+        core = self.core
+        if core.keeper.adopting:
+            with contextlib.suppress(HaError):
+                await self.links[peer.name].exchange()
+                await core.adopt()
+                self.notes.pop("replica", None)
+                log.info("ha replica: rebuilt from %s and the key store", peer.name)
+        elif self._former_node and isinstance(seen, int):
+            former, self._former_node = self._former_node, ""
+            own = (await core.run(core.replica.seen)).get(former, 0)
+            if seen <= own:
+                await core.run(core.replica.take_node, former)
+            else:
+                log.warning(
+                    "ha replica: %s knows later changes of this master than replica.db does, which "
+                    "therefore is an old copy; writing on under a new name",
+                    peer.name,
+                )
+
+    # -- what peers may ask
+
+    def _handlers(self) -> dict[str, Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]]:
+        core = self.core
+        in_thread: dict[str, Callable[..., dict[str, Any]]] = {
+            "digest": antientropy.answer_digest,
+            "branches": antientropy.answer_branches,
+            "compare": antientropy.answer_compare,
+            "placed": antientropy.answer_placed,
+        }
+
+        def answering(
+            answer: Callable[..., dict[str, Any]],
+        ) -> Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]:
+            async def handler(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+                self._heard(peer)
+                return await core.run(answer, core.replica, payload)
+
+            return handler
+
+        views = Views(self)
+        return {
+            **{name: answering(answer) for name, answer in in_thread.items()},
+            "hello": self._hello,
+            "push": self._push,
+            **views.for_peers(),
+        }
+
+    def _heard(self, peer: Peer) -> None:
+        if peer.name in self.links:
+            self.links[peer.name].heard()
+
+    async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._heard(peer)
+        seen = await self.core.run(self.core.replica.seen)
+        return {"seen": seen.get(str(payload.get("node")), 0), **self.describe()}
+
+    async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._heard(peer)
+        records, reasons = antientropy.read_records(payload.get("records"))
+        for reason in reasons[:3]:
+            log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
+        try:
+            return {"learned": await self.core.learn(records), "refused": reasons[:10]}
+        except ReplicaError as exc:
+            self.notes["replica.db"] = str(exc)
+            raise
