@@ -103,7 +103,13 @@ class Lab:
         from saltfactories.daemons.master import SaltMaster
 
         address = self._network.address()
-        settings = master_settings(name, address, self.ports, engine, ha or {}, config or {})
+        # One tree for all, as masters of a group should have it.
+        trees = {
+            "file_roots": {"base": [str(self.root / "srv" / "salt")]},
+            "pillar_roots": {"base": [str(self.root / "srv" / "pillar")]},
+        }
+        config = {**trees, **(config or {})}
+        settings = master_settings(name, address, self.ports, engine, ha or {}, config)
         opts = self._write(SaltMaster, name, settings)
         master = Master(name, opts, self._python(python), self.ports, self._pairs)
         self.masters[name] = master
@@ -172,7 +178,7 @@ class Lab:
 
     def troubles(self) -> str:
         """The errors in the logs of all nodes that have been started; see ``Node.troubles``."""
-        return "\n".join(node.troubles() for node in self.nodes if node.log_file.exists())
+        return "\n".join(node.troubles() for node in self.nodes if node.daemon.output.exists())
 
     # -- ending
 

@@ -77,6 +77,8 @@ class Group(RuleBasedStateMachine):
     @rule(number=masters, minion_id=minion_ids)
     def delete(self, number: int, minion_id: str) -> None:
         n = self.pick(number)
+        # As above: what came and went between two looks at the store is no fact.
+        self.notice(number)
         if self.masters[n].delete(minion_id):
             self.act(n, "revoke", self.live(n, minion_id))
 
