@@ -162,11 +162,7 @@ def play(stage: Stage, lab: Lab) -> None:
         for minion in minions:
             minion.wait_ready()
         for master in (m1, m2):
-            reached = wait_for(
-                lambda m=master: m.salt("web*", "test.ping").data or {},
-                60,
-                f"web1 and web2 answer {master.name}",
-            )
+            reached = wait_for(functools.partial(pings, master), 60, f"answers to {master.name}")
             check(reached == {"web1": True, "web2": True}, f"{master.name} reaches {reached}")
         stage.done("both masters reach both hot-hot minions")
 
@@ -257,6 +253,11 @@ def play(stage: Stage, lab: Lab) -> None:
 def holds(folder: Path, count: int) -> bool:
     """Whether a key folder holds *count* keys."""
     return len(list(folder.glob("[!.]*"))) == count
+
+
+def pings(master: Master) -> dict[str, bool]:
+    """What ``salt 'web*' test.ping`` answers on *master*; empty while nobody does."""
+    return dict(master.salt("web*", "test.ping").data or {})
 
 
 def restart(first: Master, other: Master) -> None:

@@ -26,6 +26,7 @@ from saltext_ha.replication.record import (
     DECISIONS,
     DELETED,
     OBSERVATIONS,
+    PENDING,
     Record,
     Value,
     decide,
@@ -97,6 +98,7 @@ class Keeper:
         *,
         by: str = "",
         certain: bool = False,
+        deleted: bool = False,
         released: bool = False,
     ) -> Seen:
         """
@@ -105,12 +107,14 @@ class Keeper:
         :param by: who changed it, as far as known; for people.
         :param certain: believe that an absent key is gone. Otherwise it is only unsettled: Salt
             3008 removes a key for an instant before it writes the new state.
+        :param deleted: Salt said that these ids were deleted. A key that is pending as before then
+            has knocked again since.
         :param released: an operator confirmed the disappearance of these ids.
         """
         seen = Seen([], [])
         if not self.adopting:
             for batch in _batches(ids, BATCH):
-                self._observe_batch(batch, seen, by, certain, released)
+                self._observe_batch(batch, seen, by, certain or deleted, deleted, released)
         return seen
 
     def adopt(self) -> Seen:
@@ -122,12 +126,18 @@ class Keeper:
         """
         seen = Seen([], [])
         for batch in _batches(self.store.changed(), BATCH):
-            self._observe_batch(batch, seen, "", True, False)
+            self._observe_batch(batch, seen, "", True, False, False)
         self.adopting = False
         return seen
 
     def _observe_batch(
-        self, ids: Sequence[str], seen: Seen, by: str, certain: bool, released: bool
+        self,
+        ids: Sequence[str],
+        seen: Seen,
+        by: str,
+        certain: bool,
+        deleted: bool,
+        released: bool,
     ) -> None:
         found: list[tuple[str, Content, Applied]] = []
         gone: list[str] = []
@@ -141,7 +151,7 @@ class Keeper:
             applied = self.replica.applied(minion_id)
             if minion_id in held and content.stored.slot:
                 back.append(minion_id)
-            if content.stored == applied.stored:
+            if content.stored == applied.stored and not (deleted and _is_pending(applied)):
                 continue
             if self._vanished(minion_id, content, applied) and not released:
                 if not certain and minion_id not in held:
@@ -197,7 +207,11 @@ class Keeper:
         states = {key: record.state for key, record in records.items()}
         known = dict(_contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
-        for key, state in change.interpret(applied.stored, now, states):
+        if now == applied.stored:
+            writes = change.knocked_again(now)
+        else:
+            writes = change.interpret(applied.stored, now, states)
+        for key, state in writes:
             record = changed.get(key) or records.get(key)
             if record is None:
                 record = self._new_record(minion_id, key, content, state, records)
@@ -367,6 +381,10 @@ class Keeper:
         record = decide(record, known, value)
         self.replica.put(record)
         return [record]
+
+
+def _is_pending(applied: Applied) -> bool:
+    return applied.stored.state == PENDING and not applied.dirty
 
 
 def _contexts(records: dict[bytes, Record]) -> Known:

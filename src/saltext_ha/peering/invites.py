@@ -119,7 +119,7 @@ class Invites:
 
         :raises TokenError: neither.
         """
-        if not isinstance(invite_id, str) or not INVITE_ID.match(invite_id):
+        if not isinstance(invite_id, str) or not INVITE_ID.fullmatch(invite_id):
             raise TokenError(UNKNOWN)
         for path in (self._open(invite_id), self._used(invite_id, joiner)):
             try:

@@ -99,7 +99,8 @@ class PeerListener:
             self._respond,
             access_log=None,
             auto_decompress=False,
-            keepalive_timeout=self._limits.keepalive,
+            # Ours comes first: theirs is not the same in all releases.
+            keepalive_timeout=2 * self._limits.keepalive,
             lingering_time=1.0,
             logger=log,
         )

@@ -84,7 +84,7 @@ def decode(text: str) -> Token:
             secret=content["s"],
         )
         sizes = (len(content["f"]), len(content["i"]), len(token.secret))
-        if sizes != (32, 16, 32) or not token.urls or not NAME.match(token.group):
+        if sizes != (32, 16, 32) or not token.urls or not NAME.fullmatch(token.group):
             raise damaged
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
         raise damaged from None

@@ -65,7 +65,7 @@ def make_peer(name: object, url: object, certificate: object, added: object = ""
 
     :raises TrustError: which value is wrong, and why.
     """
-    if not isinstance(name, str) or not NAME.match(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise TrustError(f"name {name!r}: takes letters, digits, '.', '_' and '-', at most 64")
     try:
         checked = check_url(url)
@@ -194,7 +194,7 @@ class Trust:
         :return: whether it was news.
         :raises TrustError: that is no fingerprint.
         """
-        if not _FINGERPRINT.match(removed.fingerprint):
+        if not _FINGERPRINT.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r} is not the fingerprint of a certificate")
         # The note first: after a crash in between, the peer is still unpinned by the next reader.
         news = create_whole(
@@ -315,7 +315,7 @@ def _encode(peer: Peer) -> bytes:
 
 
 def _checked_name(name: str) -> str:
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise TrustError(f"{name!r} cannot be the name of a peer")
     return name
 

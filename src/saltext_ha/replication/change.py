@@ -48,6 +48,11 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     return writes
 
 
+def knocked_again(now: Stored) -> list[Write]:
+    """The writes for a pending key that was deleted and is pending as before."""
+    return [Write(now.key, DELETED), Write(now.key, PENDING)] if now.key else []
+
+
 def _slot_writes(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
     if now.slot is None:
         return _delete_all(states, now)

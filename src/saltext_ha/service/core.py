@@ -67,7 +67,7 @@ class Core:
         def look() -> Seen:
             found = Seen([], [])
             for hint in hints:
-                seen = self.keeper.observe([hint.minion_id], by=hint.by, certain=hint.gone)
+                seen = self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone)
                 found.records.extend(seen.records)
                 found.unsettled.extend(seen.unsettled)
             return found
