@@ -1,0 +1,404 @@
+"""Which masters a minion knows, and which connection proves what: without daemons."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.crypt
+from salt.exceptions import SaltInvocationError
+
+from saltext_ha import binding
+from saltext_ha.binding import Links, Running
+from saltext_ha.modules import ha
+
+pytestmark = pytest.mark.core
+
+M1, M2 = "10.0.0.1", "10.0.0.2"
+
+
+def hot(**values: Any) -> Running:
+    """A hot-hot minion of M1 and M2 that M2 asked."""
+    told = {(M1, 4506): 4505, (M2, 4506): 4505}
+    usual: dict[str, Any] = {"entries": (M1, M2), "listed": True, "told": told}
+    return Running(**(usual | {"host": M2, "ip": M2, "port": 4506} | values))
+
+
+def links(*seen: tuple[str, int]) -> Links:
+    return Links(frozenset(seen))
+
+
+# -- reading what is configured
+
+
+@pytest.mark.parametrize(
+    ("entry", "host", "port"),
+    [
+        ("salt", "salt", 4506),
+        ("salt:4508", "salt", 4508),
+        ("10.0.0.1", "10.0.0.1", 4506),
+        ("10.0.0.1:4508", "10.0.0.1", 4508),
+        ("fe80::a00:27ff:fedc:ba98", "fe80::a00:27ff:fedc:ba98", 4506),
+        ("[::1]", "::1", 4506),
+        ("[::1]:4508", "::1", 4508),
+        (" m1.example ", "m1.example", 4506),
+    ],
+)
+def test_entries_are_read_as_salt_reads_them(entry: str, host: str, port: int) -> None:
+    assert binding.split_entry(entry, 4506) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "entry", ["", ":4506", "m1:x", "m1:0", "m1:65536", "[::1", "[::1]x", "sdb://ma/ster", "m1, m2"]
+)
+def test_what_is_no_master_is_named(entry: str) -> None:
+    with pytest.raises(ValueError, match="is no "):
+        binding.split_entry(entry, 4506)
+
+
+@pytest.mark.parametrize(
+    ("text", "ip"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("[2001:DB8::1]", "2001:db8::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("m1.example", None),
+        ("", None),
+    ],
+)
+def test_addresses_are_compared_in_one_spelling(text: str, ip: str | None) -> None:
+    assert binding.bare_ip(text) == ip
+
+
+def test_publish_ports_come_from_salts_credentials() -> None:
+    creds = {
+        ("/pki", "web1", "tcp://10.0.0.1:4506", "1.5"): {"publish_port": 4505, "aes": "secret"},
+        ("/pki", "web1", "tcp://[::1]:4508", "1.5"): {"publish_port": "4507"},
+        ("/pki", "web1", "tcp://10.0.0.3:4506"): {"aes": "secret"},
+        ("/pki", "web1", "tcp://:::", "0"): {"publish_port": 1},
+        ("/pki",): None,
+    }
+    assert binding.told_ports(creds) == {("10.0.0.1", 4506): 4505, ("::1", 4508): 4507}
+
+
+def test_a_list_with_type_str_is_called_list() -> None:
+    assert Running(("m1",)).type == "str"
+    assert Running(("m1",), listed=True).type == "list"
+    assert Running(("m1",), listed=True, master_type="failover").type == "failover"
+
+
+# -- what the connections prove
+
+
+def test_each_hot_master_is_judged_by_itself() -> None:
+    rows = binding.masters(hot(), links((M1, 4506), (M2, 4505), (M2, 4506)))
+    assert [(row.host, row.current, row.connected) for row in rows] == [
+        (M1, False, False),  # a request connection is no subscription
+        (M2, True, True),
+    ]
+
+
+def test_masters_on_one_address_are_told_apart_by_their_ports() -> None:
+    running = hot(
+        entries=(f"{M1}:4506", f"{M1}:4508"),
+        told={(M1, 4506): 4505, (M1, 4508): 4507},
+        host=M1,
+        ip=M1,
+        port=4508,
+    )
+    answer, current = binding.current_master(running, links((M1, 4505)))
+    assert (answer["port"], answer["publish_port"], answer["connected"]) == (4508, 4507, False)
+    assert current is not None
+    assert current.configured == f"{M1}:4508"
+    assert [row.connected for row in binding.masters(running, links((M1, 4505)))] == [True, False]
+
+
+def test_the_minions_own_publish_port_is_what_salt_connects_to() -> None:
+    (row, _) = binding.masters(hot(publish_port=5505), links((M1, 5505)))
+    assert (row.publish_port, row.connected) == (5505, True)
+
+
+def test_names_are_resolved_to_compare_and_shown_as_written() -> None:
+    running = Running(("localhost:4506",), told={("127.0.0.1", 4506): 4505})
+    (row,) = binding.masters(running, links(("127.0.0.1", 4505)))
+    assert (row.configured, row.host, row.connected) == ("localhost:4506", "localhost", True)
+
+
+def test_the_address_that_salt_resolved_counts_for_the_current_master() -> None:
+    running = Running(
+        ("no-such-name.invalid",), host="no-such-name.invalid", ip=M1, port=4506, publish_port=4505
+    )
+    answer, _ = binding.current_master(running, links((M1, 4505)))
+    assert (answer["address"], answer["connected"]) == ("no-such-name.invalid", True)
+
+
+def test_ipv6() -> None:
+    running = Running(("[2001:db8::1]:4506",), host="2001:db8::1", ip="2001:db8::1", port=4506)
+    told = binding.told_ports({("tcp://[2001:db8::1]:4506",): {"publish_port": 4505}})
+    running = Running(**(vars(running) | {"told": told}))
+    answer, _ = binding.current_master(running, links(("2001:db8::1", 4505)))
+    assert (answer["address"], answer["connected"]) == ("2001:db8::1", True)
+    assert "note" not in answer
+
+
+def test_the_names_of_other_masters_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = []
+    monkeypatch.setattr(binding, "resolve", lambda host: looked_up.append(host) or frozenset())
+    running = hot(entries=("m1.example", M2))
+    assert binding.current_master(running, links((M2, 4505)))[0]["connected"] is True
+    assert looked_up == []
+    binding.masters(running, links((M2, 4505)))
+    assert looked_up == ["m1.example"]
+
+
+def test_a_name_that_does_not_resolve_is_unknown() -> None:
+    (row,) = binding.masters(Running(("no-such-name.invalid",)), links((M1, 4505)))
+    assert row.connected is None
+    assert "does not resolve" in str(row.note)
+
+
+def test_a_nonsense_entry_does_not_hide_the_others() -> None:
+    first, second = binding.masters(hot(entries=("sdb://x/y", M2)), links((M2, 4505)))
+    assert (first.configured, first.connected) == ("sdb://x/y", None)
+    assert "no host" in str(first.note)
+    assert second.connected is True
+
+
+def test_invisible_connections_are_unknown() -> None:
+    answer, _ = binding.current_master(hot(), Links(None, "may not look"))
+    assert (answer["connected"], answer["note"]) == (None, "may not look")
+
+
+def test_an_unknown_publish_port_is_guessed_only_where_it_cannot_be_another() -> None:
+    running = hot(told={(M2, 4506): 4505})
+    for seen, connected, port in (
+        ((M1, 4505), True, 4505),
+        ((M1, 4506), False, None),
+        ((M1, 6379), None, None),
+        ((M2, 4505), False, None),
+    ):
+        first, _ = binding.masters(running, links(seen))
+        assert (first.connected, first.publish_port) == (connected, port), seen
+        assert (first.note is None) == (connected is True)
+
+
+def test_the_publisher_of_another_master_on_the_address_proves_nothing() -> None:
+    running = called(entries=(f"{M1}:4506", f"{M1}:4508"))
+    first, second = binding.masters(running, links((M1, 4505), (M1, 4506)))
+    assert (first.connected, second.connected) == (True, False)
+    first, second = binding.masters(running, links((M1, 4507)))
+    assert (first.connected, second.connected) == (False, None)
+
+
+def test_a_master_that_left_the_configuration_is_still_shown() -> None:
+    rows = binding.masters(hot(entries=(M1,)), links((M2, 4505)))
+    assert [(row.host, row.configured, row.current) for row in rows] == [
+        (M1, M1, False),
+        (M2, None, True),
+    ]
+    assert "not in the minion's configuration" in str(rows[1].note)
+
+
+# -- salt-call
+
+
+def called(**values: Any) -> Running:
+    """salt-call on a failover minion; salt-call itself spoke to M1."""
+    told = {(M1, 4506): 4505}
+    usual: dict[str, Any] = {"master_type": "failover", "caller": True, "told": told}
+    return hot(**(usual | {"host": M1, "ip": M1} | values))
+
+
+def test_salt_call_follows_the_running_minion() -> None:
+    answer, _ = binding.current_master(called(), links((M2, 4505), (M2, 4506)))
+    assert (answer["address"], answer["port"], answer["connected"]) == (M2, 4506, True)
+
+
+def test_salt_call_sees_a_minion_without_a_master() -> None:
+    answer, current = binding.current_master(called(), links())
+    assert current is None
+    assert (answer["address"], answer["connected"]) == (None, False)
+    assert "none of its masters" in answer["note"]
+
+
+def test_salt_call_does_not_choose_between_two() -> None:
+    answer, current = binding.current_master(called(), links((M1, 4505), (M2, 4505)))
+    assert current is None
+    assert answer["connected"] is None
+    assert f"{M1}, {M2}" in answer["note"]
+
+
+def test_salt_call_on_a_hot_minion_names_the_master_it_spoke_to() -> None:
+    answer, _ = binding.current_master(called(master_type="str"), links((M2, 4505)))
+    assert (answer["address"], answer["connected"]) == (M1, False)
+
+
+@pytest.mark.parametrize(
+    ("running", "note"),
+    [
+        (Running(("salt",), master_type="disable"), "connects to no master"),
+        (Running(()), "no master is configured"),
+        (Running((M1,), note="cannot read /x"), "cannot read /x"),
+    ],
+)
+def test_no_master_is_a_clear_answer(running: Running, note: str) -> None:
+    answer, current = binding.current_master(running, Links(None))
+    assert current is None
+    assert (answer["address"], answer["connected"]) == (None, None)
+    assert note in answer["note"]
+
+
+# -- looking at processes
+
+
+def test_established_connections_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert ("127.0.0.1", port) not in (binding.established(os.getpid()).seen or ())
+        with socket.create_connection(("127.0.0.1", port)):
+            with server.accept()[0]:
+                assert ("127.0.0.1", port) in (binding.established(os.getpid()).seen or ())
+            # Closed by the other side only, as after the death of a master.
+            assert ("127.0.0.1", port) not in (binding.established(os.getpid()).seen or ())
+        assert ("127.0.0.1", port) not in (binding.established(os.getpid()).seen or ())
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that calls itself salt-minion."""
+    line = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", line, "salt-minion"], stdin=-1) as process:
+        yield process
+        process.kill()
+
+
+def test_the_pidfile_is_believed_when_it_is_a_minions(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    pidfile = tmp_path / "minion.pid"
+    assert binding.minion_pid(str(pidfile), caller=True, forks=True) is None
+    pidfile.write_text(f"{sleeper.pid}\n")
+    assert binding.minion_pid(str(pidfile), caller=True, forks=True) == sleeper.pid
+    sleeper.kill()
+    sleeper.wait()
+    assert binding.minion_pid(str(pidfile), caller=True, forks=True) is None
+    pidfile.write_text("1")  # another program's by now
+    assert binding.minion_pid(str(pidfile), caller=True, forks=True) is None
+    assert binding.established(sleeper.pid).seen is None
+    assert "cannot see" in str(binding.established(sleeper.pid).note)
+
+
+def test_a_job_looks_at_the_process_that_it_belongs_to(tmp_path: Path) -> None:
+    pidfile = tmp_path / "minion.pid"
+    assert binding.minion_pid(str(pidfile), caller=False, forks=True) == os.getppid()
+    assert binding.minion_pid(str(pidfile), caller=False, forks=False) == os.getpid()
+    grandparent = binding.psutil.Process().parents()[-1].pid
+    pidfile.write_text(str(grandparent))
+    assert binding.minion_pid(str(pidfile), caller=False, forks=True) == grandparent
+
+
+def test_ping_of_a_closed_port_is_answered_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    master = binding.Master("m1", "m1", port, frozenset({"127.0.0.1"}))
+    answer = binding.ping({}, master, 60)
+    assert (answer["answers"], answer["milliseconds"]) == (False, None)
+    assert "refused" in answer["note"]
+    unknown = binding.Master("m1", "m1", port)
+    assert binding.ping({}, unknown, 60)["answers"] is None
+
+
+# -- the module: from Salt's dunders to values
+
+
+@pytest.fixture
+def opts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """The configuration of one Minion object of a hot-hot minion, and its file."""
+    conf = tmp_path / "minion"
+    conf.write_text(f"master: [{M1}, '{M2}:4508']\n")
+    values: dict[str, Any] = {
+        "master": M2,
+        "master_ip": M2,
+        "master_port": 4508,
+        "master_uri": f"tcp://{M2}:4508",
+        "master_type": "str",
+        "multimaster": True,
+        "conf_file": str(conf),
+        "pidfile": str(tmp_path / "minion.pid"),
+        "multiprocessing": False,
+    }
+    monkeypatch.setattr(ha, "__opts__", values, raising=False)
+    monkeypatch.setattr(salt.crypt.AsyncAuth, "creds_map", {})
+    return values
+
+
+def test_a_hot_minion_reads_the_list_from_its_file(opts: dict[str, Any]) -> None:
+    answer = ha.current_master()
+    assert answer["masters"] == [M1, f"{M2}:4508"]
+    assert (answer["type"], answer["port"], answer["id"]) == ("list", 4508, None)
+    assert answer["connected"] is False
+    assert [(row["port"], row["current"]) for row in ha.masters()] == [(4506, False), (4508, True)]
+
+
+def test_the_id_is_the_one_that_came_with_the_job(opts: dict[str, Any]) -> None:
+    assert ha.current_master(__pub_master_id="m2", __pub_jid="1")["id"] == "m2"
+    with pytest.raises(SaltInvocationError, match="pong"):
+        ha.current_master(pong=True)
+
+
+def test_included_files_count(opts: dict[str, Any]) -> None:
+    folder = Path(opts["conf_file"]).parent / "minion.d"
+    folder.mkdir()
+    (folder / "ha.conf").write_text(f"master: [{M2}]\nmaster_port: 4508\n")
+    assert ha.current_master()["masters"] == [M2]
+    assert [row["configured"] for row in ha.masters()] == [M2]
+
+
+@pytest.mark.parametrize("text", [None, "master: [unclosed", "- a\n- list\n"])
+def test_an_unreadable_file_leaves_the_running_master(
+    opts: dict[str, Any], text: str | None
+) -> None:
+    conf = Path(opts["conf_file"])
+    conf.unlink() if text is None else conf.write_text(text)
+    answer = ha.current_master()
+    assert (answer["address"], answer["masters"]) == (M2, [M2])
+    assert "read" in answer["note"]
+
+
+def test_a_failover_minion_needs_no_file(opts: dict[str, Any]) -> None:
+    opts.update(master_type="failover", master_list=[M1, M2], conf_file="/nonexistent")
+    answer = ha.current_master()
+    assert (answer["type"], answer["masters"], answer["address"]) == ("failover", [M1, M2], M2)
+
+
+def test_a_failover_minion_that_has_lost_all_its_masters(opts: dict[str, Any]) -> None:
+    opts.update(master_type="failover", master_list=[M1, M2], master=[M1, M2])
+    answer = ha.current_master()
+    assert (answer["address"], answer["connected"]) == (None, False)
+    assert "none of its masters" in answer["note"]
+
+
+@pytest.mark.parametrize("values", [{}, {"master": None}, {"master": 17}, {"master": []}])
+def test_odd_configurations_do_not_raise(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(ha, "__opts__", values, raising=False)
+    answer = ha.current_master(ping=True)
+    assert answer["address"] is None
+    assert not answer["connected"]
+    assert answer["note"]
+    assert answer["ping"]["answers"] is None
+    ha.masters(ping=True)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon", None, 301, float("nan")])
+def test_a_timeout_that_is_none_is_named(opts: dict[str, Any], timeout: Any) -> None:
+    with pytest.raises(SaltInvocationError, match="timeout"):
+        ha.masters(timeout=timeout)
