@@ -20,7 +20,7 @@ from saltext_ha.errors import (
 )
 from saltext_ha.peering import identity, membership, wire
 from saltext_ha.peering.client import call_once
-from saltext_ha.peering.invites import Invites, invite
+from saltext_ha.peering.invites import Invites, invite, make_token
 from saltext_ha.peering.join import Joined, join
 from saltext_ha.peering.token import decode, mac_key, request_mac
 from saltext_ha.peering.trust import make_peer
@@ -43,8 +43,9 @@ def m3(tmp_path: Path) -> Master:
 
 
 def token_of(master: Master, expires_in: int = 600, share: bool = False) -> str:
-    made = invite(master.state_dir, master.identity, (master.url,), master.group, expires_in, share)
-    return made.token
+    return make_token(
+        master.state_dir, master.identity, (master.url,), master.group, expires_in, share
+    ).encode()
 
 
 async def let_join(master: Master, token: str, **changes: str) -> Joined:

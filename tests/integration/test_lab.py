@@ -205,9 +205,11 @@ def test_up_and_down(tmp_path: Path) -> None:
 
 def test_down_spares_a_stranger_with_our_number(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
-        assert Member("m1", stranger.pid, str(tmp_path / "m1" / "conf")).pids() == []
-        assert Member("m1", stranger.pid, "sleep").pids() == [stranger.pid]
-        stranger.kill()
+        try:
+            assert Member("m1", stranger.pid, str(tmp_path / "m1" / "conf")).pids() == []
+            assert Member("m1", stranger.pid, "sleep").pids() == [stranger.pid]
+        finally:
+            stranger.kill()
 
 
 def test_waiting_tells_what_for_and_what_was_last() -> None:

@@ -39,6 +39,17 @@ def test_every_altered_character_is_noticed() -> None:
             decode(altered)
 
 
+def test_there_is_one_way_to_write_a_token() -> None:
+    """Base64 decoders overlook stray bits at the end and foreign characters anywhere."""
+    for group in ("p", "pr", "pro"):
+        text = Token(**{**TOKEN.__dict__, "group": group}).encode()
+        for last in set(string.ascii_letters + string.digits + "-_") - {text[-1]}:
+            with pytest.raises(TokenError):
+                decode(text[:-1] + last)
+        with pytest.raises(TokenError):
+            decode(text[:20] + "!" + text[20:])
+
+
 def test_every_truncation_is_noticed() -> None:
     text = TOKEN.encode()
     for length in range(len(text)):

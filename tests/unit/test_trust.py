@@ -247,6 +247,7 @@ def test_removing_nobody(state: Path) -> None:
     ("name", "url", "certificate"),
     [
         ("../m2", "https://h:1", None),
+        ("m2\n", "https://h:1", None),
         (7, "https://h:1", None),
         ("m2", "h:1", None),
         ("m2", None, None),

@@ -99,8 +99,8 @@ class PeerListener:
             self._respond,
             access_log=None,
             auto_decompress=False,
-            # Ours comes first: theirs is not the same in all releases.
-            keepalive_timeout=2 * self._limits.keepalive,
+            # Connections end by our own deadlines, which do not depend on aiohttp's release.
+            keepalive_timeout=86400.0,
             lingering_time=1.0,
             logger=log,
         )
