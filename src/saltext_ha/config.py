@@ -122,7 +122,7 @@ def _integer(low: int, high: int) -> Callable[[Any], int]:
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not NAME.match(value):
+    if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ValueError("takes letters, digits, '.', '_' and '-', at most 64, none of them first")
     return value
 

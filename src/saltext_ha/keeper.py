@@ -20,7 +20,7 @@ from saltext_ha.keystore.base import Change, Content, KeyStore
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import Stored, place
+from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     ACCEPTED,
     DECISIONS,
@@ -200,9 +200,7 @@ class Keeper:
         """Write down one id's change; inside a transaction."""
         records = self.replica.get(minion_id)
         now = content.stored
-        if applied.dirty and plan.is_between(
-            now, applied.stored, place(records.values(), applied.stored)
-        ):
+        if applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return []  # our own apply, interrupted; the next one finishes it
         states = {key: record.state for key, record in records.items()}
         known = dict(_contexts(records) if applied.known is None else applied.known)
@@ -226,7 +224,7 @@ class Keeper:
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
-        self._settle(minion_id, now, records, known)
+        self._settle(minion_id, now, records, known, applied.aims)
         return list(changed.values())
 
     def _new_record(
@@ -257,16 +255,24 @@ class Keeper:
             self.refused[minion_id] = reason
 
     def _settle(
-        self, minion_id: str, now: Stored, records: dict[bytes, Record], known: Known
+        self,
+        minion_id: str,
+        now: Stored,
+        records: dict[bytes, Record],
+        known: Known,
+        aims: frozenset[tuple[str, bytes]],
     ) -> None:
         """Note what the store shows, and whether it is still to be changed."""
         shown = Stored(now.state, now.key, now.denied)
         desired = place(records.values(), shown)
         todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
-        if todo and _revokes(shown, desired):
-            self.replica.revocation_due = True
-        applied = Applied(shown, bool(todo), known if todo else None)
-        self.replica.set_applied(minion_id, NEVER if applied == Applied(Stored()) else applied)
+        if todo:
+            if _revokes(shown, desired):
+                self.replica.revocation_due = True
+            aims = aims | plan.aims(desired) | now.extra
+            self.replica.set_applied(minion_id, Applied(shown, True, known, aims))
+        else:
+            self.replica.set_applied(minion_id, NEVER if shown == ABSENT else Applied(shown))
 
     # -- from the peers to the replica
 
@@ -312,7 +318,10 @@ class Keeper:
             if _revokes(applied.stored, desired):
                 self.replica.revocation_due = True
             known_contexts = _contexts(ours) if applied.known is None else applied.known
-            self.replica.set_applied(minion_id, Applied(applied.stored, True, known_contexts))
+            self.replica.set_applied(
+                minion_id,
+                Applied(applied.stored, True, known_contexts, applied.aims | plan.aims(desired)),
+            )
         return learned
 
     # -- from the replica to the store
@@ -348,7 +357,7 @@ class Keeper:
                 continue
             records = self.replica.get(minion_id)
             now, desired = content.stored, place(records.values(), applied.stored)
-            if now != applied.stored and not plan.is_between(now, applied.stored, desired):
+            if now != applied.stored and not plan.is_between(now, applied.stored, applied.aims):
                 # Somebody acted between two lines of ours: first record that, then come back.
                 seen.unsettled.append(minion_id)
                 continue
@@ -367,7 +376,7 @@ class Keeper:
                 if content is None or content.stored != expected:
                     seen.unsettled.append(minion_id)
                 self.replica.set_applied(
-                    minion_id, NEVER if expected == Stored() else Applied(expected)
+                    minion_id, NEVER if expected == ABSENT else Applied(expected)
                 )
 
     def _record_removed(self, minion_id: str) -> list[Record]:

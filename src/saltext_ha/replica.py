@@ -34,7 +34,7 @@ CREATE TABLE record (
 CREATE INDEX record_accepted ON record (id) WHERE state = 'accepted';
 CREATE TABLE stored (
     bucket INTEGER NOT NULL, id TEXT NOT NULL, state TEXT, body BLOB NOT NULL,
-    digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, known BLOB,
+    digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, doing BLOB,
     PRIMARY KEY (bucket, id)
 ) WITHOUT ROWID;
 CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
@@ -53,12 +53,14 @@ class Applied(NamedTuple):
 
     ``dirty``: the store is still to be brought to what the records say. ``known``: the contexts
     of the id's records when the store last agreed with them, that is what an operator who looks
-    at this store can have known; None when that is their present context.
+    at this store can have known; None when that is their present context. ``aims``: all that the
+    store may show meanwhile by our own doing (:func:`.plan.aims`).
     """
 
     stored: Stored
     dirty: bool = False
     known: Known | None = None
+    aims: frozenset[tuple[str, bytes]] = frozenset()
 
 
 NEVER = Applied(ABSENT)
@@ -213,10 +215,10 @@ class Replica:
     def applied(self, minion_id: str) -> Applied:
         """What was last applied for an id."""
         row = self._db.execute(
-            "SELECT body, dirty, known FROM stored WHERE bucket = ? AND id = ?",
+            "SELECT body, dirty, doing FROM stored WHERE bucket = ? AND id = ?",
             (bucket_of(minion_id), minion_id),
         ).fetchone()
-        return Applied(_stored(row[0]), bool(row[1]), _known(row[2])) if row else NEVER
+        return Applied(_stored(row[0]), bool(row[1]), *_doing(row[2])) if row else NEVER
 
     def set_applied(self, minion_id: str, applied: Applied) -> None:
         """Write down what was applied, or that it is still to be; inside a transaction only."""
@@ -229,12 +231,12 @@ class Replica:
         if applied == NEVER:
             self._db.execute("DELETE FROM stored WHERE bucket = ? AND id = ?", where)
             return
-        stored, dirty, known = applied
+        stored, dirty, known, aims = applied
         digest = placement_digest(minion_id, stored)
         if digest:
             self._changes.append((self.placements, where[0], digest))
         self._db.execute(
-            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, known)"
+            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, doing)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *where,
@@ -243,7 +245,7 @@ class Replica:
                 digest,
                 len(stored.denied),
                 dirty,
-                None if known is None else msgpack.packb(known),
+                msgpack.packb([known, sorted(aims)]) if dirty else None,
             ),
         )
 
@@ -347,5 +349,8 @@ def _stored(body: bytes) -> Stored:
     return Stored(state, key, frozenset(denied))
 
 
-def _known(body: bytes | None) -> Known | None:
-    return None if body is None else msgpack.unpackb(body, strict_map_key=False)
+def _doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]]]:
+    if body is None:
+        return None, frozenset()
+    known, aims = msgpack.unpackb(body, strict_map_key=False)
+    return known, frozenset((state, key) for state, key in aims)

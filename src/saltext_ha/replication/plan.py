@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import DENIED
 
 PUT = "put"
 REMOVE = "remove"
@@ -55,15 +56,16 @@ def steps(
     return plan
 
 
-def is_between(seen: Stored, before: Stored, after: Stored) -> bool:
-    """
-    Whether *seen* can be our own move from *before* to *after*, interrupted half way.
+def aims(desired: Stored) -> frozenset[tuple[str, bytes]]:
+    """What a store on its way to *desired* may show: entries, and denied keys under that state."""
+    return desired.entries | {(DENIED, key) for key in desired.denied}
 
-    :return: True when all of it comes from either end and something of either end is there.
+
+def is_between(seen: Stored, before: Stored, aimed: frozenset[tuple[str, bytes]]) -> bool:
     """
-    both = before.entries | after.entries
-    return (
-        bool(seen.entries)
-        and seen.entries <= both
-        and seen.denied <= (before.denied | after.denied)
-    )
+    Whether *seen* can be our own move, interrupted half way, from *before* to any of the states
+    whose :func:`aims` are in *aimed*.
+
+    Several, because the records may have changed again before the move was finished.
+    """
+    return bool(seen.entries) and aims(seen) <= aims(before) | aimed

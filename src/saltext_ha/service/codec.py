@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -10,10 +9,11 @@ from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.replication.record import STATES, Dot, Record, Value, covers
 
-NODE = re.compile(r"^[0-9a-f]{16}$")
+NODE = re.compile(r"[0-9a-f]{16}")
 MAX_VALUES = 128
 MAX_CONTEXT = 4096
 MAX_COUNTER = 2**53
+MAX_TIME = 1e15  # seconds; also keeps out NaN, infinity and what no float can hold
 MAX_TEXT = 64
 
 
@@ -65,13 +65,13 @@ def _record(minion_id: str, text: Any, values: Any, context: Any) -> Record:
 def _value(node: Any, counter: Any, state: Any, at: Any, by: Any, on: Any) -> Value:
     if state not in STATES:
         raise InvalidRecord(f"unknown state {state!r:.40}")
-    if isinstance(at, bool) or not isinstance(at, (int, float)) or not math.isfinite(at):
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not abs(at) < MAX_TIME:
         raise InvalidRecord("a time is not a number")
     return Value(Dot(_node(node), _counter(counter)), state, float(at), _text(by), _text(on))
 
 
 def _node(node: Any) -> str:
-    if not isinstance(node, str) or not NODE.match(node):
+    if not isinstance(node, str) or not NODE.fullmatch(node):
         raise InvalidRecord(f"{node!r:.40} does not name a node")
     return node
 
