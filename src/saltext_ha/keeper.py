@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -309,20 +309,44 @@ class Keeper:
             self.replica.put(merged)
             learned += 1
         for minion_id, ours in before.items():
-            applied = self.replica.applied(minion_id)
-            records = self.replica.get(minion_id)
-            desired = place(records.values(), applied.stored)
-            todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
-            if not todo and not applied.dirty:
-                continue
-            if _revokes(applied.stored, desired):
-                self.replica.revocation_due = True
-            known_contexts = _contexts(ours) if applied.known is None else applied.known
-            self.replica.set_applied(
-                minion_id,
-                Applied(applied.stored, True, known_contexts, applied.aims | plan.aims(desired)),
-            )
+            self._mark(minion_id, ours)
         return learned
+
+    def _mark(self, minion_id: str, before: dict[bytes, Record]) -> None:
+        """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
+        applied = self.replica.applied(minion_id)
+        records = self.replica.get(minion_id)
+        desired = place(records.values(), applied.stored)
+        todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
+        if not todo and not applied.dirty:
+            return
+        if _revokes(applied.stored, desired):
+            self.replica.revocation_due = True
+        known = _contexts(before) if applied.known is None else applied.known
+        aims = applied.aims | plan.aims(desired)
+        self.replica.set_applied(minion_id, Applied(applied.stored, True, known, aims))
+
+    # -- from an operator to the replica
+
+    def decide(self, minion_id: str, states: Mapping[bytes, str], by: str) -> list[Record]:
+        """
+        Record an operator's decisions about keys of one id, made knowing all that is known here.
+
+        :param states: fingerprint → accepted, rejected or deleted; of recorded keys.
+        :param by: the operator, for people.
+        :return: the changed records, to be pushed.
+        """
+        before = self.replica.get(minion_id)
+        changed = []
+        with self.replica.transaction():
+            for key, state in sorted(states.items()):
+                record = before[key]
+                value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
+                record = decide(record, dict(record.context), value)
+                self.replica.put(record)
+                changed.append(record)
+            self._mark(minion_id, before)
+        return changed
 
     # -- from the replica to the store
 

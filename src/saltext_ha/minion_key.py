@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.errors import HaError, InvalidRecord
 
 MAX_ID_BYTES = 255  # the id is a file name
 MAX_LENGTH = 16 * 1024  # a 16 384-bit RSA key in PEM takes 3 KB
@@ -36,6 +37,23 @@ def show(key: bytes, short: bool = True) -> str:
     """A fingerprint for people: ``3a:9f:…`` or, with ``short=False``, in full."""
     pairs = [f"{byte:02x}" for byte in key]
     return ":".join(pairs[:4]) + ":…" if short else ":".join(pairs)
+
+
+def find(keys: Iterable[bytes], wanted: str) -> bytes:
+    """
+    The one of *keys* whose fingerprint begins with *wanted* (hex digits, colons do not matter).
+
+    :raises HaError: none or several do; names those there are.
+    """
+    digits = wanted.rstrip("…").replace(":", "").lower()
+    there = sorted(keys)
+    found = [key for key in there if digits and key.hex().startswith(digits)]
+    if len(found) != 1:
+        what = "several keys begin" if found else "no key begins"
+        raise HaError(
+            f"{what} with {wanted!r}; there are: {', '.join(show(key, False) for key in there)}"
+        )
+    return found[0]
 
 
 def check_id(minion_id: object) -> str:

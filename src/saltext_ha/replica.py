@@ -305,8 +305,11 @@ class Replica:
     # -- inside
 
     def _create(self) -> None:
-        self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        self._set_meta("node", secrets.token_hex(8))
+        # All in one transaction: a crash must not leave a replica that writes under no name.
+        self._db.executescript(
+            f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
+            f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
 
     def _load(self) -> None:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))

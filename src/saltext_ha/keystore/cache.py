@@ -7,6 +7,7 @@ uses them. One entry an id: writing the new state replaces the old one in one ca
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from salt.exceptions import SaltCacheError
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
 from saltext_ha.keystore.base import Change, Content
-from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 
@@ -50,7 +51,11 @@ class CacheStore:
         return False
 
     def read(self, minion_id: str) -> Content | None:
-        """See :meth:`KeyStore.read`."""
+        """See :meth:`KeyStore.read`; what cannot be an id has no key."""
+        try:
+            minion_key.check_id(minion_id)  # an event may name any path
+        except InvalidRecord:
+            return Content(ABSENT, {})
         try:
             entry = self._cache.fetch(KEYS, minion_id) or None
             denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
@@ -132,10 +137,14 @@ def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
         keys[key] = text
         return key
 
-    refused = frozenset(add(text) for text in denied)
+    refused = set()
+    for text in denied:
+        # Salt keeps whatever was sent there: it must not stop a revocation.
+        with contextlib.suppress(InvalidRecord):
+            refused.add(add(text))
     if not entry or entry.get("state") not in SLOT_STATES:
-        return Content(Stored(denied=refused), keys)
-    return Content(Stored(entry["state"], add(entry["pub"]), refused), keys)
+        return Content(Stored(denied=frozenset(refused)), keys)
+    return Content(Stored(entry["state"], add(entry.get("pub") or ""), frozenset(refused)), keys)
 
 
 def _mark(entry: Mapping[str, str] | None, denied: Sequence[str]) -> int:

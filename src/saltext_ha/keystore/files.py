@@ -18,7 +18,7 @@ from pathlib import Path
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
 from saltext_ha.keystore.base import Change, Content
-from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, Step
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
@@ -82,7 +82,9 @@ class FileStore:
         return changed
 
     def read(self, minion_id: str) -> Content | None:
-        """See :meth:`KeyStore.read`."""
+        """See :meth:`KeyStore.read`; what cannot be an id has no key."""
+        if not _may_be_id(minion_id):  # an event may name any path
+            return Content(ABSENT, {})
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
         signatures: dict[str, int] = {}
@@ -95,11 +97,14 @@ class FileStore:
                 text = _read_key(path)
             except FileNotFoundError:
                 continue
-            except (OSError, UnicodeDecodeError) as exc:
+            except OSError as exc:
                 raise StoreError(f"{path}: cannot be read: {exc}") from exc
-            if text is None:
+            if text is None and state != DENIED:
                 return None
             signatures[state] = _signature(info)
+            if text is None:
+                # Salt writes whatever was sent there: it must not stop a revocation.
+                continue
             found[state] = minion_key.fingerprint(text)
             keys[found[state]] = text
         for state in FOLDERS:
@@ -164,7 +169,7 @@ class FileStore:
         temporary = target.with_name(f".{os.getpid()}.ha")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
         try:
-            os.write(descriptor, change.keys[step.key].encode())
+            _write_all(descriptor, change.keys[step.key].encode())
             os.fchmod(descriptor, self._mode)
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, self._uid, -1)
@@ -213,6 +218,12 @@ def _read_key(path: Path) -> str | None:
     except (UnicodeDecodeError, InvalidRecord):
         return None
     return text
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    # On a disk that is nearly full the first write is short, and only the next one fails.
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _signature(info: os.stat_result) -> int:

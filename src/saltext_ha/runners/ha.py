@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import salt.utils.user
+
 from saltext_ha import config, control
 from saltext_ha.errors import HaError
 
@@ -114,6 +116,49 @@ def release(test: bool = False) -> Answer:
     return _ask("release", test=bool(test))
 
 
+def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
+    """
+    End a conflict: of the different keys that are accepted for one id, keep one.
+
+    minion
+        The minion id.
+    fingerprint
+        Of the key to keep, or enough of its beginning. ``salt-call --local key.finger`` on the
+        right minion shows it.
+    test
+        Only print what would be done.
+
+    The other keys are deleted on all masters; masters that are down follow when they are back.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.resolve db02 3a:9f:77
+    """
+    return _ask("resolve", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
+
+
+def restore(minion: str, fingerprint: str = "", test: bool = False) -> Answer:
+    """
+    Undo a mistake: accept a deleted or rejected key again, on all masters, from any of them.
+
+    minion
+        The minion id.
+    fingerprint
+        Of the key, or enough of its beginning; needed when several keys of the id were revoked.
+    test
+        Only print what would be done.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.restore web07
+    """
+    return _ask("restore", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
+
+
 def peers() -> Answer:
     """
     The masters that this one trusts, with address, certificate fingerprint and state.
@@ -209,6 +254,7 @@ def join(token: str, wait: float = 0) -> Answer:
 
 
 def _ask(command: str, **payload: Any) -> Answer:
+    payload["by"] = salt.utils.user.get_specific_user()
     return _answer(lambda settings: control.request(settings.control_socket, command, payload))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -104,6 +104,10 @@ class Core:
         held = sorted(await self.run(self.replica.held))
         await self._work(lambda: self.keeper.observe(held, released=True))
         return held
+
+    async def decide(self, minion_id: str, states: Mapping[bytes, str], by: str) -> None:
+        """Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`."""
+        await self._work(lambda: Seen(self.keeper.decide(minion_id, states, by), []))
 
     async def _work(self, look: Callable[[], Seen]) -> None:
         """*look*, publish what it found, then apply; problems are kept for the status."""

@@ -27,6 +27,9 @@ from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
+from saltext_ha.service.decisions import Decisions
+from saltext_ha.service.differences import Differences
+from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.views import Views
 
@@ -84,7 +87,11 @@ class Service:
             self.config.port,
             join=self.membership.join,
         )
-        control = ControlServer(self.config.control_socket, Views(self).commands())
+        group = Group(self)
+        commands: dict[str, Command] = {}
+        for part in (Views(group), Differences(group), Decisions(group)):
+            commands.update(part.commands())
+        control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
         loop = asyncio.get_running_loop()
         try:
@@ -308,12 +315,11 @@ class Service:
 
             return handler
 
-        views = Views(self)
         return {
             **{name: answering(answer) for name, answer in in_thread.items()},
             "hello": self._hello,
             "push": self._push,
-            **views.for_peers(),
+            **Group(self).for_peers(),
         }
 
     def _heard(self, peer: Peer) -> None:

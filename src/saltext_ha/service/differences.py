@@ -1,0 +1,171 @@
+"""Where masters differ and what mends it: ``ha.check_consistency`` and ``ha.sync``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from saltext_ha import minion_key
+from saltext_ha.consistency import compare
+from saltext_ha.errors import HaError
+from saltext_ha.replication.placement import Stored, accepted_keys, place
+from saltext_ha.replication.record import Record, merge
+from saltext_ha.service import antientropy
+from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
+from saltext_ha.service.group import MAX_SHOWN, SLOW, Command, Group
+from saltext_ha.service.link import Link
+
+
+class Differences:
+    """Commands that compare the masters."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {"check": self.check, "sync": self.sync}
+
+    async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.check_consistency``."""
+        service = self._group.service
+        nonce = secrets.token_bytes(32)
+        await service.core.scan()
+        own, (answers, errors) = await asyncio.gather(
+            self._group.snapshot(nonce), self._group.ask("snapshot", {"nonce": nonce}, SLOW)
+        )
+        snapshots: dict[str, Mapping[str, Any] | None] = {service.config.name: own}
+        snapshots.update({name: answers.get(name) for name in service.links})
+        extra = {"keys": await self._key_section(errors)}
+        result = compare.compare(snapshots, errors, extra)
+        return {**result, "retcode": compare.exit_code(result)}
+
+    async def _key_section(self, errors: dict[str, str]) -> dict[str, Any]:
+        service, replica = self._group.service, self._group.service.core.replica
+        ids: set[str] = set(await service.core.run(replica.conflicts))
+        for name, link in service.links.items():
+            if name in errors:
+                continue
+            try:
+                ids |= await self._differing_ids(link)
+            except HaError as exc:
+                errors[name] = str(exc)
+        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN])
+        conflicts = set(await service.core.run(replica.conflicts))
+        differences = []
+        for minion_id, stored in sorted(tables.items()):
+            values: dict[str, Any] = {
+                name: {"absent": True} if not s.slot else f"{s.state} {minion_key.show(s.slot[1])}"
+                for name, s in stored.items()
+            }
+            values.update({name: {"unknown": why} for name, why in errors.items()})
+            fix = (
+                f"salt-run ha.resolve {minion_id} FINGERPRINT (of the right minion's key)"
+                if minion_id in conflicts
+                else "salt-run ha.sync"
+            )
+            differences.append({"path": minion_id, "values": values, "fix": fix})
+        section = compare.section(differences, errors)
+        counts = await service.core.run(replica.counts)
+        return {
+            **section,
+            "counts": {"differ": len(ids), "of": sum(counts.values()) - counts.get("denied", 0)},
+        }
+
+    async def _differing_ids(self, link: Link) -> set[str]:
+        """Ids whose place in the store differs between this master and a peer."""
+        core = self._group.service.core
+        buckets = await antientropy.differing_buckets(
+            core.replica.placements, PLACEMENTS, link.call
+        )
+        ids: set[str] = set()
+        for group in antientropy.chunks(buckets, MAX_SHOWN):
+            theirs = _placed(await link.call("placed", {"buckets": group}, SLOW))
+            ours = _placed(
+                await core.run(antientropy.answer_placed, core.replica, {"buckets": group})
+            )
+            ids |= {entry[0] for entry in ours ^ theirs}
+        return ids
+
+    async def sync(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.sync``: what would be changed where, and, unless ``test``, that it is done."""
+        service = self._group.service
+        test = bool(payload.get("test"))
+        await service.core.scan()
+        changes, conflicts, unreachable = await self._plan()
+        if not test:
+            await service.core.apply()
+            for name, link in service.links.items():
+                if name in unreachable:
+                    continue
+                try:
+                    await link.exchange()
+                except HaError as exc:
+                    unreachable[name] = str(exc)
+        return {
+            "kind": "sync",
+            "test": test,
+            "changes": changes,
+            "conflicts": await self._group.conflicts(sorted(conflicts)),
+            "unreachable": unreachable,
+            "retcode": 2 if unreachable else 1 if conflicts else 0,
+        }
+
+    async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
+        """What anti-entropy with every peer would change: computed here, nothing is stored."""
+        service, core = self._group.service, self._group.service.core
+        merged: dict[tuple[str, bytes], Record] = {}
+        unreachable: dict[str, str] = {}
+
+        def add(records: Iterable[Record]) -> None:
+            for record in records:
+                pair = (record.minion_id, record.fingerprint)
+                merged[pair] = merge(merged[pair], record) if pair in merged else record
+
+        for name, link in service.links.items():
+            try:
+                buckets = await antientropy.differing_buckets(
+                    core.replica.records, RECORDS, link.call
+                )
+                for group in antientropy.portions(buckets, core.replica):
+                    question = await core.run(antientropy.question, core.replica, group)
+                    answer = await link.call("compare", question, SLOW)
+                    add(antientropy.read_records(answer.get("records"))[0])
+                    add(await core.run(antientropy.wanted, core.replica, answer.get("want")))
+            except HaError as exc:
+                unreachable[name] = str(exc)
+        ids = sorted({i for i, _ in merged} | set(await core.run(core.replica.dirty)))
+
+        def known() -> list[Record]:
+            return [record for i in ids for record in core.replica.get(i).values()]
+
+        add(await core.run(known))
+        tables = await self._group.keys_of(ids)
+        changes = []
+        conflicts = set()
+        for minion_id in ids:
+            records = [record for (i, _), record in merged.items() if i == minion_id]
+            if len(accepted_keys(records)) > 1:
+                conflicts.add(minion_id)
+            for name, stored in tables[minion_id].items():
+                wanted = place(records, stored)
+                if wanted.slot != stored.slot:
+                    changes.append(
+                        {
+                            "master": name,
+                            "id": minion_id,
+                            "from": _slot_text(stored),
+                            "to": _slot_text(wanted),
+                        }
+                    )
+        return changes, conflicts, unreachable
+
+
+def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
+    return {(i, state, key) for i, state, key in answer.get("placed", ())}
+
+
+def _slot_text(stored: Stored) -> str:
+    return f"{stored.state} {minion_key.show(stored.slot[1])}" if stored.slot else "absent"

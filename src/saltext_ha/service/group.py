@@ -1,0 +1,169 @@
+"""The group as one engine sees it: what this master says, and what every peer answers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from saltext_ha import minion_key
+from saltext_ha.consistency import snapshot
+from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
+from saltext_ha.service.link import Link
+
+if TYPE_CHECKING:
+    from saltext_ha.service.service import Service
+
+MAX_SHOWN = 1000
+SLOW = 30.0  # seconds that a peer may take for an answer that needs work
+
+Payload = dict[str, Any]
+Command = Callable[[Payload], Awaitable[Payload]]
+PeerHandler = Callable[[Peer, Payload], Awaitable[Payload]]
+
+
+class Group:
+    """
+    Gathers from this master and its peers what the commands are made of.
+
+    A peer that does not answer is missing from the answers, and named with its reason: it is
+    *unknown*, and must never count as being the same.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask for these commands."""
+
+        async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self.summary()
+
+        async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return {"keys": await self.shown(payload)}
+
+        async def snap(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            nonce = payload.get("nonce")
+            if not isinstance(nonce, bytes) or len(nonce) < 16:
+                raise InvalidRecord("nonce is not 16 bytes or more")
+            return await self.snapshot(nonce)
+
+        return {"summary": summary, "keys": shown, "snapshot": snap}
+
+    async def summary(self) -> dict[str, Any]:
+        """Counts, digests and troubles of this master."""
+        service, core = self.service, self.service.core
+
+        def read() -> dict[str, Any]:
+            counts = core.replica.counts()
+            return {
+                "accepted": counts.get("accepted", 0),
+                "pending": counts.get("pending", 0),
+                "rejected": counts.get("rejected", 0),
+                "denied": counts.get("denied", 0),
+                "conflicts": core.replica.conflicts()[:MAX_SHOWN],
+                "held": len(core.replica.held()),
+                "dirty": len(core.replica.dirty()),
+            }
+
+        notes = list(service.notes.values())
+        if core.problem:
+            notes.append(core.problem)
+        if core.keeper.refused:
+            some = ", ".join(sorted(core.keeper.refused)[:5])
+            notes.append(f"{len(core.keeper.refused)} key files are no keys and stay here: {some}")
+        return {
+            **service.describe(),
+            **await core.run(read),
+            "root": core.replica.records.root,
+            "placements": core.replica.placements.root,
+            "notes": notes,
+        }
+
+    async def shown(self, payload: Mapping[str, Any]) -> list[list[Any]]:
+        """What the store shows: ``[id, state, fingerprint, [denied, …]]`` by glob or by ids."""
+        replica = self.service.core.replica
+        ids, glob = payload.get("ids"), payload.get("glob", "*")
+        if not isinstance(glob, str) or not (ids is None or isinstance(ids, list)):
+            raise InvalidRecord("takes a glob or a list of ids")
+
+        def read() -> list[list[Any]]:
+            if ids is None:
+                items: Iterable[tuple[str, Stored]] = replica.placed(glob)
+            else:
+                items = [(str(i), replica.applied(str(i)).stored) for i in ids[: 10 * MAX_SHOWN]]
+            return [[i, s.state, s.key, sorted(s.denied)] for i, s in items if s != ABSENT]
+
+        return await self.service.core.run(read)
+
+    async def snapshot(self, nonce: bytes) -> dict[str, Any]:
+        """What this master is, for check_consistency."""
+        service = self.service
+        return await asyncio.get_running_loop().run_in_executor(
+            None, snapshot.of_this_master, service.config.name, service.opts, nonce
+        )
+
+    async def ask(
+        self, method: str, payload: dict[str, Any], timeout: float
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Ask every peer at once: answers, and reasons of those who gave none."""
+        links = self.service.links
+
+        async def ask(link: Link) -> dict[str, Any] | str:
+            try:
+                return await link.call(method, payload, timeout)
+            except HaError as exc:
+                return str(exc)
+
+        found = await asyncio.gather(*(ask(link) for link in links.values()))
+        answers: dict[str, dict[str, Any]] = {}
+        errors: dict[str, str] = {}
+        for name, answer in zip(links, found, strict=True):
+            if isinstance(answer, str):
+                errors[name] = answer
+            else:
+                answers[name] = answer
+        return answers, errors
+
+    async def keys_of(self, ids: list[str]) -> dict[str, dict[str, Stored]]:
+        """For each id what every master that answers shows for it."""
+        answers, _ = await self.ask("keys", {"ids": ids}, SLOW)
+        tables = {self.service.config.name: table(await self.shown({"ids": ids}))}
+        tables.update({name: table(answer.get("keys")) for name, answer in answers.items()})
+        return {
+            minion_id: {name: table.get(minion_id, ABSENT) for name, table in tables.items()}
+            for minion_id in ids
+        }
+
+    async def conflicts(self, ids: list[str]) -> list[dict[str, Any]]:
+        if not ids:
+            return []
+        core = self.service.core
+        tables = await self.keys_of(ids)
+        conflicts = []
+        for minion_id in ids:
+            keys = {
+                name: f"{stored.state} {minion_key.show(stored.key)}" if stored.key else None
+                for name, stored in tables[minion_id].items()
+            }
+            records = await core.run(core.replica.get, minion_id)
+            shown = {stored.key for stored in tables[minion_id].values()}
+            for key in set(accepted_keys(records.values())) - shown:
+                keys["elsewhere"] = f"accepted {minion_key.show(key)}"
+            conflicts.append({"id": minion_id, "keys": keys})
+        return conflicts
+
+
+def table(raw: Any) -> dict[str, Stored]:
+    """What a master shows, as :meth:`Views.shown` puts it."""
+    table = {}
+    for minion_id, state, key, denied in raw or ():
+        table[str(minion_id)] = Stored(state, key, frozenset(denied))
+    return table
+
+
+def texts(answer: Mapping[str, Any], name: str) -> list[str]:
+    found = answer.get(name)
+    return [str(item) for item in found] if isinstance(found, list) else []
