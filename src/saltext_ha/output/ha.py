@@ -216,7 +216,7 @@ def _keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     columns = ["Id", "Fingerprint", *map(clean, masters)]
     lines = _with_notes(screen, columns, rows, entries, [])
     differ = sum(not key.get("same") for key in keys)
-    conflicts = sum(bool(key.get("conflict")) for key in keys)
+    conflicts = len({key.get("id") for key in keys if key.get("conflict")})
     summary = [count(len(keys), "key")]
     summary.append(f"{number(differ)} not the same everywhere" if differ else "all the same")
     if conflicts:
