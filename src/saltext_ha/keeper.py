@@ -358,7 +358,7 @@ class Keeper:
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
         seen = Seen([], [])
-        if not self.enforce or self.adopting:
+        if not self.enforce or self.adopting or self.replica.paused:
             return seen
         for batch in _batches(self.replica.dirty(), BATCH):
             found = self.observe(batch)

@@ -41,6 +41,13 @@ CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
 CREATE INDEX stored_state ON stored (state);
 CREATE INDEX stored_denied ON stored (id) WHERE denied;
 CREATE TABLE node (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE history (
+    node TEXT NOT NULL, counter INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL,
+    state TEXT NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL, on_master TEXT NOT NULL,
+    PRIMARY KEY (node, counter)
+) WITHOUT ROWID;
+CREATE INDEX history_id ON history (id);
+CREATE INDEX history_at ON history (at);
 CREATE TABLE held (id TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
 """
 
@@ -64,6 +71,17 @@ class Applied(NamedTuple):
 
 
 NEVER = Applied(ABSENT)
+
+
+class Written(NamedTuple):
+    """One line of the history: who wrote which state of which key, when and where."""
+
+    minion_id: str
+    key: bytes
+    state: str
+    at: float
+    by: str
+    on: str
 
 
 class Replica:
@@ -209,6 +227,25 @@ class Replica:
             " DO UPDATE SET counter = max(counter, excluded.counter)",
             record.context,
         )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (*v.dot, record.minion_id, record.fingerprint, v.state, v.at, v.by, v.on)
+                for v in record.values
+            ],
+        )
+
+    def history(self, glob: str, limit: int) -> list[Written]:
+        """
+        The last *limit* writes about ids that match *glob*, newest first as their writers' clocks
+        have it. Writes of other masters are here as far as this one ever held them.
+        """
+        rows = self._db.execute(
+            "SELECT id, key, state, at, by_whom, on_master FROM history WHERE id GLOB ?"
+            " ORDER BY at DESC, counter DESC LIMIT ?",
+            (glob, limit),
+        )
+        return [Written(*row) for row in rows]
 
     # -- what the store shows
 
@@ -289,6 +326,15 @@ class Replica:
     @revocation_due.setter
     def revocation_due(self, due: bool) -> None:
         self._set_meta("revocation_due", "1" if due else "0")
+
+    @property
+    def paused(self) -> bool:
+        """Whether an operator said that the store is not to be written for now."""
+        return self._meta("paused") == "1"
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._set_meta("paused", "1" if paused else "0")
 
     def hold(self, ids: Iterable[str], since: float) -> None:
         """Remember changes that are held back; inside a transaction only."""

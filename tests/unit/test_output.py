@@ -60,7 +60,7 @@ def test_status_with_everything():
         state="ok",
         tolerates=1,
         conflicts=[{"id": "db02", "keys": {"m1": FP1, "m2": FP2}}],
-        held=[{"master": "m2", "accepted": 512}],
+        held=[{"master": "m2", "keys": 512}],
         refused={"not a minion id": 1200},
         notes=["paused on m2"],
     )
@@ -76,8 +76,8 @@ def test_status_with_everything():
           db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…
           → salt-run ha.resolve ID FINGERPRINT
         1 change held
-          {master: m2, accepted: 512}
-          → salt-run ha.release
+          m2: 512 accepted keys vanished there at once; nothing was deleted elsewhere
+          → bring its key folder back, or there: salt-run ha.release
         refused from peers
           1 200 × not a minion id
         paused on m2

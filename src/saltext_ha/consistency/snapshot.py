@@ -244,7 +244,7 @@ def _running(
 def _computed(opts: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     import salt.version
 
-    from saltext_ha.consistency import masterkey
+    from saltext_ha import master_key
 
     versions = {
         "salt": str(salt.version.__version__),
@@ -252,7 +252,7 @@ def _computed(opts: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
         "python": platform.python_version(),
     }
     described = {
-        **{("master_key", option): value for option, value in masterkey.describe(opts).items()},
+        **{("master_key", option): value for option, value in master_key.describe(opts).items()},
         **{("versions", option): value for option, value in versions.items()},
     }
     return {

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,6 @@ from saltext_ha.output._text import (
     distinct,
     duration,
     fingerprint,
-    inline,
     number,
     shorten,
     table,
@@ -100,8 +100,12 @@ def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
     held = data.get("held") or []
     if held:
         lines.append(screen.paint(f"{count(len(held), 'change')} held", "pending"))
-        lines += _listed(inline(item) for item in held)
-        lines.append("  → salt-run ha.release")
+        lines += _listed(
+            f"{clean(item.get('master'))}: {count(item.get('keys') or 0, 'accepted key')} vanished "
+            "there at once; nothing was deleted elsewhere"
+            for item in held
+        )
+        lines.append("  → bring its key folder back, or there: salt-run ha.release")
     refused = data.get("refused") or {}
     if refused:
         lines.append("refused from peers")
@@ -257,6 +261,28 @@ def _sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + _notes(data)
 
 
+def _history(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    writes = data.get("writes") or []
+    if not writes:
+        return ["nothing is recorded of that"]
+    rows = [
+        [
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(write.get("at") or 0)),
+            str(write.get("id")),
+            str(write.get("state")),
+            fingerprint(write.get("fingerprint") or "?"),
+            str(write.get("by") or "-"),
+            str(write.get("on")),
+        ]
+        for write in writes
+    ]
+    return table(screen, ["Time", "Id", "State", "Fingerprint", "By", "On"], rows)
+
+
+def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    return _notes(data)
+
+
 def _short(state: str) -> str:
     """``accepted 3a:9f:…``: the fingerprint in a state shortened, the words kept."""
     return " ".join(fingerprint(word) for word in state.split())
@@ -319,5 +345,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "peers": _peers,
     "invite": _invite,
     "join": _join,
+    "history": _history,
+    "notice": _notice,
     "error": _error,
 }

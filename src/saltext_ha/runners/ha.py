@@ -13,7 +13,7 @@ from typing import Any
 import salt.utils.user
 
 from saltext_ha import config, control
-from saltext_ha.errors import HaError
+from saltext_ha.errors import HaError, TrustError
 
 Answer = dict[str, Any]
 
@@ -159,6 +159,98 @@ def restore(minion: str, fingerprint: str = "", test: bool = False) -> Answer:
     return _ask("restore", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
 
 
+def history(match: str = "*", limit: int = 100) -> Answer:
+    """
+    Who did what to which key, when, and on which master; newest first.
+
+    match
+        Which minion ids, as a shell-style glob.
+    limit
+        How many lines at most.
+
+    ``By`` is ``operator`` for salt-key and the key wheel (Salt does not say who), ``minion`` for a
+    knock, and a user name for the commands of this runner. Times are those of the clock of the
+    master where it happened; they order nothing.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.history
+        salt-run ha.history web07
+    """
+    return _ask("history", glob=str(match), limit=int(limit))
+
+
+def pause(all: bool = False) -> Answer:
+    """
+    Stop writing this master's key store. Changes are still recorded, sent and received.
+
+    all
+        On every master of the group.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.pause
+        salt-run ha.pause all=True
+    """
+    return _ask("pause", all=bool(all))
+
+
+def resume(all: bool = False) -> Answer:
+    """
+    Go on after ``ha.pause``: what was heard meanwhile is applied. ``ha.sync test=True`` prints it.
+
+    all
+        On every master of the group.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.resume
+    """
+    return _ask("resume", all=bool(all))
+
+
+def leave(test: bool = False) -> Answer:
+    """
+    Take this master out of its group. Every key stays as it is, here and there.
+
+    test
+        Only say what would be done.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.leave
+    """
+    return _ask("leave", test=bool(test))
+
+
+def remove_peer(name: str, test: bool = False) -> Answer:
+    """
+    Take another master out of the group for good, on all members: one that is dead or stolen.
+
+    name
+        Its name, as ``ha.peers`` shows it.
+    test
+        Only say what would be done.
+
+    What it decided so far stays; what it says from now on is refused.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.remove_peer m2
+    """
+    return _ask("remove_peer", name=str(name), test=bool(test))
+
+
 def peers() -> Answer:
     """
     The masters that this one trusts, with address, certificate fingerprint and state.
@@ -172,18 +264,22 @@ def peers() -> Answer:
     return _ask("peers")
 
 
-def invite(expires: int = 600) -> Answer:
+def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     """
     Print a one-time token with which one more master can join this group.
 
     expires
         Seconds until the token is worthless.
+    share_master_key
+        Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, where there is
+        one) to the master that joins, so that minions know it by the same key.
 
     CLI Example:
 
     .. code-block:: bash
 
         salt-run ha.invite
+        salt-run ha.invite share_master_key=True
     """
     from saltext_ha.peering import identity, invites
 
@@ -192,7 +288,12 @@ def invite(expires: int = 600) -> Answer:
             raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
         ours = identity.load_or_create(settings.state_dir, settings.name)
         made = invites.invite(
-            settings.state_dir, ours, (settings.url,), settings.group, expires_in=expires
+            settings.state_dir,
+            ours,
+            (settings.url,),
+            settings.group,
+            expires_in=expires,
+            share_master_key=bool(share_master_key),
         )
         return {
             "kind": "invite",
@@ -206,7 +307,7 @@ def invite(expires: int = 600) -> Answer:
     return _answer(work)
 
 
-def join(token: str, wait: float = 0) -> Answer:
+def join(token: str, wait: float = 0, force: bool = False) -> Answer:
     """
     Join the group that a token from ``ha.invite`` on another master invites to.
 
@@ -214,6 +315,9 @@ def join(token: str, wait: float = 0) -> Answer:
         The token; it works once, and for ten minutes.
     wait
         Seconds to go on trying while the inviting master does not answer.
+    force
+        Replace a different master key that this master has by the one that the invitation shares;
+        the old one is kept beside it.
 
     Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
     with different keys is shown as a conflict.
@@ -224,7 +328,7 @@ def join(token: str, wait: float = 0) -> Answer:
 
         salt-run ha.join ha1.…
     """
-    from saltext_ha.peering import identity, trust
+    from saltext_ha.peering import handover, identity, trust
     from saltext_ha.peering import join as joining
 
     def work(settings: config.HaConfig) -> Answer:
@@ -242,12 +346,18 @@ def join(token: str, wait: float = 0) -> Answer:
             )
         )
         notes = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
+        retcode = 0
+        try:
+            notes += handover.place(__opts__, joined.shared, force=bool(force))
+        except TrustError as exc:
+            notes.append(f"joined, but the master key was not put in place: {exc}")
+            retcode = 1
         return {
             "kind": "join",
             "group": joined.group,
             "members": list(joined.members),
             "notes": notes,
-            "retcode": 0,
+            "retcode": retcode,
         }
 
     return _answer(work)

@@ -105,6 +105,16 @@ class Core:
         await self._work(lambda: self.keeper.observe(held, released=True))
         return held
 
+    async def pause(self, paused: bool) -> None:
+        """Stop writing the store, or go on with what was heard meanwhile; survives a restart."""
+
+        def note() -> Seen:
+            with self.replica.transaction():
+                self.replica.paused = paused
+            return Seen([], [])
+
+        await self._work(note)
+
     async def decide(self, minion_id: str, states: Mapping[bytes, str], by: str) -> None:
         """Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`."""
         await self._work(lambda: Seen(self.keeper.decide(minion_id, states, by), []))

@@ -16,6 +16,7 @@ from saltext_ha.errors import HaError, ReplicaError
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
+from saltext_ha.peering import handover
 from saltext_ha.peering import identity as identities
 from saltext_ha.peering.invites import Invites
 from saltext_ha.peering.listener import PeerListener
@@ -31,6 +32,7 @@ from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
+from saltext_ha.service.members import PAUSED, Members
 from saltext_ha.service.views import Views
 
 log = logging.getLogger(__name__)
@@ -61,11 +63,14 @@ class Service:
             config.name,
             config.url,
             config.group,
+            share=lambda invite: handover.take(opts) if invite.share_master_key else {},
             timeout=config.peer_timeout,
         )
         self.links: dict[str, Link] = {}
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
+        self.only_reports = ""
+        """Why this master never writes its key store; empty when it does."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
@@ -89,7 +94,7 @@ class Service:
         )
         group = Group(self)
         commands: dict[str, Command] = {}
-        for part in (Views(group), Differences(group), Decisions(group)):
+        for part in (Views(group), Differences(group), Decisions(group), Members(group)):
             commands.update(part.commands())
         control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
@@ -144,12 +149,13 @@ class Service:
             # Until a peer confirms that this file is not an old copy; see Replica.take_node.
             self._former_node = "" if lost else replica.node
             replica.take_node()
-        enforce = config.mode == "enforce"
         if self.opts.get("cluster_id"):
-            enforce = False
-            self.notes["cluster"] = (
-                "cluster_id is set: Salt's own cluster distributes keys, ha only reports"
-            )
+            self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
+            self.notes["cluster"] = f"{self.only_reports}; ha only reports"
+        elif config.mode == "observe":
+            self.only_reports = "its configuration says  ha: mode: observe"
+        if replica.paused:
+            self.notes["paused"] = PAUSED
         if lost:
             self.notes["replica"] = (
                 "replica.db was lost; waiting for a peer before anything is recorded or applied"
@@ -161,7 +167,7 @@ class Service:
             name=config.name,
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=lambda: revoke(self.opts),
-            enforce=enforce,
+            enforce=not self.only_reports,
             adopting=lost,
         )
 
@@ -320,6 +326,7 @@ class Service:
             "hello": self._hello,
             "push": self._push,
             **Group(self).for_peers(),
+            **Members(Group(self)).for_peers(),
         }
 
     def _heard(self, peer: Peer) -> None:

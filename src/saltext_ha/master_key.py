@@ -29,14 +29,14 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
     """
     described: dict[str, Any] = {"fingerprint": None, "pair": None, "sign_fingerprint": None}
     try:
-        name = _name(opts)
-        described["fingerprint"] = _fingerprint(_read(opts, f"{name}.pub"))
+        name = name_of(opts)
+        described["fingerprint"] = _fingerprint(read(opts, f"{name}.pub"))
         described["pair"] = _pair(
-            _read(opts, f"{name}.pem"), _read(opts, f"{name}.pub"), _passphrase(opts)
+            read(opts, f"{name}.pem"), read(opts, f"{name}.pub"), _passphrase(opts)
         )
         if opts.get("master_sign_pubkey"):
             sign = opts.get("master_sign_key_name") or "master_sign"
-            described["sign_fingerprint"] = _fingerprint(_read(opts, f"{sign}.pub"))
+            described["sign_fingerprint"] = _fingerprint(read(opts, f"{sign}.pub"))
     except Exception as exc:
         # A key store of the site's own may raise anything. The text of such an error may quote
         # what it read, so only its type is told.
@@ -46,17 +46,19 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _name(opts: Mapping[str, Any]) -> str:
+def name_of(opts: Mapping[str, Any]) -> str:
+    """The name of the pair that minions of this master see, without its ending."""
     if opts.get("cluster_id"):
         return "cluster"
     if "keys.cache_driver" in opts:  # 3008 and later
         own = str(opts.get("id", "")).removesuffix("_master")
-        if own and _read(opts, f"{own}.pem"):
+        if own and read(opts, f"{own}.pem"):
             return own
     return "master"
 
 
-def _read(opts: Mapping[str, Any], name: str) -> bytes | None:
+def read(opts: Mapping[str, Any], name: str) -> bytes | None:
+    """One half of a pair as PEM, or None when it is not there; ``OSError`` as files raise it."""
     driver = opts.get("keys.cache_driver", "localfs_key")
     if driver == "localfs_key":
         clustered = name.startswith("cluster.")

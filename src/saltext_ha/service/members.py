@@ -1,0 +1,104 @@
+"""Commands about the group itself: ``ha.pause``, ``resume``, ``leave``, ``remove_peer``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltext_ha.errors import HaError
+from saltext_ha.peering import identity
+from saltext_ha.peering.trust import Peer
+from saltext_ha.service.group import Command, Group, PeerHandler
+
+PAUSED = "paused: keys are compared and reported, the key store is not written"
+
+
+class Members:
+    """Commands that change who is in the group, and whether a master applies what it hears."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {
+            "pause": self.pause,
+            "resume": self.resume,
+            "leave": self.leave,
+            "remove_peer": self.remove_peer,
+        }
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask for these commands."""
+
+        async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self._enforce(payload.get("pause") is not True, f"by {peer.name}")
+
+        return {"pause": pause}
+
+    async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.pause``."""
+        return await self._everywhere(payload, enforce=False)
+
+    async def resume(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.resume``."""
+        return await self._everywhere(payload, enforce=True)
+
+    async def _everywhere(self, payload: dict[str, Any], enforce: bool) -> dict[str, Any]:
+        service = self._group.service
+        by = str(payload.get("by", ""))[:64]
+        notes = [f"{service.config.name}: {(await self._enforce(enforce, by))['note']}"]
+        errors: dict[str, str] = {}
+        if payload.get("all"):
+            answers, errors = await self._group.ask(
+                "pause", {"pause": not enforce}, service.config.peer_timeout
+            )
+            notes += [f"{name}: {answer.get('note')}" for name, answer in sorted(answers.items())]
+            notes += [f"{name} was not told: {why}" for name, why in sorted(errors.items())]
+        return {"kind": "notice", "notes": notes, "retcode": 2 if errors else 0}
+
+    async def _enforce(self, enforce: bool, by: str) -> dict[str, Any]:
+        service, core = self._group.service, self._group.service.core
+        if enforce and service.only_reports:
+            raise HaError(f"{service.config.name} does not write: {service.only_reports}")
+        await core.pause(not enforce)
+        if enforce:
+            service.notes.pop("paused", None)
+            return {"note": "resumed; what was heard meanwhile is applied"}
+        service.notes["paused"] = PAUSED + (f" ({by})" if by else "")
+        return {"note": PAUSED}
+
+    async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.leave``."""
+        service = self._group.service
+        names = sorted(service.trust.peers())
+        if not names:
+            raise HaError("this master is in no group")
+        if payload.get("test"):
+            notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
+            return {"kind": "notice", "notes": notes, "retcode": 0}
+        unreached = await service.membership.leave()
+        identity.renew(service.config.state_dir, service.config.name)
+        notes = [f"left; {name} does not trust this master any more" for name in names]
+        notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]
+        notes += [
+            f"{name} was not told ({why}): run there salt-run ha.remove_peer {service.config.name}"
+            for name, why in unreached.items()
+        ]
+        notes.append("every key stays where it is; restart salt-master before joining again")
+        return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
+
+    async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.remove_peer``."""
+        service = self._group.service
+        name = str(payload.get("name"))
+        if name not in service.trust.peers():
+            there = ", ".join(sorted(service.trust.peers())) or "none"
+            raise HaError(f"there is no peer {name!r}; peers: {there}")
+        if payload.get("test"):
+            notes = [f"would remove {name} for good; what it decided so far stays"]
+            return {"kind": "notice", "notes": notes, "retcode": 0}
+        unreached = await service.membership.remove(name)
+        notes = [f"{name} is removed for good: nobody takes anything from it any more"]
+        notes += [f"{other} hears of it later: {why}" for other, why in unreached.items()]
+        notes.append(f"to have {name} back, it needs ha.leave there and a new invitation")
+        return {"kind": "notice", "notes": notes, "retcode": 0}
