@@ -118,6 +118,7 @@ class Differences:
         service, core = self._group.service, self._group.service.core
         merged: dict[tuple[str, bytes], Record] = {}
         unreachable: dict[str, str] = {}
+        lagging: set[str] = set()
 
         def add(records: Iterable[Record]) -> None:
             for record in records:
@@ -134,9 +135,12 @@ class Differences:
                     answer = await link.call("compare", question, SLOW)
                     add(antientropy.read_records(answer.get("records"))[0])
                     add(await core.run(antientropy.wanted, core.replica, answer.get("want")))
+                # Where the records agree, a store may still lag: paused, or not writable.
+                lagging |= await self._differing_ids(link)
             except HaError as exc:
                 unreachable[name] = str(exc)
-        ids = sorted({i for i, _ in merged} | set(await core.run(core.replica.dirty)))
+        lagging.update(await core.run(core.replica.dirty))
+        ids = sorted({i for i, _ in merged} | lagging)
 
         def known() -> list[Record]:
             return [record for i in ids for record in core.replica.get(i).values()]
