@@ -1,0 +1,115 @@
+"""A group of masters with nothing but planted keys, and the words that its tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from lab import Lab, Master, wait_for
+from tests.integration.conftest import MakeLab
+
+# Shorter than the defaults, so that what is done at intervals is done while a test waits.
+QUICK = {"sync_interval": 1, "peer_timeout": 2}
+# Far more than anything here takes; what is never to happen costs this much only when it does not.
+SOON = 20.0
+
+
+@contextmanager
+def group(
+    make_lab: MakeLab,
+    *names: str,
+    ha: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+    joined: bool = True,
+) -> Iterator[Lab]:
+    """Running masters *names* that share the master key and the roots, joined into one group."""
+    with make_lab() as lab:
+        tree = str(lab.root / "srv")
+        shared = {"file_roots": {"base": [tree]}, "pillar_roots": {"base": [tree]}}
+        first, *others = (
+            lab.add_master(name, ha={**QUICK, **(ha or {})}, config={**shared, **(config or {})})
+            for name in names
+        )
+        first.share_master_key(*others)
+        lab.start_all()
+        if joined:
+            lab.form_group()
+            wait_for(lambda: level(first), SOON, "the group has met")
+        yield lab
+
+
+def level(master: Master) -> bool:
+    """Whether *master* says that it and all peers run and have the same keys."""
+    status = master.control("status")
+    return all(row["state"] == "running" and row["behind"] == 0 for row in status["masters"])
+
+
+def files_of(master: Master, minion_id: str) -> dict[str, str]:
+    """The key files of an id: folder → key."""
+    return {
+        folder: keys[minion_id].strip()
+        for folder, keys in master.keys().items()
+        if minion_id in keys
+    }
+
+
+def shown(
+    minion_id: str, files: Mapping[str, str], *masters: Master, timeout: float = SOON
+) -> None:
+    """Wait until the key files of an id on all *masters* are exactly *files*."""
+    wanted = {folder: key.strip() for folder, key in files.items()}
+
+    def differing() -> dict[str, list[str]]:
+        found = {master.name: files_of(master, minion_id) for master in masters}
+        return {name: sorted(files) for name, files in found.items() if files != wanted}
+
+    try:
+        wait_for(lambda: not differing(), timeout, "")
+    except TimeoutError:
+        raise AssertionError(
+            f"{minion_id} is to be in {sorted(wanted)}; still otherwise: {differing()}"
+        ) from None
+
+
+def plant(lab: Lab, folder: str, minion_id: str, *masters: Master) -> str:
+    """Put a new key into *folder* of the first of *masters*, wait until all show it; its text."""
+    key = lab.key_pair()[1].strip()
+    masters[0].plant(folder, minion_id, key)
+    shown(minion_id, {folder: key}, *masters)
+    return key
+
+
+def settled(lab: Lab, *masters: Master) -> None:
+    """
+    Wait until whatever was on its way between *masters* has arrived.
+
+    A marker from each of them to all others goes through the same scan, push and apply.
+    """
+    for master in masters:
+        marker = f"marker-{next(_markers)}"
+        plant(lab, "minions_pre", marker, master, *(m for m in masters if m is not master))
+    wait_for(lambda: all(map(level, masters)), SOON, "all masters are level")
+
+
+def row(master: Master, peer: Master) -> dict[str, Any]:
+    """What *master*'s status says of *peer*."""
+    rows = {entry["name"]: entry for entry in master.control("status")["masters"]}
+    found: dict[str, Any] = rows[peer.name]
+    return found
+
+
+def log_lines(master: Master, *words: str) -> list[str]:
+    """The lines of *master*'s log with all *words* in them."""
+    text = master.log_file.read_text(encoding="utf-8", errors="replace")
+    return [line for line in text.splitlines() if all(word in line for word in words)]
+
+
+def _count() -> Iterator[int]:
+    number = 0
+    while True:
+        number += 1
+        yield number
+
+
+_markers = _count()

@@ -1,0 +1,194 @@
+"""Who is in the group, and undoing mistakes, with the commands that operators type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Lab, Master, wait_for
+from tests.integration.conftest import MakeLab
+from tests.integration.group import SOON, files_of, group, level, plant, shown
+
+
+@pytest.fixture(scope="module")
+def pair(make_lab: MakeLab) -> Iterator[Lab]:
+    with group(make_lab, "m1", "m2") as lab:
+        yield lab
+
+
+def masters(lab: Lab) -> tuple[Master, Master]:
+    return lab.masters["m1"], lab.masters["m2"]
+
+
+def test_paused_master_is_shown_and_planned_for_and_catches_up(pair: Lab) -> None:
+    m1, m2 = masters(pair)
+    assert m1.salt_run("ha.pause", all=True).returncode == 0
+    assert m2.control("status")["masters"][0]["note"].startswith("paused")
+    key = pair.key_pair()[1].strip()
+    m1.plant("minions", "paused1", key)
+    wait_for(lambda: m1.control("status")["masters"][1]["behind"] == 1, SOON, "m2 lags")
+    plan = m1.salt_run("ha.sync", test=True)
+    assert [(c["master"], c["id"], c["from"]) for c in plan.data["changes"]] == [
+        ("m2", "paused1", "absent")
+    ]
+    assert files_of(m2, "paused1") == {}
+    status = m1.salt_run("ha.status")
+    assert status.returncode == 1
+    assert status.data["state"] == "degraded"
+    assert m2.salt_run("ha.resume", all=True).returncode == 0
+    shown("paused1", {"minions": key}, m2)
+    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "all is well again")
+
+
+def test_pause_outlives_a_restart(pair: Lab) -> None:
+    m1, m2 = masters(pair)
+    m2.salt_run("ha.pause").check()
+    m2.stop()
+    m2.start()
+    key = pair.key_pair()[1].strip()
+    m1.plant("minions", "paused2", key)
+    wait_for(lambda: m2.control("status")["masters"][1]["behind"] == 1, SOON, "m2 lags")
+    assert files_of(m2, "paused2") == {}
+    m2.salt_run("ha.resume").check()
+    shown("paused2", {"minions": key}, m2)
+
+
+def test_restore_brings_a_deleted_key_back_everywhere_and_history_tells(pair: Lab) -> None:
+    m1, m2 = masters(pair)
+    key = plant(pair, "minions", "mistake1", m1, m2)
+    m1.salt_key("-d", "mistake1", "-y").check()
+    shown("mistake1", {}, m1, m2)
+    test = m2.salt_run("ha.restore", "mistake1", test=True)
+    assert test.returncode == 0
+    assert files_of(m2, "mistake1") == {}
+    done = m2.salt_run("ha.restore", "mistake1")
+    assert done.returncode == 0, done
+    shown("mistake1", {"minions": key}, m1, m2)
+    writes = m1.salt_run("ha.history", "mistake1").data["writes"]
+    assert [(w["state"], w["on"]) for w in writes] == [
+        ("accepted", "m2"),
+        ("deleted", "m1"),
+        ("accepted", "m1"),
+    ]
+    assert writes[1]["by"] == "operator"
+    assert "mistake1" in m1.salt_run_text("ha.history", "mistake*").stdout
+
+
+def test_restore_refuses_what_was_never_revoked_and_what_is_ambiguous(pair: Lab) -> None:
+    m1, m2 = masters(pair)
+    nobody = m1.salt_run("ha.restore", "nobody")
+    assert nobody.returncode == 2
+    assert "nobody" in nobody.data["error"]
+    first = plant(pair, "minions", "twice1", m1, m2)
+    m1.salt_key("-d", "twice1", "-y").check()
+    shown("twice1", {}, m1, m2)
+    plant(pair, "minions", "twice1", m1, m2)
+    taken = m1.salt_run("ha.restore", "twice1")
+    assert taken.returncode == 2
+    assert "another key" in taken.data["error"]
+    m1.salt_key("-d", "twice1", "-y").check()
+    shown("twice1", {}, m1, m2)
+    ambiguous = m1.salt_run("ha.restore", "twice1")
+    assert ambiguous.returncode == 2
+    assert "name one" in ambiguous.data["error"]
+    keys = m1.salt_run("ha.history", "twice1").data["writes"]
+    oldest = keys[-1]["fingerprint"]
+    m1.salt_run("ha.restore", "twice1", oldest[:11]).check()
+    shown("twice1", {"minions": first}, m1, m2)
+
+
+def test_resolve_keeps_the_named_key_on_all(pair: Lab) -> None:
+    m1, m2 = masters(pair)
+    ours, theirs = (pair.key_pair()[1].strip() for _ in range(2))
+    m2.suspend()
+    try:
+        m1.plant("minions", "both1", ours)
+        wait_for(lambda: m1.control("keys", {"glob": "both1"})["keys"], SOON, "m1 recorded its key")
+    finally:
+        # Its engine must not hear of ours before it saw theirs.
+        m2.kill()
+    m2.plant("minions", "both1", theirs)
+    m2.start()
+    wait_for(lambda: m1.control("status")["conflicts"], SOON, "the conflict is seen")
+    assert files_of(m1, "both1") == {"minions": ours}
+    assert files_of(m2, "both1") == {"minions": theirs}
+    wrong = m1.salt_run("ha.resolve", "both1", "00:00:00:00:00")
+    assert wrong.returncode == 2
+    rows = m1.control("keys", {"glob": "both1"})["keys"]
+    chosen = next(row["fingerprint"] for row in rows if row["states"]["m2"] == "accepted")
+    m1.salt_run("ha.resolve", "both1", chosen).check()
+    shown("both1", {"minions": theirs}, m1, m2)
+    wait_for(lambda: m2.control("status")["state"] == "ok", SOON, "no conflict is left")
+    again = m1.salt_run("ha.resolve", "both1", chosen)
+    assert again.returncode == 2
+    assert "not in conflict" in again.data["error"]
+
+
+def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab) -> None:
+    with group(make_lab, "m1", "m2", "m3") as lab:
+        m1, m2, m3 = lab.masters.values()
+        key = plant(lab, "minions", "kept1", m3, m1, m2)
+        unknown = m1.salt_run("ha.remove_peer", "m9")
+        assert unknown.returncode == 2
+        assert "m2, m3" in unknown.data["error"]
+        m1.salt_run("ha.remove_peer", "m3").check()
+        wait_for(lambda: "m3" not in str(m2.control("peers")["peers"]), SOON, "m2 unpinned m3")
+        m3.plant("minions", "late1", lab.key_pair()[1])
+        wait_for(
+            lambda: all(row["state"] == "unknown" for row in m3.control("status")["masters"][1:]),
+            SOON,
+            "m3 is refused",
+        )
+        wait_for(lambda: level(m1), SOON, "the others go on")
+        for master in (m1, m2):
+            assert files_of(master, "kept1") == {"minions": key}
+            assert files_of(master, "late1") == {}
+        # The same certificate is never let in again, with whatever token.
+        token = m1.salt_run("ha.invite").check().data["token"]
+        assert m3.salt_run("ha.join", token).returncode == 2
+        # After leaving it has a new one, and may.
+        m3.salt_run("ha.leave")
+        m3.stop()
+        m3.start()
+        token = m1.salt_run("ha.invite").check().data["token"]
+        m3.salt_run("ha.join", token).check()
+        wait_for(lambda: "late1" in m2.keys()["minions"], SOON, "m3 is back with what it has")
+
+
+def test_master_key_is_handed_over_only_when_invited_to(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        m1, m2 = lab.add_master("m1"), lab.add_master("m2")
+        lab.start_all()
+
+        def master_pub(master: Master) -> str:
+            folder = Path(master.pki_dir)
+            own = folder / f"{master.name}.pub"
+            return (own if own.exists() else folder / "master.pub").read_text().strip()
+
+        before = master_pub(m2)
+        assert before != master_pub(m1)
+        plain = m1.salt_run("ha.invite").check().data["token"]
+        m2.salt_run("ha.join", plain).check()
+        assert master_pub(m2) == before
+        token = m1.salt_run("ha.invite", share_master_key=True).check().data["token"]
+        refused = m2.salt_run("ha.join", token)
+        assert refused.returncode == 1
+        assert "force=True" in str(refused.data["notes"])
+        assert master_pub(m2) == before
+        m2.salt_run("ha.join", token, force=True).check()
+        assert master_pub(m2) == master_pub(m1)
+        kept = [path.read_text().strip() for path in Path(m2.pki_dir).glob("*.pub.before-*")]
+        assert before in kept
+        private = next(
+            path
+            for path in (Path(m2.pki_dir) / "m2.pem", Path(m2.pki_dir) / "master.pem")
+            if path.exists()
+        )
+        assert private.stat().st_mode & 0o077 == 0
+        m2.stop()
+        m2.start()
+        assert master_pub(m2) == master_pub(m1)
+        check = m1.salt_run("ha.check_consistency")
+        assert check.data["sections"]["master_key"]["status"] == "same", check
