@@ -7,6 +7,7 @@ Every error of this package, in one tree.
     ├── ConfigError             the ``ha:`` mapping is wrong; names the file, the key, what it takes
     ├── StoreError              Salt's key store could not be read or written
     ├── ReplicaError            replica.db could not be read or written
+    │   └── ReplicaDamaged      it is no database any more
     ├── InvalidRecord           a record from a peer (or a key file) is not what it claims to be
     ├── TokenError              a join token is malformed, altered, used or expired
     ├── TrustError              a certificate is missing, damaged or not pinned
@@ -33,6 +34,10 @@ class StoreError(HaError):
 
 class ReplicaError(HaError):
     """replica.db could not be read or written."""
+
+
+class ReplicaDamaged(ReplicaError):
+    """replica.db is damaged: it is to be moved aside and rebuilt from the store and the peers."""
 
 
 class InvalidRecord(HaError):

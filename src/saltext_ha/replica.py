@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from saltext_ha.errors import ReplicaError
+from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, record_digest
@@ -96,7 +96,8 @@ class Replica:
         """
         Open or create; *path* None keeps everything in memory.
 
-        :raises ReplicaError: when the file is damaged or of a newer release.
+        :raises ReplicaDamaged: when the file is no sound database.
+        :raises ReplicaError: when it is of a newer release, locked or cannot be created.
         """
         self._path = path
         self.is_new = path is None or not path.exists()
@@ -109,6 +110,9 @@ class Replica:
             # Two processes on one replica would both believe their own counters.
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if flaw != "ok":
+                raise sqlite3.DatabaseError(flaw)
             if version == 0:
                 self._create()
             elif version != SCHEMA_VERSION:
@@ -120,7 +124,10 @@ class Replica:
             self.counter = self.seen().get(self.node, 0)
             self._load()
         except sqlite3.Error as exc:
-            raise ReplicaError(f"{path}: cannot be opened: {exc}") from exc
+            # "database is locked" and the like are OperationalErrors; the file itself is fine.
+            damaged = not isinstance(exc, sqlite3.OperationalError)
+            kind = ReplicaDamaged if damaged else ReplicaError
+            raise kind(f"{path}: cannot be opened: {exc}") from exc
         self._changes: list[tuple[DigestTree, int, bytes]] = []
 
     def close(self) -> None:

@@ -26,6 +26,8 @@ DENIED_KEYS = "denied_keys"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
 # These two keep the first denied key only (salt/cache/mmap_key.py, localfs_key.py).
 ONE_DENIED = ("mmap_key", "localfs_key")
+# KeyError: there is no such driver, or its libraries are not installed.
+FAILURES = (SaltCacheError, OSError, KeyError)
 
 
 class CacheStore:
@@ -41,7 +43,7 @@ class CacheStore:
         """See :meth:`KeyStore.changed`; these drivers keep no times, so everything is listed."""
         try:
             found = self._everything()
-        except (SaltCacheError, OSError) as exc:
+        except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be listed: {exc}") from exc
         ids = {name for name, mark in found.items() if self._seen.get(name) != mark}
         return ids | {name for name in tuple(self._seen) if name not in found}
@@ -59,7 +61,7 @@ class CacheStore:
         try:
             entry = self._cache.fetch(KEYS, minion_id) or None
             denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
-        except (SaltCacheError, OSError) as exc:
+        except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: {minion_id}: {exc}") from exc
         try:
             content = _content(entry, denied)
@@ -79,7 +81,7 @@ class CacheStore:
                 taken = [self._take(change, step) for step in change.steps]
                 if not all(taken):
                     missing.add(change.minion_id)
-        except (SaltCacheError, OSError) as exc:
+        except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
         return missing
 
@@ -94,7 +96,9 @@ class CacheStore:
             if any(other.action == PUT for other in change.steps):
                 return True
             entry = self._cache.fetch(KEYS, minion_id)
-            if not entry or minion_key.fingerprint(entry["pub"]) != step.key:
+            if not entry or entry.get("state") != step.state:
+                return False
+            if minion_key.fingerprint(entry.get("pub") or "") != step.key:
                 return False
             self._cache.flush(KEYS, minion_id)
             return True

@@ -7,12 +7,14 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from saltext_ha import version
 from saltext_ha.config import HaConfig
-from saltext_ha.errors import HaError, ReplicaError
+from saltext_ha.errors import HaError, ReplicaDamaged, ReplicaError
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
@@ -141,10 +143,9 @@ class Service:
 
     def _open_keeper(self) -> Keeper:
         config = self.config
-        path = config.state_dir / REPLICA_FILE
         known = bool(self.trust.peers())
-        lost = known and not path.exists()
-        replica = Replica(path)
+        replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
+        lost = known and is_new
         if known:
             # Until a peer confirms that this file is not an old copy; see Replica.take_node.
             self._former_node = "" if lost else replica.node
@@ -158,7 +159,7 @@ class Service:
             self.notes["paused"] = PAUSED
         if lost:
             self.notes["replica"] = (
-                "replica.db was lost; waiting for a peer before anything is recorded or applied"
+                "replica.db is gone; waiting for a peer before anything is recorded or applied"
             )
             log.warning("ha %s", self.notes["replica"])
         return Keeper(
@@ -170,6 +171,20 @@ class Service:
             enforce=not self.only_reports,
             adopting=lost,
         )
+
+    def _open_replica(self, path: Path) -> tuple[Replica, bool]:
+        """The replica, and whether it had to be begun anew; a damaged file is moved aside."""
+        is_new = not path.exists()
+        try:
+            return Replica(path), is_new
+        except ReplicaDamaged as exc:
+            aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+            for suffix in ("", "-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
+            log.error("ha replica: %s; moved aside to %s", exc, aside)
+            self.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
+            return Replica(path), True
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
