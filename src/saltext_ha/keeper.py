@@ -9,8 +9,9 @@ crash between any two lines is finished by the next ``apply``. One thread only; 
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ from saltext_ha.replication.record import (
     DELETED,
     OBSERVATIONS,
     PENDING,
+    REJECTED,
     Record,
     Value,
     decide,
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 BATCH = 500
 # A minion that knocks with ever new keys must not fill the replicas of all masters.
 MAX_UNDECIDED = 4
+# Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
+# key folder, and renames it then. Who really has such an id is recorded a moment later.
+TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
 T = TypeVar("T")
 
@@ -112,9 +117,14 @@ class Keeper:
         :param released: an operator confirmed the disappearance of these ids.
         """
         seen = Seen([], [])
-        if not self.adopting:
-            for batch in _batches(ids, BATCH):
-                self._observe_batch(batch, seen, by, certain or deleted, deleted, released)
+        if self.adopting:
+            return seen
+        ids = list(ids)
+        certain = certain or deleted
+        if not released:
+            self._hold_back(ids, certain)
+        for batch in _batches(ids, BATCH):
+            self._observe_batch(batch, seen, by, certain, deleted, released)
         return seen
 
     def adopt(self) -> Seen:
@@ -140,61 +150,72 @@ class Keeper:
         released: bool,
     ) -> None:
         found: list[tuple[str, Content, Applied]] = []
-        gone: list[str] = []
         back: list[str] = []
         held = self.replica.held()
         for minion_id in ids:
             content = self.store.read(minion_id)
             if content is None:
-                seen.unsettled.append(minion_id)
+                if certain:
+                    self._refuse(minion_id, "its key file is no public key in PEM")
+                else:
+                    seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
-            if minion_id in held and content.stored.slot:
+            if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
+                seen.unsettled.append(minion_id)
+                continue
+            if minion_id in held:
+                # A minion that knocks at an emptied store brings nothing back.
+                if not released and content.stored.state not in (ACCEPTED, REJECTED):
+                    continue
                 back.append(minion_id)
             if content.stored == applied.stored and not (deleted and _is_pending(applied)):
                 continue
-            if self._vanished(minion_id, content, applied) and not released:
-                if not certain and minion_id not in held:
-                    seen.unsettled.append(minion_id)
-                    continue
-                if applied.stored.state == ACCEPTED:
-                    gone.append(minion_id)
+            if not certain and not released and self._vanished(minion_id, content, applied):
+                seen.unsettled.append(minion_id)
+                continue
             found.append((minion_id, content, applied))
-        stopped = self._hold(gone, held)
         if not found and not back:
             return
         with self.replica.transaction():
             self.replica.unhold(back)
             for minion_id, content, applied in found:
-                if minion_id not in stopped:
-                    seen.records.extend(self._record(minion_id, content, applied, by))
-                    if minion_id in held:
-                        self.replica.unhold([minion_id])
+                seen.records.extend(self._record(minion_id, content, applied, by))
 
     def _vanished(self, minion_id: str, content: Content, applied: Applied) -> bool:
         """Whether the id's key is gone, and not by our own hand."""
         if not applied.stored.slot or content.stored.slot:
             return False
-        if not applied.dirty:
-            return True
-        return place(self.replica.get(minion_id).values(), applied.stored).slot is not None
+        return not applied.dirty or self._wanted(minion_id, applied).slot is not None
 
-    def _hold(self, gone: Sequence[str], held: Collection[str]) -> Collection[str]:
-        """Hold back disappearances that are too many to be believed."""
-        stopped = {minion_id for minion_id in gone if minion_id in held}
-        fresh = [minion_id for minion_id in gone if minion_id not in held]
+    def _hold_back(self, ids: Sequence[str], certain: bool) -> None:
+        """Hold back accepted keys that went away, when they are too many to be believed."""
+        held = self.replica.held()
+        gone = []
+        for minion_id in ids:
+            applied = self.replica.applied(minion_id)
+            if applied.stored.state != ACCEPTED or minion_id in held:
+                continue
+            content = self.store.read(minion_id)
+            if content is None or (content.stored.slot is None and not certain):
+                continue
+            ours = applied.dirty and self._wanted(minion_id, applied).state != ACCEPTED
+            if content.stored.state not in (ACCEPTED, REJECTED) and not ours:
+                gone.append(minion_id)
         accepted = self.replica.counts().get(ACCEPTED, 0) - len(held)
-        if not fresh or self._guard.allows(len(fresh), accepted, time.monotonic()):
-            return stopped
+        if not gone or self._guard.allows(len(gone), accepted, time.monotonic()):
+            return
         log.error(
             "ha held: %d accepted keys are gone from the key store of %s; nothing was recorded. "
             "Bring the folder back, or confirm with: salt-run ha.release",
-            len(held) + len(fresh),
+            len(held) + len(gone),
             self._name,
         )
         with self.replica.transaction():
-            self.replica.hold(fresh, self._clock())
-        return stopped.union(fresh)
+            self.replica.hold(gone, self._clock())
+
+    def _wanted(self, minion_id: str, applied: Applied) -> Stored:
+        return place(self.replica.get(minion_id).values(), applied.stored)
 
     def _record(self, minion_id: str, content: Content, applied: Applied, by: str) -> list[Record]:
         """Write down one id's change; inside a transaction."""
@@ -224,6 +245,8 @@ class Keeper:
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
+        if applied.dirty and plan.revokes(applied.stored, now):
+            self.replica.revocation_due = True  # our own removal, finished before a crash
         self._settle(minion_id, now, records, known, applied.aims)
         return list(changed.values())
 
@@ -267,8 +290,6 @@ class Keeper:
         desired = place(records.values(), shown)
         todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
         if todo:
-            if _revokes(shown, desired):
-                self.replica.revocation_due = True
             aims = aims | plan.aims(desired) | now.extra
             self.replica.set_applied(minion_id, Applied(shown, True, known, aims))
         else:
@@ -276,7 +297,7 @@ class Keeper:
 
     # -- from the peers to the replica
 
-    def merge(self, records: Iterable[Record], *, by: str = "") -> tuple[int, Seen]:
+    def merge(self, records: Iterable[Record]) -> tuple[int, Seen]:
         """
         Take *records* of a peer in, and write down what is to be applied.
 
@@ -320,8 +341,6 @@ class Keeper:
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
         if not todo and not applied.dirty:
             return
-        if _revokes(applied.stored, desired):
-            self.replica.revocation_due = True
         known = _contexts(before) if applied.known is None else applied.known
         aims = applied.aims | plan.aims(desired)
         self.replica.set_applied(minion_id, Applied(applied.stored, True, known, aims))
@@ -374,6 +393,7 @@ class Keeper:
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
         changes: list[Change] = []
         after: dict[str, Stored] = {}
+        held = self.replica.held()
         for minion_id in ids:
             content = self.store.read(minion_id)
             applied = self.replica.applied(minion_id)
@@ -381,14 +401,16 @@ class Keeper:
                 continue
             records = self.replica.get(minion_id)
             now, desired = content.stored, place(records.values(), applied.stored)
-            if now != applied.stored and not plan.is_between(now, applied.stored, applied.aims):
+            ours = plan.is_between(now, applied.stored, applied.aims)
+            lost = minion_id in held and now.slot is None
+            if now != applied.stored and not ours and not lost:
                 # Somebody acted between two lines of ours: first record that, then come back.
                 seen.unsettled.append(minion_id)
                 continue
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
             changes.append(Change(minion_id, todo, keys))
-            after[minion_id] = _expected(now, desired, todo)
+            after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
         missing = self.store.apply(changes) if changes else set()
         with self.replica.transaction():
             for minion_id, expected in after.items():
@@ -399,6 +421,9 @@ class Keeper:
                 content = self.store.read(minion_id)
                 if content is None or content.stored != expected:
                     seen.unsettled.append(minion_id)
+                if plan.revokes(self.replica.applied(minion_id).stored, expected):
+                    self.replica.revocation_due = True
+                self.replica.unhold([minion_id])
                 self.replica.set_applied(
                     minion_id, NEVER if expected == ABSENT else Applied(expected)
                 )
@@ -422,17 +447,6 @@ def _is_pending(applied: Applied) -> bool:
 
 def _contexts(records: dict[bytes, Record]) -> Known:
     return {key: dict(record.context) for key, record in records.items()}
-
-
-def _revokes(before: Stored, after: Stored) -> bool:
-    return before.state == ACCEPTED and after.slot != before.slot
-
-
-def _expected(now: Stored, desired: Stored, todo: Sequence[plan.Step]) -> Stored:
-    denied = set(now.denied)
-    denied.update(step.key for step in todo if step.action == plan.DENY)
-    denied.difference_update(step.key for step in todo if step.action == plan.UNDENY)
-    return Stored(desired.state, desired.key, frozenset(denied))
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -9,10 +9,11 @@ same two values give the remaining steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.record import DENIED
+from saltext_ha.replication.record import ACCEPTED, DENIED
 
 PUT = "put"
 REMOVE = "remove"
@@ -37,23 +38,39 @@ def steps(
     """
     The steps from *current* to *desired*; none when nothing is to be done.
 
-    *known* are the keys that records speak of: a denied key that no record knows is left alone.
+    *known* are the keys that records speak of: an entry that no record knows is left alone.
     *one_denied*: the store can hold one denied key an id only (files do), so one is enough.
     """
     plan: list[Step] = []
     if desired.slot and current.slot != desired.slot:
         plan.append(Step(PUT, *desired.slot))
     missing = sorted(desired.denied - current.denied)
+    stale = (current.denied - desired.denied) & known
     if one_denied:
-        missing = missing[:1] if not current.denied else []
+        # Writing a denied key replaces the one that is there.
+        missing = missing[:1] if current.denied <= stale else []
+        stale = frozenset() if missing else stale
     plan += [Step(DENY, "", key) for key in missing]
     for state, key in sorted(current.entries):
         # An entry of the same state lies in the same place: writing the new one replaced it.
-        if (state, key) != desired.slot and not (desired.slot and state == desired.state):
+        replaced = desired.slot is not None and state == desired.state
+        if (state, key) != desired.slot and not replaced and key in known:
             plan.append(Step(REMOVE, state, key))
-    stale = (current.denied - desired.denied) & known
     plan += [Step(UNDENY, "", key) for key in sorted(stale)]
     return plan
+
+
+def outcome(now: Stored, desired: Stored, todo: Sequence[Step], one_denied: bool) -> Stored:
+    """What the store shows when *todo*, planned by :func:`steps`, is done."""
+    new = {step.key for step in todo if step.action == DENY}
+    gone = {step.key for step in todo if step.action == UNDENY}
+    denied = new if new and one_denied else (now.denied | new) - gone
+    return Stored(desired.state, desired.key, frozenset(denied))
+
+
+def revokes(before: Stored, after: Stored) -> bool:
+    """Whether the way from *before* to *after* takes the access of an accepted key away."""
+    return before.state == ACCEPTED and after.slot != before.slot
 
 
 def aims(desired: Stored) -> frozenset[tuple[str, bytes]]:

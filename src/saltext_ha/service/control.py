@@ -55,7 +55,9 @@ class ControlServer:
     async def stop(self) -> None:
         """Stop listening and remove the socket."""
         if self._runner:
-            await self._runner.cleanup()
+            # A command that hangs does not hold up the end of the master.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._runner.cleanup(), 2)
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
 

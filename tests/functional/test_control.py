@@ -1,0 +1,207 @@
+"""The control socket: both ends of it over a real unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha import control
+from saltext_ha.errors import EngineUnavailable, HaError
+from saltext_ha.service.control import ControlServer
+
+pytestmark = pytest.mark.core
+
+
+async def _echo(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"got": payload}
+
+
+async def _refuse(payload: dict[str, Any]) -> dict[str, Any]:
+    raise HaError("there is no minion 'büro'; see salt-run ha.keys")
+
+
+async def _fail(payload: dict[str, Any]) -> dict[str, Any]:
+    raise RuntimeError("a password that must not be shown")
+
+
+async def _unsendable(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"value": object()}
+
+
+async def _hang(payload: dict[str, Any]) -> dict[str, Any]:
+    # Not for ever: a server that is stopped waits for its commands.
+    await asyncio.sleep(2)
+    return {}
+
+
+COMMANDS = {
+    "echo": _echo,
+    "refuse": _refuse,
+    "fail": _fail,
+    "unsendable": _unsendable,
+    "hang": _hang,
+}
+
+
+class Engine:
+    """A control server on an event loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.server = ControlServer(path, COMMANDS)
+        self.do(self.server.start())
+
+    def do(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+    def stop(self) -> None:
+        self.do(self.server.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+        self.loop.close()
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    # A socket's path may have some 100 bytes only; tmp_path can be longer.
+    with tempfile.TemporaryDirectory(prefix="ha") as folder:
+        yield Path(folder) / "ha_control.ipc"
+
+
+@pytest.fixture
+def engine(path: Path) -> Iterator[Engine]:
+    engine = Engine(path)
+    yield engine
+    engine.stop()
+
+
+def raw(path: Path, data: bytes) -> bytes:
+    """What is answered to *data*, up to the end of the connection."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(10)
+        sock.connect(str(path))
+        sock.sendall(data)
+        answer = b""
+        while chunk := sock.recv(65536):
+            answer += chunk
+    return answer
+
+
+def post(path: Path, body: bytes, method: bytes = b"POST") -> bytes:
+    head = b"%s /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    return raw(path, head % (method, len(body)) + body)
+
+
+def test_a_command_is_carried_out(engine: Engine) -> None:
+    payload = {"ids": ["büro-7"], "test": True, "none": None, "number": 1.5}
+    assert control.request(engine.path, "echo", payload) == {"got": payload}
+    assert control.request(engine.path, "echo") == {"got": {}}
+
+
+def test_a_large_request_and_answer_pass(engine: Engine) -> None:
+    payload = {"ids": [f"minion{number}" for number in range(20_000)]}
+    assert control.request(engine.path, "echo", payload) == {"got": payload}
+
+
+def test_the_socket_is_for_its_owner_only(engine: Engine) -> None:
+    mode = engine.path.stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_what_the_engine_refuses_is_said_in_its_words(engine: Engine) -> None:
+    with pytest.raises(HaError, match=r"^there is no minion 'büro'; see salt-run ha\.keys$"):
+        control.request(engine.path, "refuse")
+
+
+@pytest.mark.parametrize("command", ["fail", "unsendable"])
+def test_a_failure_inside_is_not_shown_but_pointed_to(engine: Engine, command: str) -> None:
+    with pytest.raises(HaError, match="log has the traceback") as caught:
+        control.request(engine.path, command)
+    assert "password" not in str(caught.value)
+    assert control.request(engine.path, "echo") == {"got": {}}
+
+
+def test_an_unknown_command_is_named(engine: Engine) -> None:
+    with pytest.raises(HaError, match="no command '/ehco'"):
+        control.request(engine.path, "ehco")
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b"\xff\xfe", b"null"])
+def test_a_malformed_request_is_refused(engine: Engine, body: bytes) -> None:
+    answer = post(engine.path, body)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"malformed request" in answer
+
+
+def test_only_post_does_anything(engine: Engine) -> None:
+    assert post(engine.path, b"", b"GET").startswith(b"HTTP/1.1 404 ")
+
+
+def test_what_is_no_http_does_not_stop_the_engine(engine: Engine) -> None:
+    raw(engine.path, b"\x00\x01 no http\r\n\r\n")
+    assert control.request(engine.path, "echo") == {"got": {}}
+
+
+def test_without_an_engine_it_says_what_to_look_at(path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=r"engines: \[ha: \{\}\]"):
+        control.request(path, "echo")
+
+
+def test_a_socket_that_a_killed_engine_left_is_no_engine_and_is_replaced(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(path))
+    with pytest.raises(EngineUnavailable, match="not running"):
+        control.request(path, "echo")
+    engine = Engine(path)
+    assert control.request(path, "echo") == {"got": {}}
+    engine.stop()
+    assert not path.exists()
+
+
+def test_an_engine_that_hangs_is_given_up_on(engine: Engine) -> None:
+    with pytest.raises(EngineUnavailable, match="timed out"):
+        control.request(engine.path, "hang", timeout=0.2)
+    assert control.request(engine.path, "echo") == {"got": {}}
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>"])
+def test_an_engine_that_answers_nonsense_is_unavailable(path: Path, answer: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.sendall(answer)
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(EngineUnavailable, match="does not answer"):
+            control.request(path, "echo", timeout=10)
+        thread.join(10)
+
+
+def test_a_place_where_no_socket_can_be_made_is_named(path: Path) -> None:
+    async def start() -> None:
+        server = ControlServer(path.parent / "nowhere" / "x.ipc", COMMANDS)
+        try:
+            await server.start()
+        finally:
+            await server.stop()
+
+    with pytest.raises(HaError, match=r"nowhere/x\.ipc: control socket cannot be made"):
+        asyncio.run(start())

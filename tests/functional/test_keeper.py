@@ -1,0 +1,647 @@
+"""Keepers over real key folders and real replica files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from saltext_ha import minion_key
+from saltext_ha.errors import StoreError
+from saltext_ha.keeper import MAX_UNDECIDED, Keeper
+from saltext_ha.keystore.base import Change
+from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.replica import Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DELETED,
+    DENIED,
+    PENDING,
+    REJECTED,
+    Record,
+)
+from tests.keys import public_key
+
+pytestmark = pytest.mark.core
+
+KEYS = [public_key(number) for number in range(7)]
+PRINTS = [minion_key.fingerprint(text) for text in KEYS]
+
+
+class Crash(Exception):
+    """The process was killed here."""
+
+
+class Store(FileStore):
+    """Key folders; with *fuse* set, the process dies before that many more steps of an apply."""
+
+    fuse: int | None = None
+
+    def apply(self, changes: Sequence[Change]) -> set[str]:
+        if self.fuse is None:
+            return super().apply(changes)
+        missing: set[str] = set()
+        for new in (True, False):
+            for change in changes:
+                for step in change.steps:
+                    if (step.action in ("put", "deny")) is new:
+                        if self.fuse == 0:
+                            raise Crash
+                        self.fuse -= 1
+                        missing |= super().apply([change._replace(steps=[step])])
+        return missing
+
+
+class Master:
+    """One master's key folders, replica and keeper, and what happens to them."""
+
+    def __init__(self, root: Path, name: str, *, minimum: int = 10) -> None:
+        self.root = root / name
+        self.root.mkdir()
+        for folder in FOLDERS.values():
+            (self.root / folder).mkdir()
+        self.name = name
+        self.minimum = minimum
+        self.revoked = 0
+        self.revoking: Callable[[], None] = lambda: None
+        self.open()
+
+    def open(self, adopting: bool = False, enforce: bool = True) -> None:
+        self.store = Store(self.root)
+        self.replica = Replica(self.root / "replica.db")
+        self.keeper = Keeper(
+            self.store,
+            self.replica,
+            name=self.name,
+            guard=RevocationGuard(0.05, self.minimum),
+            revoke=self._revoke,
+            adopting=adopting,
+            enforce=enforce,
+        )
+
+    def _revoke(self) -> None:
+        self.revoking()
+        self.revoked += 1
+
+    def restart(self, **how: bool) -> None:
+        self.replica.close()
+        self.open(**how)
+
+    def scan(self) -> list[Record]:
+        """Everything that changed, with a second look at what is unsettled."""
+        first = self.keeper.scan()
+        return [*first.records, *self.keeper.observe(first.unsettled, certain=True).records]
+
+    def settle(self) -> None:
+        self.scan()
+        for _ in range(5):
+            seen = self.keeper.apply()
+            if not seen.unsettled:
+                return
+            self.keeper.observe(seen.unsettled, certain=True)
+        raise AssertionError("apply does not come to an end")
+
+    def learn(self, records: Iterable[Record]) -> int:
+        learned, _ = self.keeper.merge(records)
+        self.settle()
+        return learned
+
+    def records(self) -> list[Record]:
+        return [r for minion_id in self.replica.ids() for r in self.replica.get(minion_id).values()]
+
+    def state(self, minion_id: str, key: int = 0) -> str | None:
+        record = self.replica.get(minion_id).get(PRINTS[key])
+        return record.state if record else None
+
+    def file(self, state: str, minion_id: str) -> Path:
+        return self.root / FOLDERS[state] / minion_id
+
+    def files(self) -> dict[tuple[str, str], str]:
+        return {
+            (state, path.name): path.read_text()
+            for state, folder in FOLDERS.items()
+            for path in (self.root / folder).iterdir()
+            if not path.name.startswith(".")
+        }
+
+    # -- as minions, operators and Salt do
+
+    def knock(self, minion_id: str, key: int = 0, state: str = PENDING) -> None:
+        self.file(state, minion_id).write_text(KEYS[key])
+
+    def move(self, minion_id: str, old: str, new: str) -> None:
+        """As ``salt.key.Key`` of 3006 and 3007 does."""
+        shutil.move(self.file(old, minion_id), self.file(new, minion_id))
+
+    def remove(self, minion_id: str) -> None:
+        for state in FOLDERS:
+            self.file(state, minion_id).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Iterator[Master]:
+    master = Master(tmp_path, "m1")
+    yield master
+    master.replica.close()
+
+
+@pytest.fixture
+def m2(tmp_path: Path) -> Iterator[Master]:
+    master = Master(tmp_path, "m2")
+    yield master
+    master.replica.close()
+
+
+def exchange(one: Master, other: Master) -> None:
+    for source, target in ((one, other), (other, one), (one, other)):
+        source.scan()
+        target.learn(source.records())
+
+
+def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
+    """Both masters have accepted *minion_ids*."""
+    for minion_id in minion_ids:
+        one.knock(minion_id, key, ACCEPTED)
+    exchange(one, other)
+    for minion_id in minion_ids:
+        assert other.file(ACCEPTED, minion_id).read_text() == KEYS[key]
+
+
+# -- local changes
+
+
+def test_accept_reject_and_delete_as_files_are_moved(m1: Master) -> None:
+    m1.knock("web1")
+    assert [r.state for r in m1.scan()] == [PENDING]
+    m1.move("web1", PENDING, ACCEPTED)
+    assert [r.state for r in m1.scan()] == [ACCEPTED]
+    m1.move("web1", ACCEPTED, REJECTED)
+    assert [r.state for r in m1.scan()] == [REJECTED]
+    m1.remove("web1")
+    assert [r.state for r in m1.scan()] == [DELETED]
+    m1.knock("web1")
+    assert [r.state for r in m1.scan()] == [PENDING]
+    m1.settle()
+    assert m1.files() == {(PENDING, "web1"): KEYS[0]}
+    # Salt revokes what is done here; only what comes from peers is ours to revoke.
+    assert m1.revoked == 0
+
+
+def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Master) -> None:
+    # 3008's localfs_key removes a key before it writes its new state.
+    m1.knock("web1", state=ACCEPTED)
+    m1.settle()
+    m1.remove("web1")
+    seen = m1.keeper.scan()
+    assert (seen.records, seen.unsettled) == ([], ["web1"])
+    m1.knock("web1", state=REJECTED)
+    seen = m1.keeper.observe(["web1"], certain=True)
+    assert [[v.state for v in record.values] for record in seen.records] == [[REJECTED]]
+
+
+def test_a_denied_key_is_recorded_beside_the_accepted_one(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m1.knock("web1", 1, DENIED)
+    assert [(r.fingerprint, r.state) for r in m1.scan()] == [(PRINTS[1], DENIED)]
+    exchange(m1, m2)
+    assert m2.file(DENIED, "web1").read_text() == KEYS[1]
+    assert m2.file(ACCEPTED, "web1").read_text() == KEYS[0]
+
+
+def test_looking_twice_records_once(m1: Master) -> None:
+    m1.knock("web1")
+    m1.settle()
+    counter = m1.replica.counter
+    m1.settle()
+    m1.restart()
+    m1.settle()
+    assert m1.replica.counter == counter
+
+
+def test_a_change_while_the_engine_was_down_is_found_at_start(m1: Master) -> None:
+    m1.knock("web1")
+    m1.settle()
+    m1.replica.close()
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.open()
+    assert [r.state for r in m1.scan()] == [ACCEPTED]
+
+
+# -- two masters
+
+
+def test_a_decision_on_one_master_is_in_the_folders_of_the_other(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    assert m2.files() == {(PENDING, "web1"): KEYS[0]}
+    for old, new in ((PENDING, ACCEPTED), (ACCEPTED, REJECTED)):
+        m2.move("web1", old, new)
+        exchange(m1, m2)
+        assert m1.files() == m2.files() == {(new, "web1"): KEYS[0]}
+    assert (m1.revoked, m2.revoked) == (1, 0)
+    m1.remove("web1")
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+    assert m1.replica.records.root == m2.replica.records.root
+    assert m1.replica.placements.root == m2.replica.placements.root
+
+
+def test_records_that_are_known_teach_nothing_and_touch_nothing(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    before = m2.file(ACCEPTED, "web1").stat()
+    counter = m2.replica.counter
+    assert m2.learn(m1.records()) == 0
+    assert m2.file(ACCEPTED, "web1").stat() == before
+    assert m2.replica.counter == counter
+
+
+def test_a_revocation_wins_over_a_grant_that_did_not_know_it(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.move("web1", PENDING, ACCEPTED)
+    m2.move("web1", PENDING, REJECTED)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
+
+
+def test_two_accepted_keys_are_a_conflict_and_nothing_is_overwritten(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m2.knock("web1", 1, ACCEPTED)
+    exchange(m1, m2)
+    assert m1.files() == {(ACCEPTED, "web1"): KEYS[0]}
+    assert m2.files() == {(ACCEPTED, "web1"): KEYS[1]}
+    assert m1.replica.conflicts() == m2.replica.conflicts() == ["web1"]
+    assert m1.replica.records.root == m2.replica.records.root
+    m1.restart()
+    m1.settle()
+    assert m1.files() == {(ACCEPTED, "web1"): KEYS[0]}
+    # Rejecting the id on either master is meant for both keys.
+    m1.move("web1", ACCEPTED, REJECTED)
+    exchange(m1, m2)
+    assert m2.replica.conflicts() == []
+    assert (ACCEPTED, "web1") not in m2.files()
+    assert m2.revoked == 1
+
+
+def test_more_ids_than_one_batch(m1: Master, m2: Master) -> None:
+    ids = [f"web{number}" for number in range(510)]
+    for minion_id in ids:
+        m1.knock(minion_id, 0, ACCEPTED)
+    assert len(m1.scan()) == 510
+    assert m2.learn(m1.records()) == 510
+    assert {name for _, name in m2.files()} == set(ids)
+    assert m1.replica.placements.root == m2.replica.placements.root
+
+
+# -- what is written
+
+
+def test_keys_from_peers_are_written_for_their_owner_only(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    info = m2.file(ACCEPTED, "web1").stat()
+    assert info.st_mode & 0o777 == 0o600
+    assert info.st_uid == os.geteuid()
+
+
+def test_observing_masters_record_and_do_not_write(m1: Master, m2: Master) -> None:
+    m2.restart(enforce=False)
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    assert m2.learn(m1.records()) == 1
+    assert m2.files() == {}
+    assert m2.replica.dirty() == ["web1"]
+    m2.restart()
+    m2.settle()
+    assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+
+
+# -- crashes
+
+
+@pytest.mark.parametrize("steps", range(3))
+@pytest.mark.parametrize("end", [REJECTED, DELETED, PENDING])
+def test_a_move_is_finished_after_a_crash_in_its_middle(
+    m1: Master, m2: Master, end: str, steps: int
+) -> None:
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    if end != DELETED:
+        m1.knock("web1", 0, end)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.fuse = steps
+    # A deletion takes one step only; with fuse to spare nothing strikes.
+    struck = steps < (1 if end == DELETED else 2)
+    if struck:
+        with pytest.raises(Crash):
+            m2.keeper.apply()
+        assert m2.revoked == 0
+    else:
+        m2.keeper.apply()
+    counter = m2.replica.counter
+    m2.restart()
+    m2.settle()
+    assert m2.files() == m1.files()
+    assert m2.revoked == 1
+    assert m2.replica.counter == counter, "our own move was taken for somebody's"
+    assert m2.replica.dirty() == []
+
+
+def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Master) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    assert m2.files() == {}
+    m2.restart()
+    m2.settle()
+    assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+
+
+def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.fuse = 1
+    with pytest.raises(Crash):
+        m2.keeper.apply()
+    m2.remove("web1")
+    m2.restart()
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+    assert ACCEPTED not in {state for state, _ in m1.files()}
+
+
+def test_a_store_that_cannot_be_written_is_tried_again(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    folder = m2.root / "minions_rejected"
+    folder.rmdir()
+    folder.write_text("in the way")
+    with pytest.raises(StoreError):
+        m2.keeper.apply()
+    assert m2.file(ACCEPTED, "web1").exists()
+    folder.unlink()
+    m2.settle()
+    assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
+    assert m2.revoked == 1
+
+
+# -- revoking
+
+
+def test_revoking_is_done_once_a_batch(m1: Master, m2: Master) -> None:
+    ids = [f"web{number}" for number in range(8)]
+    shared(m1, m2, *ids)
+    for minion_id in ids:
+        m1.remove(minion_id)
+    exchange(m1, m2)
+    assert m2.files() == {}
+    assert m2.revoked == 1
+    m2.settle()
+    assert m2.revoked == 1
+
+
+def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master) -> None:
+    def die() -> None:
+        raise Crash
+
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.revoking = die
+    with pytest.raises(Crash):
+        m2.keeper.apply()
+    assert m2.files() == {}
+    m2.revoking = lambda: None
+    m2.restart()
+    m2.settle()
+    assert m2.revoked == 1
+
+
+def test_a_new_pending_key_revokes_nothing(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m1.knock("web2")
+    exchange(m1, m2)
+    assert m2.revoked == 0
+
+
+def test_junk_among_the_denied_does_not_stop_a_revocation(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m2.file(DENIED, "web1").write_text("sent by the minion that is to go")
+    m1.remove("web1")
+    exchange(m1, m2)
+    assert not m2.file(ACCEPTED, "web1").exists()
+    assert m2.revoked == 1
+
+
+def test_a_revocation_that_waits_for_a_readable_key_is_due_until_it_is_done(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1")
+    # Beside the accepted key lies a pending one that is being written.
+    half = m2.file(PENDING, "web1")
+    half.write_text("")
+    m1.remove("web1")
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.keeper.apply()
+    assert m2.file(ACCEPTED, "web1").exists()
+    half.unlink()
+    # A rotation before the removal is worth nothing: the minion just authenticates again.
+    there: list[bool] = []
+    m2.revoking = lambda: there.append(m2.file(ACCEPTED, "web1").exists())
+    m2.settle()
+    assert not m2.file(ACCEPTED, "web1").exists()
+    assert there[-1:] == [False]
+
+
+# -- what is not believed
+
+
+def wipe(master: Master) -> list[Record]:
+    shutil.rmtree(master.root / "minions")
+    (master.root / "minions").mkdir()
+    return master.scan()
+
+
+@pytest.mark.parametrize("count", [11, 505])
+def test_a_wiped_folder_is_held_and_no_peer_hears_of_it(m1: Master, m2: Master, count: int) -> None:
+    ids = {f"web{number}" for number in range(count)}
+    shared(m1, m2, *ids)
+    assert wipe(m1) == []
+    assert set(m1.replica.held()) == ids
+    m1.settle()
+    exchange(m1, m2)
+    assert len(m2.files()) == count
+    m1.restart()
+    m1.settle()
+    assert set(m1.replica.held()) == ids
+
+
+def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> None:
+    ids = [f"web{number}" for number in range(11)]
+    shared(m1, m2, *ids)
+    away = m1.root / "away"
+    (m1.root / "minions").rename(away)
+    assert m1.scan() == []
+    assert len(m1.replica.held()) == 11
+    away.rename(m1.root / "minions")
+    assert m1.scan() == []
+    assert m1.replica.held() == {}
+    exchange(m1, m2)
+    assert len(m1.files()) == len(m2.files()) == 11
+
+
+def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master) -> None:
+    ids = [f"web{number}" for number in range(11)]
+    shared(m1, m2, *ids)
+    wipe(m1)
+    seen = m1.keeper.observe(m1.replica.held(), released=True)
+    assert {record.state for record in seen.records} == {DELETED}
+    assert m1.replica.held() == {}
+    exchange(m1, m2)
+    assert m2.files() == {}
+
+
+def test_up_to_the_minimum_is_believed(m1: Master) -> None:
+    for number in range(30):
+        m1.knock(f"web{number}", 0, ACCEPTED)
+    m1.settle()
+    for number in range(10):
+        m1.remove(f"web{number}")
+    assert len(m1.scan()) == 10
+    m1.remove("web29")
+    assert m1.scan() == []
+    assert list(m1.replica.held()) == ["web29"]
+
+
+# -- what is ignored
+
+
+def test_what_is_no_minion_key_is_left_where_it_is(m1: Master, m2: Master) -> None:
+    accepted = m1.root / "minions"
+    outside = m1.root / "outside"
+    outside.write_text(KEYS[0])
+    (accepted / "link").symlink_to(outside)
+    (accepted / "folder").mkdir()
+    (accepted / ".key_cache").write_text(KEYS[0])
+    (accepted / "two\nlines").write_text(KEYS[0])
+    exchange(m1, m2)
+    m1.settle()
+    assert m1.records() == []
+    assert m2.files() == {}
+    left = {path.name for path in accepted.iterdir()}
+    assert left == {"link", "folder", ".key_cache", "two\nlines"}
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED, DENIED])
+def test_junk_in_the_form_of_a_key_is_reported_and_left_where_it_is(
+    m1: Master, m2: Master, state: str
+) -> None:
+    junk = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
+    m1.file(state, "web1").write_text(junk)
+    exchange(m1, m2)
+    assert m1.records() == []
+    assert "web1" in m1.keeper.refused
+    assert m2.files() == {}
+    assert m1.files() == {(state, "web1"): junk}
+    assert m1.revoked == 0
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
+def test_junk_that_stays_is_reported(m1: Master, state: str) -> None:
+    m1.file(state, "web1").write_text("junk")
+    seen = m1.keeper.scan()
+    m1.keeper.observe(seen.unsettled, certain=True)
+    assert "web1" in m1.keeper.refused
+    assert m1.files() == {(state, "web1"): "junk"}
+
+
+def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
+    path = m1.file(PENDING, "web1")
+    path.write_text(KEYS[0][:80])
+    seen = m1.keeper.scan()
+    assert (seen.records, seen.unsettled) == ([], ["web1"])
+    path.write_text(KEYS[0])
+    assert [r.state for r in m1.scan()] == [PENDING]
+    assert m1.keeper.refused == {}
+
+
+@pytest.mark.parametrize("minion_id", ["../minions/web1", "../outside", "a\0b", "x" * 300])
+def test_an_event_that_names_a_path_changes_nothing(m1: Master, minion_id: str) -> None:
+    # Any minion can fire salt/auth with any id.
+    m1.knock("web1", 0, ACCEPTED)
+    (m1.root / "outside").write_text(KEYS[1])
+    m1.settle()
+    seen = m1.keeper.observe([minion_id], certain=True)
+    m1.settle()
+    assert seen.records == []
+    assert m1.file(ACCEPTED, "web1").exists()
+    assert (m1.root / "outside").exists()
+    assert list(m1.replica.ids()) == ["web1"]
+
+
+def test_a_minion_with_ever_new_keys_does_not_fill_the_replica(m1: Master, m2: Master) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    for key in range(1, 7):
+        m1.knock("web1", key, DENIED)
+        m1.scan()
+    undecided = [r for r in m1.records() if r.state == DENIED]
+    assert len(undecided) == MAX_UNDECIDED
+    assert "undecided" in m1.keeper.refused["web1"]
+    # What was not recorded stays where Salt put it, and can still be decided upon.
+    assert m1.file(DENIED, "web1").read_text() == KEYS[6]
+    m1.settle()
+    assert m1.file(ACCEPTED, "web1").read_text() == KEYS[0]
+    m1.move("web1", DENIED, ACCEPTED)
+    exchange(m1, m2)
+    assert m2.file(ACCEPTED, "web1").read_text() == KEYS[6]
+
+
+# -- a replica that was lost
+
+
+def test_after_a_lost_replica_what_peers_decided_holds(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    m1.replica.close()
+    for path in m1.root.glob("replica.db*"):
+        path.unlink()
+    m2.remove("web1")
+    m2.scan()
+    m1.knock("new")
+    m1.open(adopting=True)
+    assert m1.scan() == [], "nothing is recorded before it is known what peers decided"
+    m1.learn(m2.records())
+    adopted = m1.keeper.adopt()
+    assert [(r.minion_id, r.state) for r in adopted.records] == [("new", PENDING)]
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0], (PENDING, "new"): KEYS[0]}
+    # The deleted key was still accepted here.
+    assert m1.revoked == 1
+
+
+def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m1.replica.close()
+    for path in m1.root.glob("replica.db*"):
+        path.unlink()
+    m2.move("web1", ACCEPTED, REJECTED)
+    m2.scan()
+    m1.open(adopting=True)
+    m1.learn(m2.records())
+    m1.keeper.adopt()
+    m1.settle()
+    assert m1.files() == {(REJECTED, "web1"): KEYS[0]}
+    assert m1.state("web1") == REJECTED

@@ -1,0 +1,230 @@
+"""Minion keys behind the ``salt.cache`` drivers of 3008, and the choice of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.cache
+import salt.config
+import salt.version
+
+from saltext_ha import minion_key
+from saltext_ha.errors import StoreError
+from saltext_ha.keystore import open_store
+from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.keystore.cache import CacheStore
+from saltext_ha.keystore.files import FileStore
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from tests.keys import public_key
+
+pytestmark = pytest.mark.core
+
+HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
+drivers = pytest.mark.skipif(not HAS_DRIVERS, reason="keys.cache_driver is new in 3008")
+
+TEXTS = [public_key(0), public_key(1), public_key(2)]
+A, B, C = (minion_key.fingerprint(text) for text in TEXTS)
+KEYS = dict(zip((A, B, C), TEXTS, strict=True))
+
+
+def master_opts(root: Path, **more: Any) -> dict[str, Any]:
+    opts: dict[str, Any] = salt.config.master_config(None)
+    folders = {
+        "root_dir": str(root),
+        "pki_dir": str(root / "pki"),
+        "cachedir": str(root / "cache"),
+        "sock_dir": str(root / "run"),
+        "extension_modules": str(root / "extmods"),
+        "user": None,
+    }
+    for folder in ("pki", "cache"):
+        (root / folder).mkdir(exist_ok=True)
+    return {**opts, **folders, **more}
+
+
+@pytest.fixture(params=["mmap_key", "localfs"])
+def opts(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    return master_opts(tmp_path, **{"keys.cache_driver": request.param})
+
+
+@pytest.fixture
+def store(opts: dict[str, Any]) -> KeyStore:
+    return open_store(opts)
+
+
+@pytest.fixture
+def cache(opts: dict[str, Any]) -> Any:
+    """The key cache as ``salt.key.Key`` opens it."""
+    return salt.cache.Cache(opts, driver=opts["keys.cache_driver"])
+
+
+def put(cache: Any, minion_id: str, state: str, key: bytes = A) -> None:
+    cache.store("keys", minion_id, {"state": state, "pub": KEYS[key] + "\n"})
+
+
+def take(store: KeyStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
+    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)])
+
+
+def shown(store: KeyStore, minion_id: str = "web1") -> Stored:
+    content = store.read(minion_id)
+    assert content is not None
+    return content.stored
+
+
+def look(store: KeyStore) -> set[str]:
+    ids = set(store.changed())
+    for minion_id in ids:
+        store.read(minion_id)
+    return ids
+
+
+def test_the_default_of_every_release_is_files(tmp_path: Path) -> None:
+    opts = master_opts(tmp_path)
+    assert ("keys.cache_driver" in opts) is HAS_DRIVERS
+    store = open_store(opts)
+    assert isinstance(store, FileStore)
+    for state in ("minions", "minions_pre"):
+        (tmp_path / "pki" / state).mkdir()
+        (tmp_path / "pki" / state / "web1").write_text(TEXTS[0])
+    # Where an id is both, 3008 reads the pending file first; 3006 and 3007 the accepted one.
+    assert shown(store).state == (PENDING if HAS_DRIVERS else ACCEPTED)
+
+
+def test_a_cluster_has_its_keys_in_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "shared" / "minions").mkdir(parents=True)
+    (tmp_path / "shared" / "minions" / "web1").write_text(TEXTS[0])
+    opts = master_opts(tmp_path, cluster_id="c1", cluster_pki_dir=str(tmp_path / "shared"))
+    assert set(open_store(opts).changed()) == {"web1"}
+
+
+@drivers
+class TestDrivers:
+    def test_the_driver_is_the_one_that_is_configured(self, store: KeyStore) -> None:
+        assert isinstance(store, CacheStore)
+
+    def test_an_empty_store_shows_nothing(self, store: KeyStore) -> None:
+        assert look(store) == set()
+        assert shown(store) == Stored()
+        assert not store.touched()
+
+    def test_each_state_is_read_as_salt_wrote_it(self, store: KeyStore, cache: Any) -> None:
+        for state in (ACCEPTED, PENDING, REJECTED):
+            put(cache, state, state)
+        cache.store("denied_keys", ACCEPTED, [TEXTS[1]])
+        cache.store("denied_keys", "only-denied", [TEXTS[1]])
+        assert look(store) == {ACCEPTED, PENDING, REJECTED, "only-denied"}
+        assert shown(store, ACCEPTED) == Stored(ACCEPTED, A, frozenset({B}))
+        assert shown(store, PENDING) == Stored(PENDING, A)
+        assert shown(store, REJECTED) == Stored(REJECTED, A)
+        assert shown(store, "only-denied") == Stored(denied=frozenset({B}))
+        content = store.read(ACCEPTED)
+        assert content is not None
+        assert content.keys == {A: TEXTS[0], B: TEXTS[1]}
+
+    def test_a_change_is_named_until_it_was_read(self, store: KeyStore, cache: Any) -> None:
+        put(cache, "web1", PENDING)
+        assert set(store.changed()) == set(store.changed()) == {"web1"}
+        store.read("web1")
+        assert not set(store.changed())
+        put(cache, "web1", ACCEPTED)
+        assert look(store) == {"web1"}
+        put(cache, "web1", ACCEPTED, B)
+        assert look(store) == {"web1"}
+        cache.store("denied_keys", "web1", [TEXTS[0]])
+        assert look(store) == {"web1"}
+        cache.flush("keys", "web1")
+        assert look(store) == {"web1"}
+        cache.flush("denied_keys", "web1")
+        assert look(store) == {"web1"}
+        assert not set(store.changed())
+
+    def test_salt_reads_what_we_write(self, store: KeyStore, cache: Any) -> None:
+        assert take(store, (PUT, PENDING, A), (DENY, "", B)) == set()
+        assert cache.fetch("keys", "web1") == {"state": PENDING, "pub": TEXTS[0]}
+        assert cache.fetch("denied_keys", "web1") == [TEXTS[1]]
+        assert take(store, (PUT, ACCEPTED, A), (REMOVE, PENDING, A)) == set()
+        assert cache.fetch("keys", "web1") == {"state": ACCEPTED, "pub": TEXTS[0]}
+        assert shown(store) == Stored(ACCEPTED, A, frozenset({B}))
+        assert take(store, (REMOVE, ACCEPTED, A), (UNDENY, "", B)) == set()
+        assert cache.list("keys") == []
+        assert cache.list("denied_keys") == []
+        assert shown(store) == Stored()
+
+    def test_only_the_key_that_was_meant_is_removed(self, store: KeyStore, cache: Any) -> None:
+        put(cache, "web1", ACCEPTED, B)
+        assert take(store, (REMOVE, ACCEPTED, A)) == {"web1"}
+        assert shown(store) == Stored(ACCEPTED, B)
+        assert take(store, (REMOVE, ACCEPTED, A), minion_id="nobody") == {"nobody"}
+
+    def test_a_key_in_another_state_is_not_the_one_that_was_meant(
+        self, store: KeyStore, cache: Any
+    ) -> None:
+        # Rejected while we were about to delete the accepted entry of the same key.
+        put(cache, "web1", REJECTED)
+        assert take(store, (REMOVE, ACCEPTED, A)) == {"web1"}
+        assert shown(store) == Stored(REJECTED, A)
+
+    def test_junk_among_the_denied_does_not_hide_the_key(self, store: KeyStore, cache: Any) -> None:
+        put(cache, "web1", ACCEPTED)
+        cache.store("denied_keys", "web1", ["sent by anybody"])
+        look(store)
+        assert shown(store) == Stored(ACCEPTED, A)
+        assert not set(store.changed())
+        assert take(store, (DENY, "", B)) == set()
+
+    def test_several_denied_keys_where_the_driver_holds_them(
+        self, store: KeyStore, cache: Any
+    ) -> None:
+        take(store, (DENY, "", A))
+        take(store, (DENY, "", B))
+        held = shown(store).denied
+        assert (len(held) == 1) is store.one_denied
+        if not store.one_denied:
+            assert held == {A, B}
+            take(store, (UNDENY, "", A))
+            assert shown(store).denied == {B}
+
+    @pytest.mark.parametrize("junk", ["junk", TEXTS[0][:90]])
+    def test_a_key_that_is_none_is_named_again(
+        self, store: KeyStore, cache: Any, junk: str
+    ) -> None:
+        cache.store("keys", "web1", {"state": ACCEPTED, "pub": junk})
+        assert store.read("web1") is None
+        put(cache, "web1", ACCEPTED)
+        assert look(store) == {"web1"}
+        assert shown(store) == Stored(ACCEPTED, A)
+
+    @pytest.mark.parametrize("minion_id", ["../web1", "..", "", "a\0b", "x" * 300])
+    def test_an_id_that_is_a_path_reads_as_nothing(self, store: KeyStore, minion_id: str) -> None:
+        assert shown(store, minion_id) == Stored()
+
+    def test_a_second_look_from_the_start_names_everything(
+        self, store: KeyStore, opts: dict[str, Any]
+    ) -> None:
+        for number in range(30):
+            take(store, (PUT, ACCEPTED, A), minion_id=f"web{number}")
+        assert len(look(open_store(opts))) == 30
+
+
+@drivers
+def test_a_driver_that_cannot_be_reached_is_an_error_and_not_empty(tmp_path: Path) -> None:
+    opts = master_opts(tmp_path, **{"keys.cache_driver": "localfs"})
+    store = open_store(opts)
+    take(store, (PUT, ACCEPTED, A))
+    look(store)
+    keys = tmp_path / "cache" / "keys"
+    keys.rename(tmp_path / "away")
+    keys.write_text("not a folder")
+    with pytest.raises(StoreError, match=r"keys\.cache_driver localfs"):
+        take(store, (PUT, PENDING, A), minion_id="web2")
+
+
+@drivers
+def test_a_driver_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no_such_driver"):
+        set(open_store(master_opts(tmp_path, **{"keys.cache_driver": "no_such_driver"})).changed())

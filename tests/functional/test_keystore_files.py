@@ -1,0 +1,320 @@
+"""Minion keys in Salt's folders: real files, read and written."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from saltext_ha import minion_key
+from saltext_ha.errors import StoreError
+from saltext_ha.keystore.base import Change
+from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
+from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
+from tests.keys import public_key
+
+pytestmark = pytest.mark.core
+
+TEXTS = [public_key(0), public_key(1), public_key(2)]
+A, B, C = (minion_key.fingerprint(text) for text in TEXTS)
+KEYS = dict(zip((A, B, C), TEXTS, strict=True))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for folder in FOLDERS.values():
+        (tmp_path / folder).mkdir()
+    return tmp_path
+
+
+def put(root: Path, state: str, minion_id: str, key: bytes) -> Path:
+    path = root / FOLDERS[state] / minion_id
+    path.write_text(KEYS[key] + "\n")
+    return path
+
+
+def take(store: FileStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
+    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)])
+
+
+def shown(store: FileStore, minion_id: str = "web1") -> Stored:
+    content = store.read(minion_id)
+    assert content is not None
+    return content.stored
+
+
+def look(store: FileStore) -> set[str]:
+    """What changed, taken note of."""
+    ids = set(store.changed())
+    for minion_id in ids:
+        store.read(minion_id)
+    return ids
+
+
+# -- reading
+
+
+def test_each_folder_is_read_as_its_state(root: Path) -> None:
+    for state in (ACCEPTED, PENDING, REJECTED):
+        put(root, state, state, A)
+    put(root, DENIED, DENIED, B)
+    store = FileStore(root)
+    assert look(store) == {ACCEPTED, PENDING, REJECTED, DENIED}
+    for state in (ACCEPTED, PENDING, REJECTED):
+        assert shown(store, state) == Stored(state, A)
+    assert shown(store, DENIED) == Stored(denied=frozenset({B}))
+    content = store.read(ACCEPTED)
+    assert content is not None
+    assert content.keys == {A: TEXTS[0]}
+
+
+@pytest.mark.parametrize(
+    ("pending_first", "order"),
+    [(False, (REJECTED, ACCEPTED, PENDING)), (True, (REJECTED, PENDING, ACCEPTED))],
+)
+def test_of_several_states_the_one_counts_that_salt_reads_first(
+    root: Path, pending_first: bool, order: tuple[str, ...]
+) -> None:
+    paths = {state: put(root, state, "web1", A) for state in order}
+    store = FileStore(root, pending_first=pending_first)
+    for number, state in enumerate(order):
+        rest = frozenset((other, A) for other in order[number + 1 :])
+        assert shown(store) == Stored(state, A, extra=rest)
+        paths[state].unlink()
+    assert shown(store) == Stored()
+
+
+def test_a_change_is_named_until_it_was_read(root: Path) -> None:
+    store = FileStore(root)
+    path = put(root, PENDING, "web1", A)
+    assert set(store.changed()) == set(store.changed()) == {"web1"}
+    store.read("web1")
+    assert not set(store.changed())
+    shutil.move(path, root / "minions" / "web1")
+    assert look(store) == {"web1"}
+    (root / "minions" / "web1").write_text(TEXTS[1])
+    assert look(store) == {"web1"}
+    assert shown(store) == Stored(ACCEPTED, B)
+    (root / "minions" / "web1").unlink()
+    assert look(store) == {"web1"}
+    assert not set(store.changed())
+
+
+def test_a_folder_that_is_gone_names_all_its_ids(root: Path) -> None:
+    put(root, ACCEPTED, "web1", A)
+    store = FileStore(root)
+    look(store)
+    shutil.rmtree(root / "minions")
+    assert look(store) == {"web1"}
+    assert shown(store) == Stored()
+
+
+def test_touched_tells_a_folder_that_changed(root: Path) -> None:
+    store = FileStore(root)
+    store.touched()
+    assert not store.touched()
+    put(root, PENDING, "web1", A)
+    assert store.touched()
+    assert not store.touched()
+    shutil.rmtree(root / "minions_pre")
+    assert store.touched()
+
+
+def test_what_is_no_key_file_of_an_id_is_not_looked_at(root: Path) -> None:
+    secret = root / "master.pem"
+    secret.write_text(TEXTS[2])
+    accepted = root / "minions"
+    (accepted / "link").symlink_to(secret)
+    (accepted / "dangling").symlink_to(root / "nowhere")
+    (accepted / "folder").mkdir()
+    (accepted / ".key_cache").write_text(TEXTS[0])
+    (accepted / "two\nlines").write_text(TEXTS[0])
+    (accepted / "back\\slash").write_text(TEXTS[0])
+    os.mkfifo(accepted / "fifo")
+    store = FileStore(root)
+    assert not set(store.changed())
+    for minion_id in ("link", "dangling", "folder", "fifo", ".key_cache"):
+        assert shown(store, minion_id) == Stored()
+
+
+@pytest.mark.parametrize(
+    "minion_id", ["../master.pub", "../minions/web1", "..", "", "a\0b", "x" * 300, "\ud800"]
+)
+def test_an_id_that_is_a_path_reads_as_nothing(root: Path, minion_id: str) -> None:
+    (root / "master.pub").write_text(TEXTS[0])
+    put(root, ACCEPTED, "web1", A)
+    store = FileStore(root)
+    content = store.read(minion_id)
+    assert content is not None
+    assert content.stored == Stored()
+    assert not content.keys
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
+@pytest.mark.parametrize("junk", ["", TEXTS[0][:100], "\xff\xfe", "A" * 40_000])
+def test_a_key_that_is_being_written_is_named_until_it_is_whole(
+    root: Path, state: str, junk: str
+) -> None:
+    path = root / FOLDERS[state] / "web1"
+    path.write_bytes(junk.encode("latin-1"))
+    store = FileStore(root)
+    assert set(store.changed()) == {"web1"}
+    assert store.read("web1") is None
+    assert set(store.changed()) == {"web1"}
+    path.write_text(TEXTS[0])
+    assert look(store) == {"web1"}
+    assert shown(store) == Stored(state, A)
+
+
+def test_junk_among_the_denied_does_not_hide_the_key(root: Path) -> None:
+    # Salt writes there what anybody sent; were it waited for, that would stop a revocation.
+    put(root, ACCEPTED, "web1", A)
+    junk = root / "minions_denied" / "web1"
+    junk.write_bytes(b"\xff no key")
+    store = FileStore(root)
+    assert look(store) == {"web1"}
+    assert shown(store) == Stored(ACCEPTED, A)
+    assert not set(store.changed())
+    junk.write_text(TEXTS[1])
+    assert look(store) == {"web1"}
+    assert shown(store) == Stored(ACCEPTED, A, frozenset({B}))
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(root: Path) -> None:
+    put(root, ACCEPTED, "web1", A)
+    store = FileStore(root)
+    look(store)
+    shutil.rmtree(root / "minions")
+    (root / "minions").write_text("not a folder")
+    with pytest.raises(StoreError, match="minions: cannot be listed"):
+        set(store.changed())
+
+
+# -- writing
+
+
+def test_a_move_writes_the_new_and_removes_the_old(root: Path) -> None:
+    put(root, ACCEPTED, "web1", A)
+    store = FileStore(root)
+    look(store)
+    assert take(store, (PUT, REJECTED, A), (REMOVE, ACCEPTED, A)) == set()
+    assert shown(store) == Stored(REJECTED, A)
+    assert (root / "minions_rejected" / "web1").read_text() == TEXTS[0]
+    # A change of our own is seen only as long as it has not been read.
+    assert not set(store.changed())
+
+
+def test_everything_new_is_there_before_anything_goes(root: Path) -> None:
+    put(root, ACCEPTED, "web1", A)
+    put(root, ACCEPTED, "web2", A)
+    changes = [
+        Change("web1", [Step(REMOVE, ACCEPTED, A)], KEYS),
+        # The folder in which this is to be written cannot be made.
+        Change("web2", [Step(PUT, REJECTED, A), Step(REMOVE, ACCEPTED, A)], KEYS),
+    ]
+    shutil.rmtree(root / "minions_rejected")
+    (root / "minions_rejected").write_text("not a folder")
+    with pytest.raises(StoreError, match="cannot be written"):
+        FileStore(root).apply(changes)
+    assert {path.name for path in (root / "minions").iterdir()} == {"web1", "web2"}
+
+
+def test_only_the_key_that_was_meant_is_removed(root: Path) -> None:
+    put(root, ACCEPTED, "web1", B)
+    store = FileStore(root)
+    assert take(store, (REMOVE, ACCEPTED, A)) == {"web1"}
+    assert shown(store) == Stored(ACCEPTED, B)
+    assert take(store, (REMOVE, PENDING, A)) == {"web1"}
+
+
+def test_deny_and_undeny(root: Path) -> None:
+    store = FileStore(root)
+    assert take(store, (DENY, "", A)) == set()
+    assert shown(store) == Stored(denied=frozenset({A}))
+    assert take(store, (UNDENY, "", B)) == set()
+    assert shown(store) == Stored(denied=frozenset({A}))
+    assert take(store, (UNDENY, "", A)) == set()
+    assert shown(store) == Stored()
+
+
+def test_folders_that_are_missing_are_made_for_their_owner_only(root: Path) -> None:
+    shutil.rmtree(root / "minions")
+    take(FileStore(root), (PUT, ACCEPTED, A))
+    assert stat.S_IMODE((root / "minions").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(("group_readable", "mode"), [(False, 0o600), (True, 0o640)])
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_the_mode_of_a_file_does_not_depend_on_the_umask(
+    root: Path, group_readable: bool, mode: int, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        take(FileStore(root, group_readable=group_readable), (PUT, ACCEPTED, A))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((root / "minions" / "web1").stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_belong_to_the_user_of_the_master(root: Path) -> None:
+
+    take(FileStore(root, user="nobody"), (PUT, ACCEPTED, A))
+    assert (root / "minions" / "web1").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+def test_a_user_that_does_not_exist_is_no_obstacle(root: Path) -> None:
+    take(FileStore(root, user="no-such-user"), (PUT, ACCEPTED, A))
+    assert (root / "minions" / "web1").stat().st_uid == os.geteuid()
+
+
+def test_a_link_in_the_way_is_replaced_and_not_followed(root: Path) -> None:
+    outside = root / "outside"
+    outside.write_text("untouched")
+    (root / "minions" / "web1").symlink_to(outside)
+    take(FileStore(root), (PUT, ACCEPTED, A))
+    assert outside.read_text() == "untouched"
+    assert not (root / "minions" / "web1").is_symlink()
+
+
+def test_nothing_is_left_beside_the_keys(root: Path) -> None:
+    take(FileStore(root), (PUT, ACCEPTED, A))
+    (root / "minions_pre" / "web1").mkdir()
+    with pytest.raises(StoreError):
+        take(FileStore(root), (PUT, PENDING, A))
+    for folder in FOLDERS.values():
+        assert {path.name for path in (root / folder).iterdir()} <= {"web1"}
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from saltext_ha.errors import StoreError
+from saltext_ha.keystore.base import Change
+from saltext_ha.keystore.files import FileStore
+from saltext_ha.replication.plan import PUT, Step
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    change = Change("web1", [Step(PUT, "accepted", b"k")], {b"k": "x" * 500})
+    FileStore(Path(sys.argv[1])).apply([change])
+except StoreError:
+    sys.exit(3)
+"""
+
+
+def test_a_disk_that_fills_up_in_mid_write_leaves_the_old_key(root: Path) -> None:
+    # The limit makes write(2) short, as a full disk does, and then fail.
+    path = put(root, ACCEPTED, "web1", A)
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(root)], timeout=60)
+    assert done.returncode == 3
+    assert path.read_text() == TEXTS[0] + "\n"
+    assert [entry.name for entry in path.parent.iterdir()] == ["web1"]

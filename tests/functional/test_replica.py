@@ -1,0 +1,314 @@
+"""replica.db as a real file: what survives, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.errors import ReplicaError
+from saltext_ha.replica import NEVER, Applied, Replica
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DELETED,
+    PENDING,
+    REJECTED,
+    Record,
+    Value,
+    decide,
+)
+from tests.keys import public_key
+
+pytestmark = pytest.mark.core
+
+TEXT = public_key(0)
+A, B = b"a" * 32, b"b" * 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "replica.db"
+
+
+def write(replica: Replica, minion_id: str, state: str = ACCEPTED, key: bytes = A) -> Record:
+    """One more value, and the same in the store; inside a transaction only."""
+    record = replica.get(minion_id).get(key, Record(minion_id, key, TEXT))
+    value = Value(replica.next_dot(), state, 0.1 + 0.2, "root", "m1")
+    record = decide(record, dict(record.context), value)
+    replica.put(record)
+    stored = NEVER if state == DELETED else Applied(Stored(state, key))
+    replica.set_applied(minion_id, stored)
+    return record
+
+
+def roots(replica: Replica) -> tuple[bytes, bytes]:
+    return replica.records.root, replica.placements.root
+
+
+def test_all_that_was_committed_is_there_after_reopening(path: Path) -> None:
+    replica = Replica(path)
+    assert replica.is_new
+    doing = Applied(
+        Stored(ACCEPTED, A, frozenset({B})),
+        True,
+        {A: {"f" * 16: 7}},
+        frozenset({(REJECTED, A), ("denied", B)}),
+    )
+    with replica.transaction():
+        records = {write(replica, f"web{n}") for n in range(20)}
+        write(replica, "gone")
+        write(replica, "gone", DELETED)
+        replica.set_applied("web1", doing)
+        replica.hold(["web2", "web3"], 12.5)
+        replica.unhold(["web3"])
+        replica.revocation_due = True
+    before = (replica.node, replica.counter, roots(replica), replica.counts(), replica.seen())
+    replica.close()
+
+    replica = Replica(path)
+    assert not replica.is_new
+    after = (replica.node, replica.counter, roots(replica), replica.counts(), replica.seen())
+    assert after == before
+    assert {replica.get(f"web{n}")[A] for n in range(20)} == records
+    assert replica.get("gone")[A].state == DELETED
+    assert replica.applied("gone") == NEVER
+    assert replica.applied("web1") == doing
+    assert replica.dirty() == ["web1"]
+    assert replica.held() == {"web2": 12.5}
+    assert replica.revocation_due
+    assert replica.counts() == {ACCEPTED: 20, "denied": 1}
+    assert list(replica.ids()) == sorted([*(f"web{n}" for n in range(20)), "gone"])
+    replica.close()
+
+
+def test_the_digests_kept_along_are_those_of_the_content(path: Path) -> None:
+    replica = Replica(path)
+    empty = roots(replica)
+    for state in (PENDING, ACCEPTED, REJECTED, ACCEPTED):
+        with replica.transaction():
+            for number in range(30):
+                write(replica, f"web{number}", state)
+                write(replica, f"web{number}", state)
+    kept = roots(replica)
+    replica.close()
+    replica = Replica(path)
+    assert roots(replica) == kept != empty
+    with replica.transaction():
+        for number in range(30):
+            write(replica, f"web{number}", DELETED)
+    assert replica.placements.root == empty[1]
+    assert replica.records.root != empty[0]
+    replica.close()
+
+
+class Stop(Exception):
+    pass
+
+
+def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        write(replica, "web1")
+    before = (replica.counter, roots(replica), replica.counts(), replica.seen())
+
+    def fail() -> None:
+        with replica.transaction():
+            write(replica, "web1", REJECTED)
+            write(replica, "web2")
+            replica.hold(["web1"], 1.0)
+            replica.revocation_due = True
+            raise Stop
+
+    with pytest.raises(Stop):
+        fail()
+    assert (replica.counter, roots(replica), replica.counts(), replica.seen()) == before
+    assert replica.get("web1")[A].state == ACCEPTED
+    assert replica.get("web2") == {}
+    assert replica.held() == {}
+    assert not replica.revocation_due
+    # The next write takes the counter of the one that never was, and stands.
+    with replica.transaction():
+        record = write(replica, "web2")
+    assert record.values[0].dot.counter == before[0] + 1
+    replica.close()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from saltext_ha.replica import Applied, Replica
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import Record, Value, decide
+
+replica = Replica(Path(sys.argv[1]))
+
+def write(n):
+    record = Record(f"web{n}", b"a" * 32, "key")
+    replica.put(decide(record, {}, Value(replica.next_dot(), "accepted", 0.0, "", "")))
+    replica.set_applied(f"web{n}", Applied(Stored("accepted", b"a" * 32)))
+
+for n in range(50):
+    with replica.transaction():
+        write(n)
+with replica.transaction():
+    for n in range(50, 5000):
+        write(n)
+    print(replica.node, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_kill_in_mid_transaction_keeps_all_before_it_and_nothing_of_it(path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout
+        node = child.stdout.readline().decode().strip()
+        assert len(node) == 16
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate(timeout=30)
+    replica = Replica(path)
+    assert replica.node == node
+    assert replica.counter == 50
+    assert replica.counts() == {ACCEPTED: 50}
+    assert sorted(replica.ids()) == sorted(f"web{n}" for n in range(50))
+    replica.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 500, b"SQLite format 3\0" + b"x" * 5000]
+)
+def test_a_file_that_is_no_database_is_named(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(ReplicaError, match=r"replica\.db: cannot be opened"):
+        Replica(path)
+    assert path.read_bytes() == content
+
+
+def filled(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        for number in range(2000):
+            write(replica, f"web{number}")
+    replica.close()
+
+
+def test_a_file_with_damaged_pages_is_refused(path: Path) -> None:
+    filled(path)
+    raw = bytearray(path.read_bytes())
+    raw[8192 : len(raw) // 2] = os.urandom(len(raw) // 2 - 8192)
+    path.write_bytes(raw)
+    with pytest.raises(ReplicaError, match=r"replica\.db"):
+        Replica(path)
+
+
+def test_a_file_cut_short_is_refused(path: Path) -> None:
+    filled(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(ReplicaError, match=r"replica\.db"):
+        Replica(path)
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    Replica(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    for _ in range(2):
+        with pytest.raises(ReplicaError, match="schema 99"):
+            Replica(path)
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA user_version").fetchone() == (99,)
+    db.close()
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ReplicaError, match=r"nowhere/replica\.db: cannot be opened"):
+        Replica(tmp_path / "nowhere" / "replica.db")
+
+
+def test_two_cannot_write_under_one_name(path: Path) -> None:
+    replica = Replica(path)
+    other = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from saltext_ha.replica import Replica;"
+            "from saltext_ha.errors import ReplicaError\n"
+            "try: Replica(Path(sys.argv[1]))\n"
+            "except ReplicaError as exc: sys.exit(str(exc))",
+            str(path),
+        ],
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    assert other.returncode == 1
+    assert b"locked" in other.stderr
+    with replica.transaction():
+        write(replica, "web1")
+    replica.close()
+    Replica(path).close()
+
+
+def test_a_transaction_that_cannot_be_written_is_an_error_and_undone(path: Path) -> None:
+    replica = Replica(path)
+    before = roots(replica)
+    # As on a full disk: no more pages than there are.
+    pages = replica._db.execute("PRAGMA page_count").fetchone()[0]
+    replica._db.execute(f"PRAGMA max_page_count = {pages}")
+
+    def fill() -> None:
+        with replica.transaction():
+            for number in range(2000):
+                write(replica, f"web{number}")
+
+    with pytest.raises(ReplicaError, match=r"cannot be written.*full"):
+        fill()
+    assert (replica.counter, roots(replica)) == (0, before)
+    replica._db.execute("PRAGMA max_page_count = 1000000")
+    fill()
+    assert replica.counter == 2000
+    replica.close()
+
+
+def test_a_node_taken_anew_counts_from_what_was_seen_of_it(path: Path) -> None:
+    replica = Replica(path)
+    first = replica.node
+    with replica.transaction():
+        write(replica, "web1")
+        write(replica, "web1")
+    replica.take_node()
+    second = replica.node
+    assert second != first
+    assert replica.counter == 0
+    with replica.transaction():
+        assert write(replica, "web1").values[0].dot == (second, 1)
+    replica.take_node(first)
+    assert (replica.node, replica.counter) == (first, 2)
+    replica.close()
+    replica = Replica(path)
+    assert (replica.node, replica.counter) == (first, 2)
+    replica.close()
+
+
+def test_conflicts_are_ids_with_two_accepted_keys(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        write(replica, "web1", ACCEPTED, A)
+        write(replica, "web1", ACCEPTED, B)
+        write(replica, "web2", ACCEPTED, A)
+        write(replica, "web2", DELETED, B)
+    assert replica.conflicts() == ["web1"]
+    with replica.transaction():
+        write(replica, "web1", REJECTED, B)
+    assert replica.conflicts() == []
+    replica.close()

@@ -1,0 +1,127 @@
+"""What an operator, a minion or Salt did, read from two looks at the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from saltext_ha.replication.change import Write, interpret
+from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
+
+pytestmark = pytest.mark.core
+
+A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
+
+
+def stored(state: str, key: bytes, *denied: bytes) -> Stored:
+    return Stored(state, key, frozenset(denied))
+
+
+def denied(*keys: bytes) -> Stored:
+    return Stored(denied=frozenset(keys))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "states", "writes"),
+    [
+        pytest.param(ABSENT, stored(PENDING, A), {}, [(A, PENDING)], id="knock"),
+        pytest.param(
+            stored(PENDING, A), stored(ACCEPTED, A), {A: PENDING}, [(A, ACCEPTED)], id="accept"
+        ),
+        pytest.param(
+            stored(PENDING, A), stored(REJECTED, A), {A: PENDING}, [(A, REJECTED)], id="reject"
+        ),
+        pytest.param(stored(ACCEPTED, A), ABSENT, {A: ACCEPTED}, [(A, DELETED)], id="delete"),
+        pytest.param(ABSENT, stored(ACCEPTED, A), {}, [(A, ACCEPTED)], id="auto-accept"),
+        pytest.param(
+            stored(ACCEPTED, A),
+            stored(ACCEPTED, A, B),
+            {A: ACCEPTED},
+            [(B, DENIED)],
+            id="another key is denied",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A, B),
+            stored(ACCEPTED, A, C),
+            {A: ACCEPTED, B: DENIED},
+            [(C, DENIED)],
+            id="a denied key pushes out the one before",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A, B),
+            stored(ACCEPTED, A),
+            {A: ACCEPTED, B: DENIED},
+            [(B, DELETED)],
+            id="a denied key is deleted",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            stored(ACCEPTED, B),
+            {A: ACCEPTED},
+            [(A, DELETED), (B, ACCEPTED)],
+            id="one accepted key replaced by another",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A, B),
+            stored(ACCEPTED, B),
+            {A: ACCEPTED, B: DENIED},
+            [(A, DELETED), (B, ACCEPTED)],
+            id="accept the denied key",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            stored(PENDING, B),
+            {A: ACCEPTED},
+            [(A, DELETED), (B, PENDING)],
+            id="deleted, and knocked with a new key",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            stored(PENDING, A),
+            {A: ACCEPTED},
+            [(A, DELETED), (A, PENDING)],
+            id="deleted, and knocked with the same key",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A, B),
+            denied(B),
+            {A: ACCEPTED, B: DENIED},
+            [(A, DELETED)],
+            id="deleted, a denied key stays",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            stored(REJECTED, A),
+            {A: ACCEPTED, B: ACCEPTED},
+            [(B, DELETED), (A, REJECTED)],
+            id="rejecting an id in conflict means both",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            ABSENT,
+            {A: ACCEPTED, B: ACCEPTED},
+            [(A, DELETED), (B, DELETED)],
+            id="deleting an id in conflict means both",
+        ),
+        pytest.param(stored(ACCEPTED, A), stored(ACCEPTED, A), {A: ACCEPTED}, [], id="nothing"),
+    ],
+)
+def test_table(
+    before: Stored,
+    now: Stored,
+    states: dict[bytes, str | None],
+    writes: list[tuple[bytes, str]],
+) -> None:
+    assert interpret(before, now, states) == [Write(*write) for write in writes]
+
+
+def test_the_last_write_of_a_key_says_where_it_is_now() -> None:
+    # Deleted and denied at once: the tombstone must not be what remains.
+    writes = interpret(stored(ACCEPTED, A), stored(PENDING, B, A), {A: ACCEPTED})
+    assert writes == [Write(A, DELETED), Write(A, DENIED), Write(B, PENDING)]
+
+
+def test_keys_only_others_know_are_not_touched_by_an_acceptance() -> None:
+    assert interpret(stored(PENDING, A), stored(ACCEPTED, A), {A: PENDING, B: ACCEPTED}) == [
+        Write(A, ACCEPTED)
+    ]

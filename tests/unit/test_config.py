@@ -1,0 +1,139 @@
+"""The ``ha:`` mapping: defaults, and errors that say what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.config import HaConfig, PeerAddress, check_url, parse
+from saltext_ha.errors import ConfigError
+
+pytestmark = pytest.mark.core
+
+OPTS = {
+    "conf_file": "/etc/salt/master",
+    "id": "m1_master",
+    "interface": "10.0.0.1",
+    "pki_dir": "/etc/salt/pki/master",
+    "sock_dir": "/var/run/salt/master",
+}
+
+
+def read(**ha: Any) -> HaConfig:
+    return parse({**OPTS, "ha": ha})
+
+
+def test_an_empty_mapping_gives_the_documented_defaults() -> None:
+    for raw in ({}, None):
+        config = parse({**OPTS, "ha": raw})
+        assert (config.name, config.group, config.mode) == ("m1", "default", "enforce")
+        assert (config.listen_host, config.port, config.address) == ("10.0.0.1", 4530, "10.0.0.1")
+        assert config.state_dir == Path("/etc/salt/pki/master/ha")
+        assert config.control_socket == Path("/var/run/salt/master/ha_control.ipc")
+        assert (config.hold_fraction, config.hold_minimum) == (0.05, 10)
+    assert parse(OPTS) == config
+
+
+def test_a_wildcard_interface_is_not_what_peers_are_told() -> None:
+    for wildcard in ("0.0.0.0", "::"):
+        config = parse({**OPTS, "interface": wildcard})
+        assert config.listen_host == wildcard
+        assert config.address != wildcard
+
+
+def test_an_ipv6_address_is_bracketed_in_the_url() -> None:
+    assert read(address="fd00::1", port=4531).url == "https://[fd00::1]:4531"
+
+
+def test_peers_are_read_and_their_urls_made_canonical() -> None:
+    config = read(peers=[{"name": "m2", "url": "https://10.0.0.2:4530/"}])
+    assert config.peers == (PeerAddress("m2", "https://10.0.0.2:4530"),)
+
+
+@pytest.mark.parametrize(
+    ("ha", "said"),
+    [
+        ({"mode": "enforced"}, ["mode", "'enforced'", "enforce, observe"]),
+        ({"sync_intervall": 3}, ["unknown key 'sync_intervall'", "did you mean 'sync_interval'"]),
+        ({"zzz": 3}, ["unknown key 'zzz'", "known keys:", "peer_timeout", "peers"]),
+        ({"port": "4530"}, ["port", "'4530'", "whole number from 1 to 65535"]),
+        ({"port": True}, ["port", "True"]),
+        ({"port": 0}, ["port", "0", "1 to 65535"]),
+        ({"port": 65536}, ["port"]),
+        ({"sync_interval": 0}, ["sync_interval", "0.1 to 3600"]),
+        ({"sync_interval": False}, ["sync_interval"]),
+        ({"sync_interval": float("nan")}, ["sync_interval", "nan"]),
+        ({"scan_interval": "60"}, ["scan_interval", "'60'"]),
+        ({"hold_fraction": 1.1}, ["hold_fraction", "0 to 1"]),
+        ({"hold_minimum": -1}, ["hold_minimum"]),
+        ({"hold_minimum": 1.5}, ["hold_minimum", "1.5"]),
+        ({"name": "-m1"}, ["name", "'-m1'"]),
+        ({"name": "m" * 65}, ["name", "at most 64"]),
+        ({"name": "m1\n"}, ["name"]),
+        ({"name": "m 1"}, ["name"]),
+        ({"address": "https://m1"}, ["address", "without scheme"]),
+        ({"address": ""}, ["address"]),
+        ({"state_dir": "ha"}, ["state_dir", "'ha'", "absolute"]),
+        ({"peers": {}}, ["peers", "list"]),
+        ({"peers": ["m2"]}, ["peers[0]", "'m2'", "name and url"]),
+        ({"peers": [{"name": "m2"}]}, ["peers[0]", "name and url"]),
+        ({"peers": [{"name": "m2", "url": "10.0.0.2"}]}, ["peers[0].url", "https://10.0.0.2"]),
+        (
+            {
+                "peers": [
+                    {"name": "m2", "url": "https://a:1"},
+                    {"name": "m2", "url": "https://b:1"},
+                ]
+            },
+            ["peers[1].name", "'m2'", "twice"],
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_file_key_value_and_what_it_takes(
+    ha: dict[str, Any], said: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(**ha)
+    for part in ["/etc/salt/master: ha: ", *said]:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("raw", [[], ["m1"], "m1", 3])
+def test_ha_must_be_a_mapping(raw: Any) -> None:
+    with pytest.raises(ConfigError, match="ha: takes a mapping, not"):
+        parse({**OPTS, "ha": raw})
+
+
+def test_an_id_that_cannot_be_a_name_asks_for_one() -> None:
+    with pytest.raises(ConfigError, match="set ha: name"):
+        parse({**OPTS, "id": "master nr 1"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        None,
+        5,
+        "10.0.0.2:4530",
+        "http://10.0.0.2:4530",
+        "https://10.0.0.2",
+        "https://10.0.0.2:0",
+        "https://10.0.0.2:99999",
+        "https://10.0.0.2:port",
+        "https://:4530",
+        "https://m2:4530/path",
+        "https://m2:4530/?a=b",
+        "https://user@m2:4530",
+    ],
+)
+def test_urls_that_no_peer_can_have(url: Any) -> None:
+    with pytest.raises(ValueError, match=r"https://|scheme"):
+        check_url(url)
+
+
+def test_urls_keep_host_and_port() -> None:
+    assert check_url("https://m2.example.com:4530") == "https://m2.example.com:4530"
+    assert check_url("https://[fd00::2]:4530/") == "https://[fd00::2]:4530"
