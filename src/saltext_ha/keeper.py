@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
@@ -21,7 +21,7 @@ from saltext_ha.keystore.base import Change, Content, KeyStore
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import ABSENT, Stored, place
+from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import (
     ACCEPTED,
     DECISIONS,
@@ -47,6 +47,7 @@ MAX_UNDECIDED = 4
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
 T = TypeVar("T")
+Announce = Callable[[str, dict[str, Any]], None]
 
 
 class Seen(NamedTuple):
@@ -66,6 +67,7 @@ class Keeper:
     :param guard: says which mass disappearances to hold back.
     :param revoke: rotates the AES key and cleans caches; called once a batch.
     :param enforce: whether the store is ever written.
+    :param announce: told, by tag and data, what reactors may want to know.
     :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
@@ -80,6 +82,7 @@ class Keeper:
         enforce: bool = True,
         adopting: bool = False,
         clock: Callable[[], float] = time.time,
+        announce: Announce = lambda tag, data: None,
     ) -> None:
         self.store = store
         self.replica = replica
@@ -90,6 +93,7 @@ class Keeper:
         self._guard = guard
         self._revoke = revoke
         self._clock = clock
+        self._announce = announce
 
     # -- from the store to the replica
 
@@ -213,6 +217,7 @@ class Keeper:
         )
         with self.replica.transaction():
             self.replica.hold(gone, self._clock())
+        self._announce("held", {"master": self._name, "ids": sorted(gone)})
 
     def _wanted(self, minion_id: str, applied: Applied) -> Stored:
         return place(self.replica.get(minion_id).values(), applied.stored)
@@ -337,6 +342,10 @@ class Keeper:
         """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
         applied = self.replica.applied(minion_id)
         records = self.replica.get(minion_id)
+        accepted = accepted_keys(records.values())
+        if len(accepted) > 1 and len(accepted_keys(before.values())) < 2:
+            shown = [minion_key.show(key, short=False) for key in accepted]
+            self._announce("conflict", {"id": minion_id, "fingerprints": shown})
         desired = place(records.values(), applied.stored)
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
         if not todo and not applied.dirty:
@@ -392,6 +401,7 @@ class Keeper:
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
         changes: list[Change] = []
+        before: dict[str, Stored] = {}
         after: dict[str, Stored] = {}
         held = self.replica.held()
         for minion_id in ids:
@@ -410,6 +420,7 @@ class Keeper:
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
             changes.append(Change(minion_id, todo, keys))
+            before[minion_id] = applied.stored
             after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
         missing = self.store.apply(changes) if changes else set()
         with self.replica.transaction():
@@ -421,12 +432,27 @@ class Keeper:
                 content = self.store.read(minion_id)
                 if content is None or content.stored != expected:
                     seen.unsettled.append(minion_id)
-                if plan.revokes(self.replica.applied(minion_id).stored, expected):
+                if plan.revokes(before[minion_id], expected):
                     self.replica.revocation_due = True
                 self.replica.unhold([minion_id])
                 self.replica.set_applied(
                     minion_id, NEVER if expected == ABSENT else Applied(expected)
                 )
+
+        for minion_id, expected in after.items():
+            if minion_id not in missing and expected.slot != before[minion_id].slot:
+                self._announce_key(minion_id, before[minion_id], expected)
+
+    def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
+        state, key = after.slot or (DELETED, before.key)
+        data = {
+            "id": minion_id,
+            "act": state,
+            "before": before.state,
+            "fingerprint": minion_key.show(key, short=False) if key else None,
+            "master": self._name,
+        }
+        self._announce(f"key/{state}", data)
 
     def _record_removed(self, minion_id: str) -> list[Record]:
         """Somebody deleted the key that we were moving: a decision made without knowing ours."""

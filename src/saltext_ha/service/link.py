@@ -31,6 +31,7 @@ class Link:
     The connection to one peer.
 
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param announce: told when the peer comes up and goes down.
     :param on_hello: called with the peer and its answer whenever the peer came up.
     :param interval: seconds between two rounds of anti-entropy.
     """
@@ -43,6 +44,7 @@ class Link:
         *,
         greeting: Callable[[], dict[str, Any]],
         on_hello: Callable[[Peer, dict[str, Any]], None],
+        announce: Callable[[str, dict[str, Any]], None],
         interval: float,
         timeout: float,
     ) -> None:
@@ -57,6 +59,7 @@ class Link:
         self._core = core
         self._greeting = greeting
         self._on_hello = on_hello
+        self._announce = announce
         self._interval = interval
         self._backoff = interval
         self._outbox: dict[tuple[str, bytes], Record] = {}
@@ -128,6 +131,7 @@ class Link:
         self.info = await self.call("hello", self._greeting())
         if not self.up:
             log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
+            self._announce("peer/up", {"name": self.peer.name, "url": self.peer.url})
         self.up, self.error, self._backoff = True, "", self._interval
         self._on_hello(self.peer, self.info)
 
@@ -173,6 +177,8 @@ class Link:
             reason = f"{self.peer.address} answers nonsense: {exc}"
         else:
             reason = str(exc) or type(exc).__name__
+        if self.up is not False:
+            self._announce("peer/down", {"name": self.peer.name, "reason": reason})
         if self.up is not False or reason != self.error:
             log.warning("ha peer down: name=%s reason=%s", self.peer.name, reason)
             self._backoff = self._interval

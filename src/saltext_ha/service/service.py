@@ -28,6 +28,7 @@ from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints
+from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
@@ -85,6 +86,7 @@ class Service:
 
         :raises HaError: it cannot start: port taken, state folder or replica unusable.
         """
+        self.announce = Announcer(self.opts)
         self.core = Core(self._open_keeper(), self._publish)
         self.listener = PeerListener(
             self.identity,
@@ -134,6 +136,7 @@ class Service:
             for link in self.links.values():
                 await link.close()
             self.core.close()
+            self.announce.stop()
 
     def stop(self) -> None:
         """Make :meth:`run` return."""
@@ -169,6 +172,7 @@ class Service:
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
+            announce=self.announce,
             adopting=lost,
         )
 
@@ -273,6 +277,7 @@ class Service:
                     self.core,
                     greeting=self._greeting,
                     on_hello=self._met,
+                    announce=self.announce,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from saltext_ha import minion_key
 from saltext_ha.errors import HaError
+from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
@@ -114,7 +115,9 @@ class Views:
             placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, link.call)
         except HaError:
             return None
-        return len({*records, *placed})
+        # In a conflict every master keeps what it has; that is shown as such.
+        apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
+        return len({*records, *placed} - apart)
 
     async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.keys``: every id that matches, on every master."""

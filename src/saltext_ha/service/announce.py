@@ -1,0 +1,58 @@
+"""
+Events on this master's bus, for reactors; see docs/events.md for tags and payloads.
+
+Keys that change by replication fire ``salt/ha/key/…``, never ``salt/key``: a reactor on that would
+run once on every master.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import salt.utils.event
+
+log = logging.getLogger(__name__)
+
+PREFIX = "salt/ha/"
+# Someone who floods the bus must not fill our memory; the replica has the truth.
+MAX_WAITING = 20_000
+
+
+class Announcer:
+    """Fires events from a thread of its own, so that a slow bus holds nothing up."""
+
+    def __init__(self, opts: Mapping[str, Any]) -> None:
+        self._opts = dict(opts)
+        self._waiting: queue.Queue[tuple[str, Mapping[str, Any]] | None] = queue.Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._work, name="ha-announce", daemon=True)
+        self._thread.start()
+
+    def __call__(self, tag: str, data: Mapping[str, Any]) -> None:
+        """Fire ``salt/ha/<tag>`` soon; from any thread."""
+        try:
+            self._waiting.put_nowait((PREFIX + tag, data))
+        except queue.Full:
+            log.warning("ha events: too many are waiting; tag=%s was dropped", tag)
+
+    def stop(self) -> None:
+        """Fire what is waiting, then end."""
+        try:
+            self._waiting.put(None, timeout=1)
+        except queue.Full:
+            return
+        self._thread.join(2)
+
+    def _work(self) -> None:
+        with salt.utils.event.get_event(
+            "master", sock_dir=self._opts["sock_dir"], opts=self._opts, listen=False
+        ) as bus:
+            while (event := self._waiting.get()) is not None:
+                tag, data = event
+                try:
+                    bus.fire_event(dict(data), tag)
+                except Exception:
+                    log.exception("ha events: tag=%s could not be fired", tag)
