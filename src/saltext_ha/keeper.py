@@ -206,8 +206,10 @@ class Keeper:
             ours = applied.dirty and self._wanted(minion_id, applied).state != ACCEPTED
             if content.stored.state not in (ACCEPTED, REJECTED) and not ours:
                 gone.append(minion_id)
+        if not gone:
+            return
         accepted = self.replica.counts().get(ACCEPTED, 0) - len(held)
-        if not gone or self._guard.allows(len(gone), accepted, time.monotonic()):
+        if self._guard.allows(len(gone), accepted, time.monotonic()):
             return
         log.error(
             "ha held: %d accepted keys are gone from the key store of %s; nothing was recorded. "

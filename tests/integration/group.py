@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from lab import Lab, Master, wait_for
+from lab import Lab, Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
 
 # Shorter than the defaults, so that what is done at intervals is done while a test waits.
@@ -99,9 +99,9 @@ def row(master: Master, peer: Master) -> dict[str, Any]:
     return found
 
 
-def log_lines(master: Master, *words: str) -> list[str]:
-    """The lines of *master*'s log with all *words* in them."""
-    text = master.log_file.read_text(encoding="utf-8", errors="replace")
+def log_lines(node: Master | Minion, *words: str) -> list[str]:
+    """The lines of a node's log with all *words* in them."""
+    text = node.log_file.read_text(encoding="utf-8", errors="replace")
     return [line for line in text.splitlines() if all(word in line for word in words)]
 
 

@@ -135,6 +135,8 @@ class Group(RuleBasedStateMachine):
         self.check_revocations_held()
         self.check_no_silent_replacement()
         self.check_repeated_apply_is_idle()
+        for master in self.masters:
+            master.replica.close()
 
     def check_same_keys_everywhere(self) -> None:  # I1, I5
         roots = {master.replica.records.root for master in self.masters}

@@ -179,7 +179,8 @@ def read_records(raw: Any) -> tuple[list[Record], list[str]]:
 
 def portions(buckets: Sequence[int], replica: Replica) -> Iterator[list[int]]:
     """*buckets* in groups whose records fit into one message."""
-    density = max(1, sum(replica.counts().values()) // BUCKETS + 1)
+    sample = buckets[:: max(1, len(buckets) // 16)][:16]
+    density = 1 + sum(len(replica.digests_in(bucket)) for bucket in sample) // max(1, len(sample))
     size = max(1, RECORDS_PER_MESSAGE // density)
     return chunks(buckets, size)
 

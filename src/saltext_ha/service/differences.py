@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -95,6 +96,7 @@ class Differences:
         test = bool(payload.get("test"))
         await service.core.scan()
         changes, conflicts, unreachable = await self._plan()
+        notes: list[str] = []
         if not test:
             await service.core.apply()
             for name, link in service.links.items():
@@ -104,14 +106,31 @@ class Differences:
                     await link.exchange()
                 except HaError as exc:
                     unreachable[name] = str(exc)
+            if changes:
+                changes, notes = await self._made(changes)
         return {
             "kind": "sync",
             "test": test,
             "changes": changes,
             "conflicts": await self._group.conflicts(sorted(conflicts)),
             "unreachable": unreachable,
-            "retcode": 2 if unreachable else 1 if conflicts else 0,
+            "notes": notes,
+            "retcode": 2 if unreachable else 1 if conflicts or notes else 0,
         }
+
+    async def _made(self, planned: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Which of the planned changes were made, and a note for every master that left some."""
+        service = self._group.service
+        still, _, _ = await self._plan()
+        left = {(change["master"], change["id"]) for change in still}
+        made = [change for change in planned if (change["master"], change["id"]) not in left]
+        notes = []
+        for name, count in sorted(Counter(master for master, _ in left).items()):
+            link = service.links.get(name)
+            mode = link.info.get("mode") if link else service.config.mode
+            why = "it only observes (ha: mode)" if mode == "observe" else "see salt-run ha.status"
+            notes.append(f"{name}: {count} not changed: {why}")
+        return made, notes
 
     async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
         """What anti-entropy with every peer would change: computed here, nothing is stored."""

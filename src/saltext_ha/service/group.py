@@ -11,6 +11,7 @@ from saltext_ha.consistency import snapshot
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
+from saltext_ha.service.antientropy import RECORDS
 from saltext_ha.service.link import Link
 
 if TYPE_CHECKING:
@@ -108,11 +109,19 @@ class Group:
     async def ask(
         self, method: str, payload: dict[str, Any], timeout: float
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """Ask every peer at once: answers, and reasons of those who gave none."""
+        """
+        Ask every peer at once: answers, and reasons of those who gave none.
+
+        Only a peer that answers a trifle in time is given longer than that for its work: one that
+        hangs is noticed as soon as ever.
+        """
         links = self.service.links
+        trifle = {"tree": RECORDS, "root": self.service.core.replica.records.root}
 
         async def ask(link: Link) -> dict[str, Any] | str:
             try:
+                if timeout > self.service.config.peer_timeout:
+                    await link.call("digest", trifle)
                 return await link.call(method, payload, timeout)
             except HaError as exc:
                 return str(exc)

@@ -64,6 +64,7 @@ class Link:
         self._backoff = interval
         self._outbox: dict[tuple[str, bytes], Record] = {}
         self._wake = asyncio.Event()
+        self._closing = False
         self._round = asyncio.Lock()
 
     def push(self, records: Iterable[Record]) -> None:
@@ -80,9 +81,11 @@ class Link:
             self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until :meth:`close` or cancelled."""
         due = 0.0
-        while True:
+        # Cancelling alone is not enough: before Python 3.12 asyncio.wait_for loses a cancellation
+        # that comes in the same turn as the answer it waits for (CPython issue 86296).
+        while not self._closing:
             self._wake.clear()
             try:
                 if self._outbox and self.up:
@@ -101,7 +104,9 @@ class Link:
                     await asyncio.wait_for(self._wake.wait(), wait)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """End :meth:`run` and close the connections."""
+        self._closing = True
+        self._wake.set()
         await self.client.close()
 
     async def call(

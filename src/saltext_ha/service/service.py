@@ -45,6 +45,7 @@ FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
 # A master that was killed leaves its engine behind for a moment.
 TAKEOVER = 10.0
+STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
 
 
 class Service:
@@ -128,13 +129,13 @@ class Service:
             await self._watch_parent(os.getppid())
         finally:
             over.set()
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-            await control.stop()
-            await self.listener.stop()
             for link in self.links.values():
                 await link.close()
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.wait([*self._tasks.values()], timeout=STOPPING)
+            await control.stop()
+            await self.listener.stop()
             self.core.close()
             self.announce.stop()
 
@@ -266,9 +267,9 @@ class Service:
         peers = dict(self.trust.peers())
         for name, link in list(self.links.items()):
             if peers.get(name) != link.peer:
-                self._tasks.pop(f"link {name}").cancel()
                 del self.links[name]
                 await link.close()
+                self._tasks.pop(f"link {name}").cancel()
         for name, peer in peers.items():
             if name not in self.links:
                 self.links[name] = Link(

@@ -1,0 +1,1 @@
+"""Measurements behind every number in README and docs."""

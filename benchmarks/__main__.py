@@ -1,0 +1,75 @@
+"""``python -m benchmarks``: every budget measured, beside rsync on the same key folders."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks import accept, exchange, scale
+from benchmarks.engines import quiet
+from benchmarks.report import Row, machine, table
+
+GROUPS = ("accept", "exchange", "many", "start", "busy")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse *argv*, measure, print; 1 when a budget is exceeded or a row failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, in about a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument(
+        "--only",
+        choices=GROUPS,
+        nargs="+",
+        default=GROUPS,
+        metavar="GROUP",
+        help=f"some of: {', '.join(GROUPS)}",
+    )
+    parser.add_argument("--folder", type=Path, help="where to put the key folders (a local disk)")
+    options = parser.parse_args(argv)
+    quiet()
+    about = machine()
+    print("\n".join(f"{key:11} {value}" for key, value in about.items()), flush=True)
+    rows: list[Row] = []
+    failed = False
+    for name, work in _plan(options.quick):
+        if name not in options.only:
+            continue
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            # A short prefix: unix sockets lie below.
+            with tempfile.TemporaryDirectory(prefix="ha-", dir=options.folder) as folder:
+                measured = work(Path(folder))
+        except Exception:
+            # The minutes that the other rows took are not thrown away for one that failed.
+            traceback.print_exc()
+            failed = True
+            continue
+        rows += measured
+        print(table(measured), file=sys.stderr, flush=True)
+    print(f"\n{table(rows)}")
+    if options.json:
+        data = {"about": about, "rows": [row.data() for row in rows]}
+        options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    return 1 if failed or any(row.ok is False for row in rows) else 0
+
+
+def _plan(quick: bool) -> Iterator[tuple[str, Callable[[Path], list[Row]]]]:
+    sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
+    large = sizes[-1]
+    yield "accept", lambda root: [accept.measure(50 if quick else 250)]
+    for size in sizes:
+        yield "exchange", partial(exchange.measure, size=size, rounds=20 if quick else 100)
+    yield "many", lambda root: [scale.many(root, 1_000 if quick else 10_000)]
+    yield "start", lambda root: scale.start(root, large)
+    yield "busy", lambda root: [scale.accept_among(root, large, 50 if quick else 200)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

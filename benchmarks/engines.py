@@ -1,0 +1,357 @@
+"""
+Engines without a salt-master: the real service on real key folders, sockets and disks.
+
+What is left out is Salt's event bus, which only says where to look: :meth:`Engine.hint` says it
+instead. Used by the benchmarks, and by tests that torture many engines at a time::
+
+    one, two = Place(root, "m1"), Place(root, "m2")
+    befriend(one, two)
+    async with Engine(one) as m1, Engine(two) as m2:
+        await m1.meets(m2)
+        await m1.link(m2).exchange()
+
+or, when an engine is to be measured or killed by itself, in a process of its own::
+
+    with EngineProcess(one) as m1:
+        m1.control("status")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+import salt.config
+
+from lab.wait import wait_for
+from saltext_ha import config, control
+from saltext_ha.errors import EngineUnavailable
+from saltext_ha.peering import identity
+from saltext_ha.peering.trust import Peer, Trust, make_peer
+from saltext_ha.replica import Replica
+from saltext_ha.service.hints import Hint
+from saltext_ha.service.link import Link
+from saltext_ha.service.service import REPLICA_FILE, Service
+
+START = 300.0
+POLL = 0.002
+
+
+@dataclass
+class Place:
+    """
+    Where one master lives: its folders below ``root/name``, its address, its configuration.
+
+    :param ha: keys for its ``ha:`` mapping beside name and address.
+    :param options: keys for its master configuration.
+    """
+
+    root: Path
+    name: str
+    ha: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder = self.root / self.name
+        self.port = self.port or free_port()
+        self.opts: dict[str, Any] = salt.config.apply_master_config(
+            {
+                "root_dir": str(self.folder),
+                "pki_dir": str(self.folder / "pki"),
+                "sock_dir": str(self.folder / "run"),
+                "cachedir": str(self.folder / "cache"),
+                "conf_file": str(self.folder / "master"),
+                "id": f"{self.name}_master",
+                "user": getpass.getuser(),
+                "interface": "127.0.0.1",
+                **self.options,
+                "ha": {"name": self.name, "port": self.port, **self.ha},
+            }
+        )
+        for key in ("pki_dir", "sock_dir", "cachedir"):
+            Path(self.opts[key]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.pki_dir = Path(self.opts["pki_dir"])
+        self.config = config.parse(self.opts)
+
+    @property
+    def peer(self) -> Peer:
+        """This master as others pin it."""
+        own = identity.load_or_create(self.config.state_dir, self.name)
+        return make_peer(self.name, self.config.url, own.certificate)
+
+    @property
+    def replica_file(self) -> Path:
+        """Its replica.db."""
+        return self.config.state_dir / REPLICA_FILE
+
+    def take_over(self, other: Place) -> None:
+        """
+        Become what *other*, which is stopped, is: the same keys and the same knowledge of them.
+
+        The result of a complete sync, without waiting for one; this master keeps a node id of
+        its own, since two that write under one would contradict each other.
+        """
+        for folder in other.pki_dir.glob("minions*"):
+            shutil.copytree(folder, self.pki_dir / folder.name, dirs_exist_ok=True)
+        self.config.state_dir.mkdir(mode=0o700, exist_ok=True)
+        shutil.copy2(other.replica_file, self.replica_file)
+        replica = Replica(self.replica_file)
+        replica.take_node()
+        replica.close()
+
+
+def befriend(*places: Place) -> None:
+    """Have all pin each other, as if they had joined."""
+    peers = [place.peer for place in places]
+    for place in places:
+        trust = Trust(place.config.state_dir)
+        for peer in peers:
+            if peer.name != place.name:
+                trust.pin(peer)
+
+
+class Engine:
+    """The service of *place*, in this event loop; ``async with`` starts and stops it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.service = Service(place.opts, place.config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """
+        Return when it listens.
+
+        :raises HaError: it cannot start.
+        """
+        self._task = asyncio.ensure_future(self.service.run())
+        await self._until(lambda: _listens(self.place.config.control_socket), "listens")
+
+    async def stop(self) -> None:
+        """As an engine is stopped: what is being done is finished, the replica closed."""
+        if self._task is not None:
+            self.service.stop()
+            await self._task
+            self._task = None
+
+    async def __aenter__(self) -> Engine:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def link(self, other: Engine | Place) -> Link:
+        """Its link to a peer."""
+        place = other.place if isinstance(other, Engine) else other
+        return self.service.links[place.name]
+
+    async def meets(self, *others: Engine | Place) -> None:
+        """Wait until it has reached all of *others*."""
+        names = {(other.place if isinstance(other, Engine) else other).name for other in others}
+
+        def met() -> bool:
+            return names <= {name for name, link in self.service.links.items() if link.up}
+
+        await self._until(met, f"meets {', '.join(sorted(names))}")
+
+    async def hint(self, minion_id: str, gone: bool = False) -> None:
+        """What Salt's event bus would say after ``salt-key``; returns when it was followed."""
+        await self.service.core.hinted([Hint(minion_id, "operator", gone)])
+
+    async def notice(self, minion_id: str) -> None:
+        """Record a change of *minion_id* and tell no peer: anti-entropy is to find it."""
+        core = self.service.core
+        await core.run(core.keeper.observe, [minion_id])
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Take the folders' times of change as seen, so that no pass over the store follows."""
+        await self.service.core.run(self.service.core.keeper.store.touched)
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + START
+        while not condition():
+            if self._task is not None and self._task.done():
+                self._task.result()
+                raise RuntimeError(f"{self.place.name} ended before: {what}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {START:g} s: {self.place.name} {what}")
+            await asyncio.sleep(POLL)
+
+
+class EngineProcess:
+    """The service of *place* in a process of its own, which ends with this one at the latest."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.start_seconds = 0.0
+        """From the first line of the service to the open control socket; no imports."""
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        if self._process is None:
+            raise RuntimeError(f"{self.place.name} is not running")
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Start and return at once; :meth:`wait_ready` waits."""
+        place = self.place
+        arguments = {
+            "root": str(place.root),
+            "name": place.name,
+            "ha": dict(place.ha),
+            "options": dict(place.options),
+            "port": place.port,
+        }
+        with contextlib.suppress(FileNotFoundError):
+            place.config.control_socket.unlink()  # a killed one leaves it behind
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.engines", json.dumps(arguments)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
+
+    def wait_ready(self, timeout: float = START) -> None:
+        """
+        Return when it listens.
+
+        :raises RuntimeError: it ended instead; its reason is on stderr.
+        """
+        process = self._process
+        if process is None or process.stdout is None:
+            raise RuntimeError(f"{self.place.name} was not launched")
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.place.name} ended with {process.wait()} while starting")
+        # CLOCK_MONOTONIC is one clock for all processes.
+        began = float(line)
+
+        def decided() -> bool:
+            return process.poll() is not None or _listens(self.place.config.control_socket)
+
+        wait_for(decided, timeout, f"{self.place.name} listens", poll=POLL)
+        if process.returncode is not None:
+            raise RuntimeError(f"{self.place.name} ended with {process.returncode} while starting")
+        self.start_seconds = time.monotonic() - began
+
+    def start(self) -> EngineProcess:
+        """Both."""
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for the end."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        self._end(signal.SIGKILL)
+
+    def control(self, command: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """
+        What the runner would be answered.
+
+        :raises EngineUnavailable: it does not answer.
+        """
+        return control.request(self.place.config.control_socket, command, payload)
+
+    def memory(self) -> int:
+        """Bytes of memory, shared pages counted by their share (PSS)."""
+        return int(psutil.Process(self.pid).memory_full_info().pss)
+
+    def cpu(self) -> float:
+        """Seconds of processor time used so far."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def __enter__(self) -> EngineProcess:
+        return self if self._process else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._process = None
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at present."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def quiet() -> None:
+    """Errors only: there is no event bus here, and peers are down while others start."""
+    logging.basicConfig(level=logging.ERROR)
+    logging.getLogger("saltext_ha").setLevel(logging.ERROR)
+    logging.getLogger("salt").setLevel(logging.CRITICAL)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _main() -> None:
+    from saltext_ha.service import main
+
+    quiet()
+    arguments = json.loads(sys.argv[1])
+    place = Place(**{**arguments, "root": Path(arguments["root"])})
+    print(time.monotonic(), flush=True)
+    # Nothing may wait for a reader of this pipe later.
+    os.dup2(2, 1)
+    main.run(place.opts, place.config)
+
+
+__all__ = ["Engine", "EngineProcess", "EngineUnavailable", "Place", "befriend", "free_port"]
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,65 @@
+"""Key folders of any size, without making any RSA key pair."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+ACCEPTED = "minions"
+PENDING = "minions_pre"
+FOLDERS = (ACCEPTED, PENDING, "minions_rejected", "minions_denied")
+BITS = 2048
+
+
+def public_keys(seed: int) -> Iterator[str]:
+    """
+    Public keys without end, the same ones for the same *seed*, as Salt writes them.
+
+    Each is a valid RSA public key of 2048 bits. Its modulus is a random odd number: nobody has
+    the private half, and nothing measured here needs it, while a real pair would take 0.1 s.
+    """
+    source = random.Random(seed)
+    while True:
+        modulus = source.getrandbits(BITS) | 1 | 1 << (BITS - 1)
+        key = RSAPublicNumbers(65537, modulus).public_key()
+        yield key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode().strip()
+
+
+def ids(count: int, prefix: str = "web") -> list[str]:
+    """*count* minion ids of an ordinary length."""
+    return [f"{prefix}{number:06}.prod.example.com" for number in range(count)]
+
+
+def plant(pki_dir: Path, minion_ids: Iterable[str], folder: str = ACCEPTED, seed: int = 1) -> None:
+    """Write one key file an id into *folder*, whole, as a copied folder would look."""
+    for name in FOLDERS:
+        (pki_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for minion_id, text in zip(minion_ids, public_keys(seed), strict=False):
+        # Salt and the engine skip dot files; a bare open() could be read half written.
+        temporary = pki_dir / folder / f".{minion_id}.new"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o600)
+        temporary.rename(pki_dir / folder / minion_id)
+
+
+def accept(pki_dir: Path, minion_ids: Iterable[str]) -> None:
+    """Move pending keys to the accepted ones, as ``salt-key -a`` does on 3006 and 3007."""
+    for minion_id in minion_ids:
+        (pki_dir / PENDING / minion_id).rename(pki_dir / ACCEPTED / minion_id)
+
+
+def count(pki_dir: Path, folder: str = ACCEPTED) -> int:
+    """How many keys *folder* holds."""
+    with os.scandir(pki_dir / folder) as entries:
+        return sum(not entry.name.startswith(".") for entry in entries)
+
+
+def fresh(prefix: str) -> Iterator[str]:
+    """Ids that were not there before, without end."""
+    return (f"{prefix}{number:06}.prod.example.com" for number in itertools.count())

@@ -1,0 +1,186 @@
+"""Rows of measurements, the budgets they are held against, and the table that shows both."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from benchmarks.rsync import Shot
+
+COLUMNS = (
+    "work",
+    "keys",
+    "median",
+    "p99",
+    "bytes",
+    "rsync",
+    "rsync bytes",
+    "times faster",
+    "times smaller",
+    "budget",
+    "ok",
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a piece of work may cost; None is not limited. Milliseconds and bytes."""
+
+    median: float | None = None
+    p99: float | None = None
+    bytes: int | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"≤ {_ms(self.median)}" if self.median is not None else "",
+            f"p99 ≤ {_ms(self.p99)}" if self.p99 is not None else "",
+            f"≤ {_size(self.bytes)}" if self.bytes is not None else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Row:
+    """
+    One piece of work at one size.
+
+    :param ms: the samples in milliseconds, None where only bytes count.
+    :param bytes: on the wire (or, of memory, in it).
+    :param rsync: the same work by rsync; ``rsync_note`` says why there is none.
+    """
+
+    work: str
+    keys: int
+    ms: Sequence[float] = ()
+    bytes: int | None = None
+    rsync: Shot | None = None
+    rsync_note: str = "-"
+    budget: Budget | None = None
+
+    @property
+    def median(self) -> float | None:
+        """Of the samples, in milliseconds."""
+        return median(self.ms) if self.ms else None
+
+    @property
+    def p99(self) -> float | None:
+        """The sample that 99 of 100 do not exceed; None with fewer than 20 samples."""
+        if len(self.ms) < 20:
+            return None
+        return sorted(self.ms)[math.ceil(len(self.ms) * 0.99) - 1]
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the budget is kept; None without one."""
+        if self.budget is None:
+            return None
+        pairs = (
+            (self.median, self.budget.median),
+            (self.p99, self.budget.p99),
+            (self.bytes, self.budget.bytes),
+        )
+        return all(limit is None or (value or 0) <= limit for value, limit in pairs)
+
+    def cells(self) -> list[str]:
+        """One text a column."""
+        shot = self.rsync
+        return [
+            self.work,
+            _spaced(self.keys),
+            _ms(self.median),
+            _ms(self.p99),
+            _size(self.bytes),
+            _ms(shot.ms) if shot else self.rsync_note,
+            _size(shot.bytes) if shot else "-",
+            _ratio(shot.ms, self.median) if shot else "-",
+            _ratio(shot.bytes, self.bytes) if shot else "-",
+            str(self.budget or "-"),
+            {True: "yes", False: "NO", None: "-"}[self.ok],
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for ``--json``; times in milliseconds."""
+        return {
+            "work": self.work,
+            "keys": self.keys,
+            "samples_ms": [round(value, 3) for value in self.ms],
+            "median_ms": self.median,
+            "p99_ms": self.p99,
+            "bytes": self.bytes,
+            "rsync_ms": self.rsync.ms if self.rsync else None,
+            "rsync_bytes": self.rsync.bytes if self.rsync else None,
+            "budget": dataclasses.asdict(self.budget) if self.budget else None,
+            "ok": self.ok,
+        }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """All rows, aligned."""
+    lines = [list(COLUMNS), *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    shown = []
+    for line in lines:
+        # Words to the left, numbers to the right.
+        cells = [
+            cell.ljust(width) if i in (0, 9, 10) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        shown.append("  ".join(cells).rstrip())
+    return "\n".join(shown)
+
+
+def machine() -> dict[str, str]:
+    """What the numbers depend on."""
+    memory = psutil.virtual_memory().total / 2**30
+    return {
+        "machine": f"{psutil.cpu_count()} × {_processor()}, {memory:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "salt": version("salt"),
+        "saltext-ha": version("saltext-ha"),
+        "aiohttp": version("aiohttp"),
+        "load": " ".join(f"{load:.1f}" for load in psutil.getloadavg()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"{value / 1000:.3g} s"
+    return f"{value:.3g} ms"
+
+
+def _size(value: int | None) -> str:
+    if value is None:
+        return "-"
+    for limit, unit in ((2**20, "MB"), (2**10, "KB")):
+        if value >= limit:
+            return f"{value / limit:.4g} {unit}"
+    return f"{value} B"
+
+
+def _ratio(theirs: float, ours: float | None) -> str:
+    return f"{theirs / ours:.3g}" if ours else "-"
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")

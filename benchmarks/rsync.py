@@ -1,0 +1,66 @@
+"""What users would pick instead: ``rsync -a --delete`` of the key folders, in one shot."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.keys import FOLDERS
+
+_BYTES = re.compile(r"^Total bytes (?:sent|received): ([\d,]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One run, or the medians of several: milliseconds, and bytes in both directions."""
+
+    ms: float
+    bytes: int
+
+
+def available() -> bool:
+    """Whether there is an rsync to compare with."""
+    return shutil.which("rsync") is not None
+
+
+def copy(source: Path, target: Path) -> Shot:
+    """
+    Make the key folders of *target* those of *source*.
+
+    Both ends on this machine, without ssh: what rsync itself needs, and the least it can cost.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    folders = [str(source / name) for name in FOLDERS if (source / name).is_dir()]
+    command = ["rsync", "-a", "--delete", "--exclude=.*", "--stats", *folders, str(target)]
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - began
+    numbers = _BYTES.findall(done.stdout)
+    if len(numbers) != 2:
+        raise RuntimeError(f"rsync --stats says something unexpected:\n{done.stdout}")
+    return Shot(seconds * 1000, sum(int(number.replace(",", "")) for number in numbers))
+
+
+def measure(
+    source: Path, target: Path, runs: int, change: Callable[[], object] | None = None
+) -> Shot | None:
+    """
+    Medians of *runs* copies onto an identical tree; None without rsync.
+
+    :param change: makes one difference in *source*; called before every copy.
+    """
+    if not available():
+        return None
+    copy(source, target)
+    shots = []
+    for _ in range(runs):
+        if change:
+            change()
+        shots.append(copy(source, target))
+    return Shot(median(s.ms for s in shots), int(median(s.bytes for s in shots)))
