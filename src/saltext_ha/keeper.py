@@ -254,7 +254,9 @@ class Keeper:
         records.update(changed)
         if applied.dirty and plan.revokes(applied.stored, now):
             self.replica.revocation_due = True  # our own removal, finished before a crash
-        self._settle(minion_id, now, records, known, applied.aims)
+        # What was refused is looked at again after a restart, to be reported again.
+        mark = content.mark if not now.slot or now.key in records else 0
+        self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
 
     def _new_record(
@@ -291,6 +293,7 @@ class Keeper:
         records: dict[bytes, Record],
         known: Known,
         aims: frozenset[tuple[str, bytes]],
+        mark: int,
     ) -> None:
         """Note what the store shows, and whether it is still to be changed."""
         shown = Stored(now.state, now.key, now.denied)
@@ -298,9 +301,10 @@ class Keeper:
         todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
         if todo:
             aims = aims | plan.aims(desired) | now.extra
-            self.replica.set_applied(minion_id, Applied(shown, True, known, aims))
+            self.replica.set_applied(minion_id, Applied(shown, True, known, aims), mark)
         else:
-            self.replica.set_applied(minion_id, NEVER if shown == ABSENT else Applied(shown))
+            settled = NEVER if shown == ABSENT else Applied(shown)
+            self.replica.set_applied(minion_id, settled, mark)
 
     # -- from the peers to the replica
 
@@ -432,15 +436,16 @@ class Keeper:
                     seen.unsettled.append(minion_id)
                     continue
                 content = self.store.read(minion_id)
+                mark = content.mark if content else 0
                 if content is None or content.stored != expected:
                     seen.unsettled.append(minion_id)
+                    mark = 0
                 if plan.revokes(before[minion_id], expected):
                     self.replica.revocation_due = True
-                self.replica.unhold([minion_id])
-                self.replica.set_applied(
-                    minion_id, NEVER if expected == ABSENT else Applied(expected)
-                )
-
+                if minion_id in held:
+                    self.replica.unhold([minion_id])
+                done = NEVER if expected == ABSENT else Applied(expected)
+                self.replica.set_applied(minion_id, done, mark)
         for minion_id, expected in after.items():
             if minion_id not in missing and expected.slot != before[minion_id].slot:
                 self._announce_key(minion_id, before[minion_id], expected)

@@ -35,6 +35,7 @@ CREATE INDEX record_accepted ON record (id) WHERE state = 'accepted';
 CREATE TABLE stored (
     bucket INTEGER NOT NULL, id TEXT NOT NULL, state TEXT, body BLOB NOT NULL,
     digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, doing BLOB,
+    mark INTEGER NOT NULL,
     PRIMARY KEY (bucket, id)
 ) WITHOUT ROWID;
 CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
@@ -264,14 +265,20 @@ class Replica:
         ).fetchone()
         return Applied(_stored(row[0]), bool(row[1]), *_doing(row[2])) if row else NEVER
 
-    def set_applied(self, minion_id: str, applied: Applied) -> None:
-        """Write down what was applied, or that it is still to be; inside a transaction only."""
+    def set_applied(self, minion_id: str, applied: Applied, mark: int | None = None) -> None:
+        """
+        Write down what was applied, or that it is still to be; inside a transaction only.
+
+        :param mark: the key store's mark of what it shows; None leaves the one that is there.
+        """
         where = (bucket_of(minion_id), minion_id)
         old = self._db.execute(
-            "SELECT digest FROM stored WHERE bucket = ? AND id = ?", where
+            "SELECT digest, mark FROM stored WHERE bucket = ? AND id = ?", where
         ).fetchone()
         if old and old[0]:
             self._changes.append((self.placements, where[0], old[0]))
+        if mark is None:
+            mark = old[1] if old else 0
         if applied == NEVER:
             self._db.execute("DELETE FROM stored WHERE bucket = ? AND id = ?", where)
             return
@@ -280,8 +287,8 @@ class Replica:
         if digest:
             self._changes.append((self.placements, where[0], digest))
         self._db.execute(
-            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, doing)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, doing, mark)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *where,
                 stored.state,
@@ -290,8 +297,13 @@ class Replica:
                 len(stored.denied),
                 dirty,
                 msgpack.packb([known, sorted(aims)]) if dirty else None,
+                mark,
             ),
         )
+
+    def marks(self) -> Iterator[tuple[str, int]]:
+        """The key store's marks of what was last seen or applied, by id."""
+        return self._db.execute("SELECT id, mark FROM stored WHERE mark AND NOT dirty")
 
     def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what its store shows) of every id that matches *glob* and is in the store."""

@@ -207,7 +207,7 @@ def test_a_move_writes_the_new_and_removes_the_old(root: Path) -> None:
     look(store)
     assert take(store, (PUT, REJECTED, A), (REMOVE, ACCEPTED, A)) == set()
     assert shown(store) == Stored(REJECTED, A)
-    assert (root / "minions_rejected" / "web1").read_text() == TEXTS[0]
+    assert (root / "minions_rejected" / "web1").read_text().strip() == TEXTS[0]
     # A change of our own is seen only as long as it has not been read.
     assert not set(store.changed())
 
@@ -318,3 +318,26 @@ def test_a_disk_that_fills_up_in_mid_write_leaves_the_old_key(root: Path) -> Non
     assert done.returncode == 3
     assert path.read_text() == TEXTS[0] + "\n"
     assert [entry.name for entry in path.parent.iterdir()] == ["web1"]
+
+
+def test_marks_of_another_process_spare_reading(root: Path) -> None:
+    put(root, ACCEPTED, "web1", A)
+    put(root, ACCEPTED, "web2", A)
+    before = FileStore(root)
+    marks = {name: content.mark for name in ("web1", "web2") if (content := before.read(name))}
+    put(root, ACCEPTED, "web2", B)
+    after = FileStore(root)
+    after.recall(marks.items())
+    assert set(after.changed()) == {"web2"}
+    (root / "minions" / "web1").unlink()
+    assert set(after.changed()) == {"web1", "web2"}
+
+
+def test_a_move_does_not_carry_a_key_that_came_in_between(root: Path) -> None:
+    put(root, PENDING, "web1", A)
+    store = FileStore(root)
+    look(store)
+    put(root, PENDING, "web1", B)
+    assert take(store, (PUT, ACCEPTED, A), (REMOVE, PENDING, A)) == {"web1"}
+    assert (root / "minions" / "web1").read_text().strip() == TEXTS[0]
+    assert (root / "minions_pre" / "web1").read_text().strip() == TEXTS[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from saltext_ha import minion_key
 from saltext_ha.keeper import Keeper
@@ -58,6 +58,9 @@ class MemoryStore:
     def changed(self) -> list[str]:
         self.fuse.tick()
         return sorted(set(itertools.chain.from_iterable(self.folders.values())) | IDS)
+
+    def recall(self, marks: Iterable[tuple[str, int]]) -> None:
+        pass
 
     def touched(self) -> bool:
         return True

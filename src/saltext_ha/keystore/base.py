@@ -10,10 +10,15 @@ from saltext_ha.replication.plan import Step
 
 
 class Content(NamedTuple):
-    """What the store shows for one id, and the public keys behind the fingerprints."""
+    """
+    What the store shows for one id, and the public keys behind the fingerprints.
+
+    ``mark`` changes whenever the id's entry does, and means the same after a restart.
+    """
 
     stored: Stored
     keys: Mapping[bytes, str]
+    mark: int = 0
 
 
 class Change(NamedTuple):
@@ -38,8 +43,12 @@ class KeyStore(Protocol):
         """
         Ids whose content may differ from when :meth:`read` last saw it, in one pass.
 
-        The first call names every id. Ids that vanished are named too.
+        The first call names every id that was not recalled. Ids that vanished are named too. May
+        be called from another thread than the rest.
         """
+
+    def recall(self, marks: Iterable[tuple[str, int]]) -> None:
+        """Take ids with these marks as read: what :meth:`read` gave for them before a restart."""
 
     def touched(self) -> bool:
         """Whether a cheap look says that something was added or removed since the last call."""

@@ -8,6 +8,8 @@ uses them. One entry an id: writing the new state replaces the old one in one ca
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -37,16 +39,23 @@ class CacheStore:
         self._cache = salt.cache.Cache(dict(opts), driver=driver)
         self._driver = driver
         self._seen: dict[str, int] = {}
+        # Salt's drivers do not say that they may be used from two threads.
+        self._lock = threading.Lock()
         self.one_denied = driver in ONE_DENIED
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; these drivers keep no times, so everything is listed."""
         try:
-            found = self._everything()
+            with self._lock:
+                found = self._everything()
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be listed: {exc}") from exc
         ids = {name for name, mark in found.items() if self._seen.get(name) != mark}
         return ids | {name for name in tuple(self._seen) if name not in found}
+
+    def recall(self, marks: Iterable[tuple[str, int]]) -> None:
+        """See :meth:`KeyStore.recall`."""
+        self._seen.update(marks)
 
     def touched(self) -> bool:
         """See :meth:`KeyStore.touched`: no cheap look here, only hints and full passes."""
@@ -59,26 +68,28 @@ class CacheStore:
         except InvalidRecord:
             return Content(ABSENT, {})
         try:
-            entry = self._cache.fetch(KEYS, minion_id) or None
-            denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
+            with self._lock:
+                entry = self._cache.fetch(KEYS, minion_id) or None
+                denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: {minion_id}: {exc}") from exc
         try:
             content = _content(entry, denied)
         except InvalidRecord:
             return None
-        if entry or denied:
-            self._seen[minion_id] = _mark(entry, denied)
-        else:
+        if not entry and not denied:
             self._seen.pop(minion_id, None)
-        return content
+            return content
+        mark = self._seen[minion_id] = _mark(entry, denied)
+        return content._replace(mark=mark)
 
     def apply(self, changes: Sequence[Change]) -> set[str]:
         """See :meth:`KeyStore.apply`."""
         missing = set()
         try:
             for change in changes:
-                taken = [self._take(change, step) for step in change.steps]
+                with self._lock:
+                    taken = [self._take(change, step) for step in change.steps]
                 if not all(taken):
                     missing.add(change.minion_id)
         except FAILURES as exc:
@@ -152,5 +163,6 @@ def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
 
 
 def _mark(entry: Mapping[str, str] | None, denied: Sequence[str]) -> int:
-    slot = (entry.get("state"), entry.get("pub")) if entry else None
-    return hash((slot, tuple(denied)))
+    slot = [entry.get("state"), entry.get("pub")] if entry else []
+    digest = hashlib.blake2b(repr((slot, list(denied))).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -28,6 +28,7 @@ FOLDERS = {
     REJECTED: "minions_rejected",
     DENIED: "minions_denied",
 }
+PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
 class FileStore:
@@ -54,31 +55,33 @@ class FileStore:
         self._precedence = (
             (REJECTED, PENDING, ACCEPTED) if pending_first else (REJECTED, ACCEPTED, PENDING)
         )
-        # One small number a file instead of its stat: 100 000 keys stay a few MB.
-        self._seen: dict[str, dict[str, int]] = {state: {} for state in FOLDERS}
-        self._marks: dict[str, int] = {}
+        self._folders = {state: f"{root}/{name}" for state, name in FOLDERS.items()}
+        # One number an id instead of its files' stats: 100 000 keys stay a few MB.
+        self._seen: dict[str, int] = {}
+        self._times: dict[str, int] = {}
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`: one ``scandir`` pass, nothing is read."""
-        ids: set[str] = set()
+        found: dict[str, int] = {}
         for state in FOLDERS:
-            seen = self._seen[state]
-            found: set[str] = set()
-            for name, signature in self._scan(state):
-                found.add(name)
-                if seen.get(name) != signature:
-                    ids.add(name)
-            ids.update(name for name in tuple(seen) if name not in found)
+            for name, mark in self._scan(state):
+                found[name] = found.get(name, 0) ^ mark
+        ids = {name for name, mark in found.items() if self._seen.get(name) != mark}
+        ids.update(name for name in tuple(self._seen) if name not in found)
         return ids
+
+    def recall(self, marks: Iterable[tuple[str, int]]) -> None:
+        """See :meth:`KeyStore.recall`."""
+        self._seen.update(marks)
 
     def touched(self) -> bool:
         """See :meth:`KeyStore.touched`: by the folders' times of change."""
-        marks = {}
-        for state in FOLDERS:
+        times = {}
+        for state, folder in self._folders.items():
             with contextlib.suppress(OSError):
-                marks[state] = self._folder(state).stat().st_mtime_ns
-        changed = marks != self._marks
-        self._marks = marks
+                times[state] = os.stat(folder).st_mtime_ns
+        changed = times != self._times
+        self._times = times
         return changed
 
     def read(self, minion_id: str) -> Content | None:
@@ -87,11 +90,11 @@ class FileStore:
             return Content(ABSENT, {})
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
-        signatures: dict[str, int] = {}
-        for state in FOLDERS:
-            path = self._path(state, minion_id)
+        mark = 0
+        for state, folder in self._folders.items():
+            path = f"{folder}/{minion_id}"
             try:
-                info = path.lstat()
+                info = os.lstat(path)
                 if not stat.S_ISREG(info.st_mode):
                     continue
                 text = _read_key(path)
@@ -101,18 +104,17 @@ class FileStore:
                 raise StoreError(f"{path}: cannot be read: {exc}") from exc
             if text is None and state != DENIED:
                 return None
-            signatures[state] = _signature(info)
+            mark ^= _mark(state, info)
             if text is None:
                 # Salt writes whatever was sent there: it must not stop a revocation.
                 continue
             found[state] = minion_key.fingerprint(text)
             keys[found[state]] = text
-        for state in FOLDERS:
-            if state in signatures:
-                self._seen[state][minion_id] = signatures[state]
-            else:
-                self._seen[state].pop(minion_id, None)
-        return Content(self._stored(found), keys)
+        if mark:
+            self._seen[minion_id] = mark
+        else:
+            self._seen.pop(minion_id, None)
+        return Content(self._stored(found), keys, mark)
 
     def apply(self, changes: Sequence[Change]) -> set[str]:
         """See :meth:`KeyStore.apply`."""
@@ -145,7 +147,7 @@ class FileStore:
         return Stored(*slots[0], denied=denied, extra=frozenset(slots[1:]))
 
     def _scan(self, state: str) -> Iterator[tuple[str, int]]:
-        folder = self._folder(state)
+        folder = self._folders[state]
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -156,7 +158,7 @@ class FileStore:
                     except FileNotFoundError:
                         continue
                     if stat.S_ISREG(info.st_mode):
-                        yield entry.name, _signature(info)
+                        yield entry.name, _mark(state, info)
         except FileNotFoundError:
             return
         except OSError as exc:
@@ -164,53 +166,72 @@ class FileStore:
 
     def _write(self, change: Change, step: Step) -> str:
         state = step.state or DENIED
-        target = self._path(state, change.minion_id)
-        target.parent.mkdir(mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
-        temporary = target.with_name(f".{os.getpid()}.ha")
+        folder = self._folders[state]
+        target = f"{folder}/{change.minion_id}"
+        os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
+        if not self._link(change, step, target):
+            self._write_whole(f"{folder}/.{os.getpid()}.ha", target, change.keys[step.key])
+        return state
+
+    def _link(self, change: Change, step: Step, target: str) -> bool:
+        """
+        A move, where the key lies under another state already: a second name costs no write.
+
+        Somebody may have put another key there since it was read; so the new name is looked at.
+        """
+        for other in change.steps:
+            if other.action in (PUT, DENY) or other.key != step.key:
+                continue
+            source = f"{self._folders[other.state or DENIED]}/{change.minion_id}"
+            try:
+                os.link(source, target, follow_symlinks=False)
+            except OSError:
+                return False
+            text = _read_key(target)
+            if text is not None and minion_key.fingerprint(text) == step.key:
+                return True
+            os.unlink(target)
+        return False
+
+    def _write_whole(self, temporary: str, target: str, text: str) -> None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
         try:
-            _write_all(descriptor, change.keys[step.key].encode())
+            _write_all(descriptor, text.encode())
             os.fchmod(descriptor, self._mode)
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, self._uid, -1)
             os.fsync(descriptor)
-            temporary.rename(target)
+            os.rename(temporary, target)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
             raise
         finally:
             os.close(descriptor)
-        return state
 
     def _remove(self, state: str, minion_id: str, key: bytes) -> bool:
-        path = self._path(state, minion_id)
+        path = f"{self._folders[state]}/{minion_id}"
         try:
             text = _read_key(path)
             if text is None or minion_key.fingerprint(text) != key:
                 return False
-            path.unlink()
+            os.unlink(path)
         except FileNotFoundError:
             return False
         return True
 
     def _sync(self, states: set[str]) -> None:
         for state in states:
-            descriptor = os.open(self._folder(state), os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(self._folders[state], os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
-    def _folder(self, state: str) -> Path:
-        return self._root / FOLDERS[state]
 
-    def _path(self, state: str, minion_id: str) -> Path:
-        return self._root / FOLDERS[state] / minion_id
-
-
-def _read_key(path: Path) -> str | None:
+def _read_key(path: str) -> str | None:
     """The key in normal form; None when the file is empty, half written or no key."""
-    with path.open("rb") as stream:
+    with open(path, "rb", buffering=0) as stream:
         raw = stream.read(minion_key.MAX_LENGTH + 1)
     try:
         text = minion_key.normalise(raw.decode())
@@ -226,8 +247,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _signature(info: os.stat_result) -> int:
-    return hash((info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size))
+def _mark(state: str, info: os.stat_result) -> int:
+    # The hash of a tuple of numbers is the same in every process; that of a text is not.
+    place = PLACES[state]
+    return hash((place, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size))
 
 
 def _may_be_id(name: str) -> bool:

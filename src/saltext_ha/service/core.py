@@ -58,8 +58,14 @@ class Core:
         self.replica.close()
 
     async def scan(self) -> None:
-        """One pass over the store."""
-        await self._work(self.keeper.scan)
+        """One pass over the store; the listing holds up nobody who waits for the keeper."""
+        listing = asyncio.get_running_loop().run_in_executor(None, self.keeper.store.changed)
+        try:
+            ids = await listing
+        except HaError as exc:
+            self._note(str(exc))
+            return
+        await self._work(lambda: self.keeper.observe(ids))
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""

@@ -84,7 +84,7 @@ class Link:
         """Until :meth:`close` or cancelled."""
         due = 0.0
         # Cancelling alone is not enough: before Python 3.12 asyncio.wait_for loses a cancellation
-        # that comes in the same turn as the answer it waits for (CPython issue 86296).
+        # that comes in the same turn as the answer it waits for (gh-96764 rewrote it).
         while not self._closing:
             self._wake.clear()
             try:

@@ -133,7 +133,8 @@ class Service:
                 await link.close()
             for task in self._tasks.values():
                 task.cancel()
-            await asyncio.wait([*self._tasks.values()], timeout=STOPPING)
+            if self._tasks:
+                await asyncio.wait([*self._tasks.values()], timeout=STOPPING)
             await control.stop()
             await self.listener.stop()
             self.core.close()
@@ -166,8 +167,10 @@ class Service:
                 "replica.db is gone; waiting for a peer before anything is recorded or applied"
             )
             log.warning("ha %s", self.notes["replica"])
+        store = open_store(self.opts)
+        store.recall(replica.marks())
         return Keeper(
-            open_store(self.opts),
+            store,
             replica,
             name=config.name,
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
