@@ -194,6 +194,8 @@ class Keeper:
 
     def _hold_back(self, ids: Sequence[str], certain: bool) -> None:
         """Hold back accepted keys that went away, when they are too many to be believed."""
+        if not self.replica.any_accepted():
+            return
         held = self.replica.held()
         gone = []
         for minion_id in ids:
@@ -395,9 +397,6 @@ class Keeper:
         if not self.enforce or self.adopting or self.replica.paused:
             return seen
         for batch in _batches(self.replica.dirty(), BATCH):
-            found = self.observe(batch)
-            seen.records.extend(found.records)
-            seen.unsettled.extend(found.unsettled)
             self._apply_batch(batch, seen)
         if self.replica.revocation_due:
             self._revoke()

@@ -21,7 +21,7 @@ import msgpack
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
-from saltext_ha.replication.record import Dot, Record, Value, record_digest
+from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
 
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -129,6 +129,7 @@ class Replica:
             damaged = not isinstance(exc, sqlite3.OperationalError)
             kind = ReplicaDamaged if damaged else ReplicaError
             raise kind(f"{path}: cannot be opened: {exc}") from exc
+        self._nodes: dict[str, int] = {}
         self._changes: list[tuple[DigestTree, int, bytes]] = []
 
     def close(self) -> None:
@@ -144,9 +145,15 @@ class Replica:
         """
         counter: int = self.counter
         self._changes.clear()
+        self._nodes = {}
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
+            self._db.executemany(
+                "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
+                " DO UPDATE SET counter = max(counter, excluded.counter)",
+                self._nodes.items(),
+            )
             self._db.execute("COMMIT")
         except BaseException as exc:
             self.counter = counter
@@ -230,11 +237,7 @@ class Replica:
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*where, record.public_key, record.state, body, digest),
         )
-        self._db.executemany(
-            "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
-            " DO UPDATE SET counter = max(counter, excluded.counter)",
-            record.context,
-        )
+        self._nodes = join(self._nodes, dict(record.context))
         self._db.executemany(
             "INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
@@ -327,6 +330,11 @@ class Replica:
         counts = dict(rows)
         denied = self._db.execute("SELECT count(*) FROM stored WHERE denied").fetchone()[0]
         return {**counts, "denied": denied} if denied else counts
+
+    def any_accepted(self) -> bool:
+        """Whether the store shows an accepted key at all."""
+        row = self._db.execute("SELECT 1 FROM stored WHERE state = 'accepted' LIMIT 1").fetchone()
+        return row is not None
 
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""
