@@ -11,9 +11,10 @@ import pytest
 
 from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
-from saltext_ha.keeper import MAX_UNDECIDED, Keeper
+from saltext_ha.keeper import Keeper
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.observer import MAX_UNDECIDED
 from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import (

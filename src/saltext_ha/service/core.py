@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from saltext_ha.errors import HaError
-from saltext_ha.keeper import Keeper, Seen
+from saltext_ha.keeper import Keeper
+from saltext_ha.observer import Seen
 from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.service.hints import Hint
