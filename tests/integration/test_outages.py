@@ -109,26 +109,36 @@ def test_different_keys_accepted_while_apart_are_a_conflict(
     shown("apart", {}, m1, m2)
 
 
-def test_a_lost_replica_brings_no_deleted_key_back(
-    lab: Lab, masters: tuple[Master, Master]
+@pytest.mark.parametrize("damage", ["lost", "junk"])
+def test_a_replica_that_is_gone_or_damaged_brings_no_deleted_key_back(
+    lab: Lab, masters: tuple[Master, Master], damage: str
 ) -> None:
     m1, m2 = masters
-    plant(lab, "minions", "lost-deleted", m1, m2)
-    kept = plant(lab, "minions", "lost-kept", m1, m2)
+    deleted, kept_id, new_id = (f"{damage}-{what}" for what in ("deleted", "kept", "new"))
+    plant(lab, "minions", deleted, m1, m2)
+    kept = plant(lab, "minions", kept_id, m1, m2)
     m2.stop()
     for path in replica_files(m2):
         path.unlink()
-    m1.salt_key("-d", "lost-deleted", "-y").check()
+    if damage == "junk":
+        (m2.pki_dir / "ha" / "replica.db").write_bytes(b"no database at all" * 1000)
+    m1.salt_key("-d", deleted, "-y").check()
     _, new = lab.key_pair()
-    m2.plant("minions", "lost-new", new)
-    assert "lost-deleted" in m2.keys()["minions"]
+    m2.plant("minions", new_id, new)
+    assert deleted in m2.keys()["minions"]
 
     m2.start()
-    shown("lost-deleted", {}, m1, m2)
-    shown("lost-kept", {"minions": kept}, m1, m2)
-    shown("lost-new", {"minions": new}, m1, m2)
+    shown(deleted, {}, m1, m2)
+    shown(kept_id, {"minions": kept}, m1, m2)
+    shown(new_id, {"minions": new}, m1, m2)
     settled(lab, m1, m2)
-    shown("lost-deleted", {}, m1, m2, timeout=0)
+    shown(deleted, {}, m1, m2, timeout=0)
+    if damage == "junk":
+        assert list((m2.pki_dir / "ha").glob("replica.db.damaged-*"))
+        note = m1.control("status")["masters"][1]["note"]
+        assert "damaged" in note
+        m2.stop()
+        m2.start()
     wait_for(lambda: m2.control("status")["state"] == "ok", SOON, "m2 is well again")
 
 
