@@ -8,12 +8,13 @@ crash between any two lines is finished by the next ``apply``. One thread only; 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha import minion_key
 from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.observer import Observer, Seen, batches, contexts
+from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
@@ -99,8 +100,7 @@ class Keeper(Observer):
         if not todo and not applied.dirty:
             return
         known = contexts(before) if applied.known is None else applied.known
-        aims = applied.aims | plan.aims(desired)
-        self.replica.set_applied(minion_id, Applied(applied.stored, True, known, aims))
+        self.replica.set_applied(minion_id, Applied(applied.stored, True, known, applied.aims))
 
     # -- from an operator to the replica
 
@@ -146,7 +146,7 @@ class Keeper(Observer):
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
         changes: list[Change] = []
-        before: dict[str, Stored] = {}
+        before: dict[str, Applied] = {}
         after: dict[str, Stored] = {}
         held = self.replica.held()
         for minion_id in ids:
@@ -165,29 +165,40 @@ class Keeper(Observer):
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
             changes.append(Change(minion_id, todo, keys))
-            before[minion_id] = applied.stored
+            before[minion_id] = applied._replace(aims=applied.aims | plan.aims(desired))
             after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
-        missing = self.store.apply(changes) if changes else set()
+        if not changes:
+            return
+        # What the store may show by our own doing is written down before it does.
+        with self.replica.transaction():
+            for change in changes:
+                if change.steps:
+                    self.replica.set_applied(change.minion_id, before[change.minion_id])
+        missing, failed = self.store.apply(changes)
+        for minion_id, reason in failed.items():
+            self._refuse(minion_id, reason)
+            del after[minion_id]
         with self.replica.transaction():
             for minion_id, expected in after.items():
-                if minion_id in missing:
-                    seen.records.extend(self._record_removed(minion_id))
-                    seen.unsettled.append(minion_id)
-                    continue
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
                 if content is None or content.stored != expected:
                     seen.unsettled.append(minion_id)
                     mark = 0
-                if plan.revokes(before[minion_id], expected):
+                if plan.revokes(before[minion_id].stored, expected):
                     self.replica.revocation_due = True
                 if minion_id in held:
                     self.replica.unhold([minion_id])
                 done = NEVER if expected == ABSENT else Applied(expected)
                 self.replica.set_applied(minion_id, done, mark)
+        for minion_id in missing & after.keys():
+            stored, _, known, _ = before[minion_id]
+            if stored.key:
+                until = time.monotonic() + EVENT_DELAY
+                self._raced[minion_id] = Raced(stored.key, (known or {}).get(stored.key, {}), until)
         for minion_id, expected in after.items():
-            if minion_id not in missing and expected.slot != before[minion_id].slot:
-                self._announce_key(minion_id, before[minion_id], expected)
+            if expected.slot != before[minion_id].stored.slot:
+                self._announce_key(minion_id, before[minion_id].stored, expected)
 
     def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
         state, key = after.slot or (DELETED, before.key)
@@ -199,15 +210,3 @@ class Keeper(Observer):
             "master": self._name,
         }
         self._announce(f"key/{state}", data)
-
-    def _record_removed(self, minion_id: str) -> list[Record]:
-        """Somebody deleted the key that we were moving: a decision made without knowing ours."""
-        applied = self.replica.applied(minion_id)
-        record = self.replica.get(minion_id).get(applied.stored.key or b"")
-        if record is None:
-            return []
-        known = (applied.known or {}).get(record.fingerprint, {})
-        value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
-        record = decide(record, known, value)
-        self.replica.put(record)
-        return [record]

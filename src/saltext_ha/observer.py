@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +24,7 @@ from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     ACCEPTED,
     DECISIONS,
+    DELETED,
     OBSERVATIONS,
     PENDING,
     REJECTED,
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 BATCH = 500
 # A minion that knocks with ever new keys must not fill the replicas of all masters.
 MAX_UNDECIDED = 4
+MAX_REFUSED = 1000
+# How long after Salt deleted a key its event may come.
+EVENT_DELAY = 10.0
 # Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
 # key folder, and renames it then. Who really has such an id is recorded a moment later.
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
@@ -54,6 +58,18 @@ class Seen(NamedTuple):
     """Records that changed: to be pushed to the peers."""
     unsettled: list[str]
     """Ids to look at again shortly: a key is being written, or has just gone."""
+
+
+class Raced(NamedTuple):
+    """
+    A key that somebody took away while we were moving it, and what they could know of it.
+
+    If that was a deletion, Salt's event says so in a moment; else they moved it as we did.
+    """
+
+    key: bytes
+    known: Mapping[str, int]
+    until: float
 
 
 class Observer:
@@ -85,6 +101,7 @@ class Observer:
         self._guard = guard
         self._clock = clock
         self._announce = announce
+        self._raced: dict[str, Raced] = {}
 
     # -- from the store to the replica
 
@@ -151,11 +168,13 @@ class Observer:
             content = self.store.read(minion_id)
             if content is None:
                 if certain:
-                    self._refuse(minion_id, "its key file is no public key in PEM")
+                    self._refuse(minion_id, "its key file is unreadable, or no public key in PEM")
                 else:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
+            if not content.stored.slot and not content.stored.denied:
+                self.refused.pop(minion_id, None)
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
                 seen.unsettled.append(minion_id)
                 continue
@@ -164,7 +183,9 @@ class Observer:
                 if not released and content.stored.state not in (ACCEPTED, REJECTED):
                     continue
                 back.append(minion_id)
-            if content.stored == applied.stored and not (deleted and _is_pending(applied)):
+            if content.stored == applied.stored and not (
+                deleted and (_is_pending(applied) or minion_id in self._raced)
+            ):
                 continue
             if not certain and not released and self._vanished(minion_id, content, applied):
                 seen.unsettled.append(minion_id)
@@ -226,7 +247,13 @@ class Observer:
         states = {key: record.state for key, record in records.items()}
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
-        if now == applied.stored:
+        raced = self._raced.pop(minion_id, None)
+        if now == applied.stored and not _is_pending(applied):
+            if raced is None or raced.until < time.monotonic() or raced.key not in records:
+                return []
+            known[raced.key] = raced.known
+            writes = [change.Write(raced.key, DELETED)]
+        elif now == applied.stored:
             writes = change.knocked_again(now)
         else:
             writes = change.interpret(applied.stored, now, states)
@@ -275,7 +302,7 @@ class Observer:
         return Record(minion_id, key, text)
 
     def _refuse(self, minion_id: str, reason: str) -> None:
-        if self.refused.get(minion_id) != reason:
+        if self.refused.get(minion_id) != reason and len(self.refused) < MAX_REFUSED:
             log.warning("ha refused: id=%s reason=%s", ascii(minion_id), reason)
             self.refused[minion_id] = reason
 
@@ -293,7 +320,8 @@ class Observer:
         desired = place(records.values(), shown)
         todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
         if todo:
-            aims = aims | plan.aims(desired) | now.extra
+            # What an apply that was interrupted left behind is still ours.
+            aims = aims | now.extra
             self.replica.set_applied(minion_id, Applied(shown, True, known, aims), mark)
         else:
             settled = NEVER if shown == ABSENT else Applied(shown)

@@ -163,6 +163,9 @@ class Replica:
             if isinstance(exc, sqlite3.Error):
                 raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
             raise
+        # Should this node's name be found on writes that it does not remember (its file was an old
+        # copy), it must not use their dots again.
+        self.counter = max(self.counter, self._nodes.get(self.node, 0))
         for tree, bucket, digest in self._changes:
             tree.toggle(bucket, digest)
         self._changes.clear()
@@ -174,19 +177,19 @@ class Replica:
         self.counter += 1
         return Dot(self.node, self.counter)
 
-    def take_node(self, node: str | None = None) -> None:
+    def take_node(self) -> str:
         """
-        Write under *node* from now on, or under a new one.
+        Write under a new node name from now on; the former one.
 
-        A node's counter may never name two different writes. So after a start the replica writes
-        under a new node, until a peer confirms that it has not seen more of the former one than
-        this file has: the file may be an old copy.
+        A node's counter may never name two different writes, and this file may be an old copy. So
+        every start takes a new name; it appears in the contexts of what is written under it only.
         """
-        node = node or secrets.token_hex(8)
-        counter = self.seen().get(node, 0)
+        former = self.node
+        node = secrets.token_hex(8)
         with self.transaction():
             self._set_meta("node", node)
-        self.node, self.counter = node, counter
+        self.node, self.counter = node, 0
+        return former
 
     def seen(self) -> dict[str, int]:
         """The highest counter seen of every node that ever wrote."""
@@ -254,7 +257,7 @@ class Replica:
         rows = self._db.execute(
             "SELECT id, key, state, at, by_whom, on_master FROM history WHERE id GLOB ?"
             " ORDER BY at DESC, counter DESC LIMIT ?",
-            (glob, limit),
+            (_sqlite_glob(glob), limit),
         )
         return [Written(*row) for row in rows]
 
@@ -310,7 +313,9 @@ class Replica:
 
     def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what its store shows) of every id that matches *glob* and is in the store."""
-        rows = self._db.execute("SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (glob,))
+        rows = self._db.execute(
+            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (_sqlite_glob(glob),)
+        )
         return ((minion_id, _stored(body)) for minion_id, body in rows)
 
     def placed_in(self, bucket: int) -> dict[str, Stored]:
@@ -407,6 +412,11 @@ def placement_digest(minion_id: str, stored: Stored) -> bytes:
         return b""
     state, key = stored.slot
     return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
+
+
+def _sqlite_glob(glob: str) -> str:
+    # A shell negates a set by "!", SQLite by "^".
+    return glob.replace("[!", "[^")
 
 
 def _record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:

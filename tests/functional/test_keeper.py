@@ -12,7 +12,7 @@ import pytest
 from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
 from saltext_ha.keeper import Keeper
-from saltext_ha.keystore.base import Change
+from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.observer import MAX_UNDECIDED
 from saltext_ha.replica import Replica
@@ -41,8 +41,16 @@ class Store(FileStore):
     """Key folders; with *fuse* set, the process dies before that many more steps of an apply."""
 
     fuse: int | None = None
+    between: Callable[[], None] | None = None
+    """What somebody else does after the new entries of an apply, before the old ones go."""
 
-    def apply(self, changes: Sequence[Change]) -> set[str]:
+    def _sync(self, states: set[str]) -> None:
+        super()._sync(states)
+        act, self.between = self.between, None
+        if act:
+            act()
+
+    def apply(self, changes: Sequence[Change]) -> Outcome:
         if self.fuse is None:
             return super().apply(changes)
         missing: set[str] = set()
@@ -53,8 +61,8 @@ class Store(FileStore):
                         if self.fuse == 0:
                             raise Crash
                         self.fuse -= 1
-                        missing |= super().apply([change._replace(steps=[step])])
-        return missing
+                        missing |= super().apply([change._replace(steps=[step])]).missing
+        return Outcome(missing, {})
 
 
 class Master:
@@ -646,3 +654,116 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
     m1.settle()
     assert m1.files() == {(REJECTED, "web1"): KEYS[0]}
     assert m1.state("web1") == REJECTED
+
+
+# -- somebody else acts in the middle of an apply
+
+
+def test_the_same_key_accepted_here_in_the_middle_of_our_move(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.between = lambda: m2.move("web1", PENDING, ACCEPTED)
+    m2.keeper.apply()
+    assert m2.store.between is None
+    # Salt's event of an acceptance is a hint like any other.
+    m2.keeper.observe(["web1"], by="operator")
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+
+
+def test_a_key_deleted_here_in_the_middle_of_our_move(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.between = lambda: m2.file(PENDING, "web1").unlink()
+    m2.keeper.apply()
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+    assert m1.revoked == m2.revoked == 1
+
+
+def test_an_accepted_key_never_shares_its_file_with_one_that_salt_writes_in_place(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1", key=1)
+    m1.knock("web1", 0, DENIED)
+    exchange(m1, m2)
+    # As salt-key --include-denied: the denied key replaces the accepted one.
+    m1.move("web1", DENIED, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    # Salt 3006 writes a denied key into the file that is there.
+    m2.store.between = lambda: m2.knock("web1", 2, DENIED)
+    m2.keeper.apply()
+    assert m2.file(ACCEPTED, "web1").read_text() == KEYS[0]
+
+
+# -- without applying
+
+
+def test_a_rejection_on_a_paused_master_is_recorded(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    m2.keeper.enforce = False
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m1.move("web1", REJECTED, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    # Its operator sees an accepted key, knows of nothing, and rejects it.
+    m2.move("web1", ACCEPTED, REJECTED)
+    m2.scan()
+    m2.keeper.enforce = True
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
+
+
+def test_what_was_done_by_hand_on_an_observing_master_is_no_difference(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1")
+    m2.knock("web1")
+    exchange(m1, m2)
+    m2.keeper.enforce = False
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    m1.learn(m2.records())
+    assert m2.replica.dirty() == []
+    assert m1.replica.placements.root == m2.replica.placements.root
+
+
+# -- one bad file
+
+
+def test_one_path_that_cannot_be_written_holds_up_nothing_else(m1: Master, m2: Master) -> None:
+    (m2.root / "minions" / "bad").mkdir()
+    shared(m1, m2, "good")
+    m1.knock("bad", 1, ACCEPTED)
+    m1.knock("late", 2, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.keeper.apply()
+    assert m2.file(ACCEPTED, "late").read_text() == KEYS[2]
+    assert "bad" in m2.keeper.refused
+    assert m2.replica.dirty() == ["bad"]
+    (m2.root / "minions" / "bad").rmdir()
+    m2.settle()
+    assert m2.file(ACCEPTED, "bad").read_text() == KEYS[1]
+
+
+def test_what_was_refused_is_forgotten_when_it_is_gone(m1: Master) -> None:
+    m1.file(PENDING, "web1").write_text("junk")
+    m1.scan()
+    assert "web1" in m1.keeper.refused
+    m1.file(PENDING, "web1").unlink()
+    m1.keeper.observe(["web1"], certain=True)
+    assert m1.keeper.refused == {}

@@ -67,7 +67,7 @@ def put(cache: Any, minion_id: str, state: str, key: bytes = A) -> None:
 
 
 def take(store: KeyStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
-    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)])
+    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)]).missing
 
 
 def shown(store: KeyStore, minion_id: str = "web1") -> Stored:

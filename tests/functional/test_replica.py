@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -280,23 +281,34 @@ def test_a_transaction_that_cannot_be_written_is_an_error_and_undone(path: Path)
     replica.close()
 
 
-def test_a_node_taken_anew_counts_from_what_was_seen_of_it(path: Path) -> None:
+def test_every_node_counts_from_one_and_the_former_is_named(path: Path) -> None:
     replica = Replica(path)
     first = replica.node
     with replica.transaction():
         write(replica, "web1")
         write(replica, "web1")
-    replica.take_node()
+    assert replica.take_node() == first
     second = replica.node
     assert second != first
     assert replica.counter == 0
     with replica.transaction():
         assert write(replica, "web1").values[0].dot == (second, 1)
-    replica.take_node(first)
-    assert (replica.node, replica.counter) == (first, 2)
+    assert replica.seen() == {first: 2, second: 1}
     replica.close()
     replica = Replica(path)
-    assert (replica.node, replica.counter) == (first, 2)
+    assert (replica.node, replica.counter) == (second, 1)
+    replica.close()
+
+
+def test_a_node_that_meets_writes_of_its_own_does_not_use_their_names_again(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        record = write(replica, "web1")
+    later = replace(record, context=((replica.node, 7),))
+    with replica.transaction():
+        replica.put(later)
+    with replica.transaction():
+        assert replica.next_dot() == (replica.node, 8)
     replica.close()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from saltext_ha import minion_key
 from saltext_ha.keeper import Keeper
-from saltext_ha.keystore.base import Change, Content
+from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored
@@ -78,7 +78,7 @@ class MemoryStore:
             return Content(Stored(denied=refused), KEYS)
         return Content(Stored(*slots[0], refused, frozenset(slots[1:])), KEYS)
 
-    def apply(self, changes: Sequence[Change]) -> set[str]:
+    def apply(self, changes: Sequence[Change]) -> Outcome:
         missing = set()
         for first in (True, False):
             for change in changes:
@@ -97,7 +97,7 @@ class MemoryStore:
                         del folder[change.minion_id]
                     elif step.action == REMOVE:
                         missing.add(change.minion_id)
-        return missing
+        return Outcome(missing, {})
 
     def slot(self, minion_id: str) -> tuple[str, bytes] | None:
         fuse, self.fuse = self.fuse, Fuse()

@@ -19,12 +19,14 @@ import os
 import time
 from typing import Any
 
-from saltext_ha.errors import HaError
+from saltext_ha.errors import ConfigError, HaError
 
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
 
 log = logging.getLogger(__name__)
+
+RETRY = 10.0
 
 
 def start() -> None:
@@ -41,11 +43,21 @@ def start() -> None:
     from saltext_ha.service import main
 
     parent = os.getppid()
-    try:
-        main.run(__opts__, config.parse(__opts__))
-    except HaError as exc:
-        log.critical("ha engine not started: %s", exc)
-        # Salt starts an engine that has ended again at once, for ever; a wrong setting does not
-        # get better by that. Wait for the master to be restarted.
-        while os.getppid() == parent:
-            time.sleep(1)
+    said = ""
+    while os.getppid() == parent:
+        try:
+            return main.run(__opts__, config.parse(__opts__))
+        except HaError as exc:
+            # Salt starts an engine that has ended again at once, for ever. A wrong setting does not
+            # get better by that; a full disk or a port that is taken may, in a while.
+            if str(exc) != said:
+                log.critical("ha engine not started: %s", exc)
+                said = str(exc)
+            _pause(parent, RETRY, for_ever=isinstance(exc, ConfigError))
+
+
+def _pause(parent: int, seconds: float, for_ever: bool) -> None:
+    """Sleep, but not longer than the master lives."""
+    end = time.monotonic() + seconds
+    while os.getppid() == parent and (for_ever or time.monotonic() < end):
+        time.sleep(1)

@@ -29,6 +29,16 @@ class Change(NamedTuple):
     keys: Mapping[bytes, str]
 
 
+class Outcome(NamedTuple):
+    """
+    How :meth:`KeyStore.apply` went: ids where an entry to be removed was already gone, because
+    somebody else acted meanwhile, and ids that could not be changed, with the reason.
+    """
+
+    missing: set[str]
+    failed: dict[str, str]
+
+
 class KeyStore(Protocol):
     """
     A master's minion keys.
@@ -60,9 +70,5 @@ class KeyStore(Protocol):
         Such an id is named again by the next :meth:`changed`.
         """
 
-    def apply(self, changes: Sequence[Change]) -> set[str]:
-        """
-        Take all steps: first everything new, made durable, then the removals, made durable.
-
-        :return: ids where an entry to be removed was already gone: somebody else acted meanwhile.
-        """
+    def apply(self, changes: Sequence[Change]) -> Outcome:
+        """Take all steps: first everything new, made durable, then the removals, made durable."""

@@ -18,7 +18,7 @@ from salt.exceptions import SaltCacheError
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
-from saltext_ha.keystore.base import Change, Content
+from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
@@ -83,9 +83,9 @@ class CacheStore:
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark)
 
-    def apply(self, changes: Sequence[Change]) -> set[str]:
+    def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
-        missing = set()
+        missing: set[str] = set()
         try:
             for change in changes:
                 with self._lock:
@@ -94,7 +94,7 @@ class CacheStore:
                     missing.add(change.minion_id)
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
-        return missing
+        return Outcome(missing, {})
 
     def _take(self, change: Change, step: Step) -> bool:
         minion_id = change.minion_id

@@ -9,6 +9,7 @@ so that a crash in between loses the key.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pwd
 import stat
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
-from saltext_ha.keystore.base import Change, Content
+from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, Step
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
@@ -28,6 +29,8 @@ FOLDERS = {
     REJECTED: "minions_rejected",
     DENIED: "minions_denied",
 }
+# What is wrong with one file only, and must not hold up the others.
+ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
@@ -101,7 +104,9 @@ class FileStore:
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                raise StoreError(f"{path}: cannot be read: {exc}") from exc
+                if exc.errno not in ONE_FILE:
+                    raise StoreError(f"{path}: cannot be read: {exc}") from exc
+                text = None
             if text is None and state != DENIED:
                 return None
             mark ^= _mark(state, info)
@@ -116,28 +121,40 @@ class FileStore:
             self._seen.pop(minion_id, None)
         return Content(self._stored(found), keys, mark)
 
-    def apply(self, changes: Sequence[Change]) -> set[str]:
+    def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
+        missing: set[str] = set()
+        failed: dict[str, str] = {}
         try:
-            touched: set[str] = set()
-            for change in changes:
-                for step in change.steps:
-                    if step.action in (PUT, DENY):
-                        touched.add(self._write(change, step))
-            self._sync(touched)
-            touched, missing = set(), set()
-            for change in changes:
-                for step in change.steps:
-                    if step.action not in (PUT, DENY):
-                        state = step.state or DENIED
-                        touched.add(state)
-                        removed = self._remove(state, change.minion_id, step.key)
-                        if step.state and not removed:
-                            missing.add(change.minion_id)
-            self._sync(touched)
+            for new in (True, False):
+                touched: set[str] = set()
+                for change in changes:
+                    if change.minion_id in failed:
+                        continue
+                    try:
+                        self._take(change, new, touched, missing)
+                    except OSError as exc:
+                        if exc.errno not in ONE_FILE:
+                            raise
+                        failed[change.minion_id] = str(exc)
+                self._sync(touched)
         except OSError as exc:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
-        return missing
+        return Outcome(missing, failed)
+
+    def _take(self, change: Change, new: bool, touched: set[str], missing: set[str]) -> None:
+        """The steps of one change that write something new, or those that remove."""
+        for step in change.steps:
+            if (step.action in (PUT, DENY)) is not new:
+                continue
+            if new:
+                touched.add(self._write(change, step))
+                continue
+            state = step.state or DENIED
+            touched.add(state)
+            removed = self._remove(state, change.minion_id, step.key)
+            if step.state and not removed:
+                missing.add(change.minion_id)
 
     def _stored(self, found: dict[str, bytes]) -> Stored:
         slots = [(state, found[state]) for state in self._precedence if state in found]
@@ -169,29 +186,10 @@ class FileStore:
         folder = self._folders[state]
         target = f"{folder}/{change.minion_id}"
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
-        if not self._link(change, step, target):
-            self._write_whole(f"{folder}/.{os.getpid()}.ha", target, change.keys[step.key])
+        # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
+        # place, and would then write into an accepted one.
+        self._write_whole(f"{folder}/.{os.getpid()}.ha", target, change.keys[step.key])
         return state
-
-    def _link(self, change: Change, step: Step, target: str) -> bool:
-        """
-        A move, where the key lies under another state already: a second name costs no write.
-
-        Somebody may have put another key there since it was read; so the new name is looked at.
-        """
-        for other in change.steps:
-            if other.action in (PUT, DENY) or other.key != step.key:
-                continue
-            source = f"{self._folders[other.state or DENIED]}/{change.minion_id}"
-            try:
-                os.link(source, target, follow_symlinks=False)
-            except OSError:
-                return False
-            text = _read_key(target)
-            if text is not None and minion_key.fingerprint(text) == step.key:
-                return True
-            os.unlink(target)
-        return False
 
     def _write_whole(self, temporary: str, target: str, text: str) -> None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)

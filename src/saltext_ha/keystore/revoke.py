@@ -26,20 +26,22 @@ def revoke(opts: Mapping[str, Any]) -> None:
     ``rotate_aes_key: False`` and ``preserve_minion_cache: True`` are respected. Once a batch is
     enough, however many keys went.
 
-    :raises StoreError: when the rotate file could not be written; to be tried again.
+    :raises StoreError: when either did not work; to be tried again.
     """
     options = dict(opts)
     try:
-        key = salt.key.get_key(options)
-        try:
-            key.check_minion_cache()
-        finally:
-            key.event.destroy()
+        # First what takes the access away; the caches can wait.
         if options.get("rotate_aes_key"):
             arguments = [options["cachedir"], options.get("user")]
             # 3008 writes the master's id into the file.
             if "master_id" in inspect.signature(salt.crypt.dropfile).parameters:
                 arguments.append(options["id"])
             salt.crypt.dropfile(*arguments)
-    except OSError as exc:
-        raise StoreError(f"the AES key could not be rotated: {exc}") from exc
+        key = salt.key.get_key(options)
+        try:
+            key.check_minion_cache()
+        finally:
+            key.event.destroy()
+    except Exception as exc:
+        # Cache drivers raise what they like.
+        raise StoreError(f"revoking did not work, and is tried again: {exc!r}") from exc

@@ -181,6 +181,8 @@ class PeerListener:
             raise _Refused(422, "invalid_record", str(exc)) from None
         except (TokenError, TrustError) as exc:
             raise _Refused(403, "not_trusted", str(exc)) from None
+        except HaError as exc:
+            raise _Refused(409, "refused", str(exc)) from None
         except Exception:
             caller = peer.name if peer else connection.host
             log.exception("failed method=%s caller=%s", method, caller)

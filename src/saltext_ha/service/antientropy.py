@@ -20,8 +20,9 @@ from saltext_ha.service.codec import from_wire, to_wire
 
 RECORDS = "records"
 PLACEMENTS = "placements"
-# About 1 KB a record: what one message carries stays far below the body limit.
+# What one message carries stays far below the limits of a body and of an answer.
 RECORDS_PER_MESSAGE = 2000
+BYTES_PER_MESSAGE = 2 * 1024 * 1024
 
 Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 T = TypeVar("T")
@@ -68,6 +69,7 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
     records: list[Any] = []
     want: list[Any] = []
+    size = 0
     entries = payload.get("buckets")
     if not isinstance(entries, list):
         raise InvalidRecord("buckets is not a list")
@@ -80,13 +82,14 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
             raise InvalidRecord(f"malformed bucket: {exc}") from None
         ours = {pair: digest[:SHORT] for pair, digest in replica.digests_in(bucket).items()}
         want += [list(pair) for pair, digest in known.items() if ours.get(pair) != digest]
-        if any(known.get(pair) != digest for pair, digest in ours.items()):
-            records += [
-                to_wire(record)
-                for record in replica.in_buckets([bucket])
-                if known.get((record.minion_id, record.fingerprint))
-                != ours[record.minion_id, record.fingerprint]
-            ]
+        if all(known.get(pair) == digest for pair, digest in ours.items()):
+            continue
+        for record in replica.in_buckets([bucket]):
+            pair = (record.minion_id, record.fingerprint)
+            # What does not fit is found to differ again in the next round.
+            if known.get(pair) != ours[pair] and size < BYTES_PER_MESSAGE:
+                records.append(to_wire(record))
+                size += _size(record)
     return {"records": records, "want": want}
 
 
@@ -177,12 +180,31 @@ def read_records(raw: Any) -> tuple[list[Record], list[str]]:
     return records, reasons
 
 
-def portions(buckets: Sequence[int], replica: Replica) -> Iterator[list[int]]:
+def messages(records: Iterable[Record]) -> Iterator[list[Any]]:
+    """*records* as they travel, in lists that each fit into one message."""
+    message: list[Any] = []
+    size = 0
+    for record in records:
+        if message and (size + _size(record) > BYTES_PER_MESSAGE):
+            yield message
+            message, size = [], 0
+        message.append(to_wire(record))
+        size += _size(record)
+    if message:
+        yield message
+
+
+def _size(record: Record) -> int:
+    """About how many bytes a record takes in a message."""
+    return len(record.public_key) + 4 * len(record.minion_id) + 256 * len(record.values) + 256
+
+
+def portions(buckets: Sequence[int], replica: Replica) -> list[list[int]]:
     """*buckets* in groups whose records fit into one message."""
     sample = buckets[:: max(1, len(buckets) // 16)][:16]
     density = 1 + sum(len(replica.digests_in(bucket)) for bucket in sample) // max(1, len(sample))
     size = max(1, RECORDS_PER_MESSAGE // density)
-    return chunks(buckets, size)
+    return list(chunks(buckets, size))
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:

@@ -92,7 +92,11 @@ class Core:
         def take() -> tuple[int, Seen]:
             return self.keeper.merge(records)
 
-        learned, seen = await self.run(take)
+        try:
+            learned, seen = await self.run(take)
+        except HaError as exc:
+            self._note(str(exc))
+            raise
         self._follow(seen)
         if learned:
             await self.apply()

@@ -46,7 +46,7 @@ class Differences:
     async def _key_section(self, errors: dict[str, str]) -> dict[str, Any]:
         service, replica = self._group.service, self._group.service.core.replica
         ids: set[str] = set(await service.core.run(replica.conflicts))
-        for name, link in service.links.items():
+        for name, link in list(service.links.items()):
             if name in errors:
                 continue
             try:
@@ -99,7 +99,7 @@ class Differences:
         notes: list[str] = []
         if not test:
             await service.core.apply()
-            for name, link in service.links.items():
+            for name, link in list(service.links.items()):
                 if name in unreachable:
                     continue
                 try:
@@ -135,21 +135,22 @@ class Differences:
     async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
         """What anti-entropy with every peer would change: computed here, nothing is stored."""
         service, core = self._group.service, self._group.service.core
-        merged: dict[tuple[str, bytes], Record] = {}
+        merged: dict[str, dict[bytes, Record]] = {}
         unreachable: dict[str, str] = {}
         lagging: set[str] = set()
 
         def add(records: Iterable[Record]) -> None:
             for record in records:
-                pair = (record.minion_id, record.fingerprint)
-                merged[pair] = merge(merged[pair], record) if pair in merged else record
+                known = merged.setdefault(record.minion_id, {})
+                ours = known.get(record.fingerprint)
+                known[record.fingerprint] = merge(ours, record) if ours else record
 
-        for name, link in service.links.items():
+        for name, link in list(service.links.items()):
             try:
                 buckets = await antientropy.differing_buckets(
                     core.replica.records, RECORDS, link.call
                 )
-                for group in antientropy.portions(buckets, core.replica):
+                for group in await core.run(antientropy.portions, buckets, core.replica):
                     question = await core.run(antientropy.question, core.replica, group)
                     answer = await link.call("compare", question, SLOW)
                     add(antientropy.read_records(answer.get("records"))[0])
@@ -159,17 +160,17 @@ class Differences:
             except HaError as exc:
                 unreachable[name] = str(exc)
         lagging.update(await core.run(core.replica.dirty))
-        ids = sorted({i for i, _ in merged} | lagging)
+        ids = sorted({*merged, *lagging})
 
-        def known() -> list[Record]:
+        def own() -> list[Record]:
             return [record for i in ids for record in core.replica.get(i).values()]
 
-        add(await core.run(known))
+        add(await core.run(own))
         tables = await self._group.keys_of(ids)
         changes = []
         conflicts = set()
         for minion_id in ids:
-            records = [record for (i, _), record in merged.items() if i == minion_id]
+            records = list(merged[minion_id].values()) if minion_id in merged else []
             if len(accepted_keys(records)) > 1:
                 conflicts.add(minion_id)
             for name, stored in tables[minion_id].items():

@@ -11,7 +11,7 @@ from saltext_ha.consistency import snapshot
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
-from saltext_ha.service.antientropy import RECORDS
+from saltext_ha.service.antientropy import RECORDS, chunks
 from saltext_ha.service.link import Link
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Group:
         Only a peer that answers a trifle in time is given longer than that for its work: one that
         hangs is noticed as soon as ever.
         """
-        links = self.service.links
+        links = dict(self.service.links)  # members may come and go while they are asked
         trifle = {"tree": RECORDS, "root": self.service.core.replica.records.root}
 
         async def ask(link: Link) -> dict[str, Any] | str:
@@ -138,9 +138,12 @@ class Group:
 
     async def keys_of(self, ids: list[str]) -> dict[str, dict[str, Stored]]:
         """For each id what every master that answers shows for it."""
-        answers, _ = await self.ask("keys", {"ids": ids}, SLOW)
-        tables = {self.service.config.name: table(await self.shown({"ids": ids}))}
-        tables.update({name: table(answer.get("keys")) for name, answer in answers.items()})
+        tables: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
+        for chunk in chunks(ids, 10 * MAX_SHOWN):
+            answers, _ = await self.ask("keys", {"ids": chunk}, SLOW)
+            tables[self.service.config.name].update(table(await self.shown({"ids": chunk})))
+            for name, answer in answers.items():
+                tables.setdefault(name, {}).update(table(answer.get("keys")))
         return {
             minion_id: {name: table.get(minion_id, ABSENT) for name, table in tables.items()}
             for minion_id in ids

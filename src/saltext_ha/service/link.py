@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from saltext_ha.errors import HaError, InvalidRecord, PeerError
+from saltext_ha.errors import HaError, InvalidRecord, PeerUnreachable, ReplicaError, StoreError
 from saltext_ha.peering.client import PeerClient
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import RECORDS, Exchanged
-from saltext_ha.service.codec import to_wire
 from saltext_ha.service.core import Core
 
 log = logging.getLogger(__name__)
@@ -50,6 +49,8 @@ class Link:
     ) -> None:
         self.peer = peer
         self.up: bool | None = None
+        """None while it is met: it answers, and what differs is being exchanged."""
+        self._told: bool | None = None
         self.error = "not asked yet"
         self.seen: float | None = None
         """When it last answered, in ``time.monotonic`` seconds."""
@@ -64,20 +65,23 @@ class Link:
         self._backoff = interval
         self._outbox: dict[tuple[str, bytes], Record] = {}
         self._wake = asyncio.Event()
+        self._heard = float("-inf")
         self._closing = False
         self._round = asyncio.Lock()
 
     def push(self, records: Iterable[Record]) -> None:
         """Send *records* as soon as possible; when the peer is down, anti-entropy will."""
-        if self.up:
+        if self.up is not False:
             self._outbox.update({(r.minion_id, r.fingerprint): r for r in records})
             if len(self._outbox) > MAX_OUTBOX:
                 self._outbox.clear()  # anti-entropy finds them cheaper
             self._wake.set()
 
     def heard(self) -> None:
-        """The peer called us: if it was down, it is worth a try now."""
-        if not self.up:
+        """The peer called us: if it was down, it is worth a try now, but not more than one."""
+        now = time.monotonic()
+        if not self.up and now >= self._heard + self._interval:
+            self._heard = now
             self._wake.set()
 
     async def run(self) -> None:
@@ -93,12 +97,18 @@ class Link:
                 if time.monotonic() >= due or not self.up:
                     await self.exchange()
                     due = time.monotonic() + self._interval
+            except (ReplicaError, StoreError) as exc:
+                # Our own disk: no fault of the peer's, and said once, in the status.
+                log.debug("link to %s: %s", self.peer.name, exc)
+                due = time.monotonic() + self._interval
+            except PeerUnreachable:
+                pass  # noted where it was called
             except HaError as exc:
                 self._note(exc)
             except Exception as exc:
                 log.exception("link to %s failed", self.peer.name)
                 self._note(exc)
-            if not self._outbox:
+            if not (self._outbox and self.up):
                 wait = max(0.0, due - time.monotonic()) if self.up else self._backoff
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wait)
@@ -115,7 +125,7 @@ class Link:
         """Ask the peer; what comes of it is noted. Errors as :meth:`PeerClient.call`."""
         try:
             answer = await self.client.call(method, payload, timeout)
-        except PeerError as exc:
+        except PeerUnreachable as exc:
             self._note(exc)
             raise
         self.seen = time.monotonic()
@@ -129,16 +139,14 @@ class Link:
         """
         async with self._round:
             if not self.up:
-                await self._hello()
-            return await self._antientropy()
-
-    async def _hello(self) -> None:
-        self.info = await self.call("hello", self._greeting())
-        if not self.up:
-            log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
-            self._announce("peer/up", {"name": self.peer.name, "url": self.peer.url})
-        self.up, self.error, self._backoff = True, "", self._interval
-        self._on_hello(self.peer, self.info)
+                self.up = None  # from here on changes are kept for it
+                self.info = await self.call("hello", self._greeting())
+                self._on_hello(self.peer, self.info)
+            done = await self._antientropy()
+            self._backoff = self._interval
+            self.up, self.error = True, ""
+            self._tell(True)
+            return done
 
     async def _antientropy(self) -> Exchanged:
         done = Exchanged()
@@ -146,7 +154,7 @@ class Link:
         buckets = await antientropy.differing_buckets(core.replica.records, RECORDS, self.call)
         if not buckets:
             return done
-        groups = await core.run(lambda: list(antientropy.portions(buckets, core.replica)))
+        groups = await core.run(antientropy.portions, buckets, core.replica)
         for group in groups:
             question = await core.run(antientropy.question, core.replica, group)
             answer = await self.call("compare", question, LARGE)
@@ -158,6 +166,8 @@ class Link:
             await self._send(mine)
             done.received += len(records)
             done.sent += len(mine)
+            if self._outbox:
+                await self._flush()  # a revocation does not wait for a long first exchange
         return done
 
     async def _flush(self) -> None:
@@ -166,8 +176,8 @@ class Link:
         await self._send(records)
 
     async def _send(self, records: list[Record]) -> None:
-        for chunk in antientropy.chunks(records, antientropy.RECORDS_PER_MESSAGE):
-            await self.call("push", {"records": [to_wire(record) for record in chunk]}, LARGE)
+        for message in antientropy.messages(records):
+            await self.call("push", {"records": message}, LARGE)
 
     def _note_refused(self, reasons: list[str]) -> None:
         if reasons != self.refused and reasons:
@@ -182,12 +192,19 @@ class Link:
             reason = f"{self.peer.address} answers nonsense: {exc}"
         else:
             reason = str(exc) or type(exc).__name__
-        if self.up is not False:
-            self._announce("peer/down", {"name": self.peer.name, "reason": reason})
-        if self.up is not False or reason != self.error:
-            log.warning("ha peer down: name=%s reason=%s", self.peer.name, reason)
-            self._backoff = self._interval
-        else:
-            self._backoff = min(self._backoff * 2, MAX_BACKOFF)
+        self._tell(False, reason)
+        self._backoff = min(self._backoff * 2, MAX_BACKOFF)
         self.up, self.error = False, reason
         self._outbox.clear()
+
+    def _tell(self, up: bool, reason: str = "") -> None:
+        """Log and announce what is news: a change of state, or another reason for being down."""
+        if up and self._told is not True:
+            log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
+            self._announce("peer/up", {"name": self.peer.name, "url": self.peer.url})
+        elif not up and self._told is not False:
+            log.warning("ha peer down: name=%s reason=%s", self.peer.name, reason)
+            self._announce("peer/down", {"name": self.peer.name, "reason": reason})
+        elif not up and reason != self.error:
+            log.warning("ha peer still down: name=%s reason=%s", self.peer.name, reason)
+        self._told = up

@@ -14,7 +14,7 @@ from typing import Any
 
 from saltext_ha import version
 from saltext_ha.config import HaConfig
-from saltext_ha.errors import HaError, ReplicaDamaged, ReplicaError
+from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
@@ -44,7 +44,7 @@ REPLICA_FILE = "replica.db"
 FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
 # A master that was killed leaves its engine behind for a moment.
-TAKEOVER = 10.0
+TAKEOVER = 30.0
 STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
 
 
@@ -79,7 +79,12 @@ class Service:
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._former_node = ""
+        self._former_node, self._former_counter = "", 0
+        if config.name in self.trust.pinned():
+            raise ConfigError(
+                f"{config.source}: ha: name: {config.name!r} is the name of a pinned peer; every "
+                "master of a group needs a name of its own"
+            )
 
     async def run(self) -> None:
         """
@@ -151,10 +156,8 @@ class Service:
         known = bool(self.trust.peers())
         replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
         lost = known and is_new
-        if known:
-            # Until a peer confirms that this file is not an old copy; see Replica.take_node.
-            self._former_node = "" if lost else replica.node
-            replica.take_node()
+        self._former_node = replica.take_node()
+        self._former_counter = replica.seen().get(self._former_node, 0)
         if self.opts.get("cluster_id"):
             self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
             self.notes["cluster"] = f"{self.only_reports}; ha only reports"
@@ -260,6 +263,8 @@ class Service:
             if self.trust.generation() != generation:
                 generation = self.trust.generation()
                 await self._relink()
+            if self.core.keeper.adopting:
+                await self._adopt()
             if asyncio.get_running_loop().time() >= due:
                 await self.membership.exchange()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
@@ -301,51 +306,55 @@ class Service:
         }
 
     def _met(self, peer: Peer, info: dict[str, Any]) -> None:
-        task = asyncio.ensure_future(self._confirm(peer, info.get("seen")))
-        self._tasks[f"confirm {peer.name}"] = task
+        seen = info.get("seen")
+        if isinstance(seen, int) and seen > self._former_counter and self._former_node:
+            log.warning(
+                "ha replica: %s knows later changes of this master than replica.db does, which "
+                "therefore is an old copy; what it lacks comes from the peers",
+                peer.name,
+            )
+            self._former_node = ""
 
-    async def _confirm(self, peer: Peer, seen: Any) -> None:
-        """After a lost replica pull first; else find out whether replica.db is an old copy."""
-        core = self.core
-        if core.keeper.adopting:
-            with contextlib.suppress(HaError):
-                await self.links[peer.name].exchange()
-                await core.adopt()
-                self.notes.pop("replica", None)
-                log.info("ha replica: rebuilt from %s and the key store", peer.name)
-        elif self._former_node and isinstance(seen, int):
-            former, self._former_node = self._former_node, ""
-            own = (await core.run(core.replica.seen)).get(former, 0)
-            if seen <= own:
-                await core.run(core.replica.take_node, former)
-            else:
-                log.warning(
-                    "ha replica: %s knows later changes of this master than replica.db does, which "
-                    "therefore is an old copy; writing on under a new name",
-                    peer.name,
-                )
+    async def _adopt(self) -> None:
+        """After a lost replica: first pull from a peer, then take in what the store shows."""
+        peers = [link for link in self.links.values() if link.up]
+        if self.trust.peers() and not peers:
+            return
+        try:
+            if peers:
+                await peers[0].exchange()
+            await self.core.adopt()
+        except HaError as exc:
+            log.warning("ha replica: not rebuilt yet: %s", exc)
+        if not self.core.keeper.adopting:
+            self.notes.pop("replica", None)
+            source = peers[0].peer.name if peers else "no peer"
+            log.info("ha replica: rebuilt from %s and the key store", source)
 
     # -- what peers may ask
 
     def _handlers(self) -> dict[str, Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]]:
         core = self.core
+        # The digest trees may be read from any thread: these two never wait for the keeper.
+        at_once = {"digest": antientropy.answer_digest, "branches": antientropy.answer_branches}
         in_thread: dict[str, Callable[..., dict[str, Any]]] = {
-            "digest": antientropy.answer_digest,
-            "branches": antientropy.answer_branches,
             "compare": antientropy.answer_compare,
             "placed": antientropy.answer_placed,
         }
 
         def answering(
-            answer: Callable[..., dict[str, Any]],
+            answer: Callable[..., dict[str, Any]], at_once: bool = False
         ) -> Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]:
             async def handler(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
                 self._heard(peer)
+                if at_once:
+                    return answer(core.replica, payload)
                 return await core.run(answer, core.replica, payload)
 
             return handler
 
         return {
+            **{name: answering(answer, at_once=True) for name, answer in at_once.items()},
             **{name: answering(answer) for name, answer in in_thread.items()},
             "hello": self._hello,
             "push": self._push,
@@ -367,8 +376,4 @@ class Service:
         records, reasons = antientropy.read_records(payload.get("records"))
         for reason in reasons[:3]:
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
-        try:
-            return {"learned": await self.core.learn(records), "refused": reasons[:10]}
-        except ReplicaError as exc:
-            self.notes["replica.db"] = str(exc)
-            raise
+        return {"learned": await self.core.learn(records), "refused": reasons[:10]}
