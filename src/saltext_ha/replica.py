@@ -177,19 +177,17 @@ class Replica:
         self.counter += 1
         return Dot(self.node, self.counter)
 
-    def take_node(self) -> str:
+    def take_node(self) -> None:
         """
-        Write under a new node name from now on; the former one.
+        Write under a new node name from now on.
 
         A node's counter may never name two different writes, and this file may be an old copy. So
         every start takes a new name; it appears in the contexts of what is written under it only.
         """
-        former = self.node
         node = secrets.token_hex(8)
         with self.transaction():
             self._set_meta("node", node)
         self.node, self.counter = node, 0
-        return former
 
     def seen(self) -> dict[str, int]:
         """The highest counter seen of every node that ever wrote."""

@@ -281,13 +281,13 @@ def test_a_transaction_that_cannot_be_written_is_an_error_and_undone(path: Path)
     replica.close()
 
 
-def test_every_node_counts_from_one_and_the_former_is_named(path: Path) -> None:
+def test_every_node_counts_from_one(path: Path) -> None:
     replica = Replica(path)
     first = replica.node
     with replica.transaction():
         write(replica, "web1")
         write(replica, "web1")
-    assert replica.take_node() == first
+    replica.take_node()
     second = replica.node
     assert second != first
     assert replica.counter == 0

@@ -31,7 +31,6 @@ class Link:
 
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
     :param announce: told when the peer comes up and goes down.
-    :param on_hello: called with the peer and its answer whenever the peer came up.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -42,7 +41,6 @@ class Link:
         core: Core,
         *,
         greeting: Callable[[], dict[str, Any]],
-        on_hello: Callable[[Peer, dict[str, Any]], None],
         announce: Callable[[str, dict[str, Any]], None],
         interval: float,
         timeout: float,
@@ -59,7 +57,6 @@ class Link:
         self.client = PeerClient(identity, peer, timeout)
         self._core = core
         self._greeting = greeting
-        self._on_hello = on_hello
         self._announce = announce
         self._interval = interval
         self._backoff = interval
@@ -141,7 +138,6 @@ class Link:
             if not self.up:
                 self.up = None  # from here on changes are kept for it
                 self.info = await self.call("hello", self._greeting())
-                self._on_hello(self.peer, self.info)
             done = await self._antientropy()
             self._backoff = self._interval
             self.up, self.error = True, ""

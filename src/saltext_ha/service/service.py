@@ -44,7 +44,7 @@ REPLICA_FILE = "replica.db"
 FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
 # A master that was killed leaves its engine behind for a moment.
-TAKEOVER = 30.0
+TAKEOVER = 10.0
 STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
 
 
@@ -79,7 +79,6 @@ class Service:
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._former_node, self._former_counter = "", 0
         if config.name in self.trust.pinned():
             raise ConfigError(
                 f"{config.source}: ha: name: {config.name!r} is the name of a pinned peer; every "
@@ -156,8 +155,7 @@ class Service:
         known = bool(self.trust.peers())
         replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
         lost = known and is_new
-        self._former_node = replica.take_node()
-        self._former_counter = replica.seen().get(self._former_node, 0)
+        replica.take_node()
         if self.opts.get("cluster_id"):
             self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
             self.notes["cluster"] = f"{self.only_reports}; ha only reports"
@@ -284,16 +282,12 @@ class Service:
                     peer,
                     self.identity,
                     self.core,
-                    greeting=self._greeting,
-                    on_hello=self._met,
+                    greeting=self.describe,
                     announce=self.announce,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )
                 self._start(f"link {name}", self.links[name].run())
-
-    def _greeting(self) -> dict[str, Any]:
-        return {"node": self._former_node, **self.describe()}
 
     def describe(self) -> dict[str, Any]:
         """What this master says about itself when it meets a peer."""
@@ -304,16 +298,6 @@ class Service:
             "salt": version.salt(),
             "version": version.ours(),
         }
-
-    def _met(self, peer: Peer, info: dict[str, Any]) -> None:
-        seen = info.get("seen")
-        if isinstance(seen, int) and seen > self._former_counter and self._former_node:
-            log.warning(
-                "ha replica: %s knows later changes of this master than replica.db does, which "
-                "therefore is an old copy; what it lacks comes from the peers",
-                peer.name,
-            )
-            self._former_node = ""
 
     async def _adopt(self) -> None:
         """After a lost replica: first pull from a peer, then take in what the store shows."""
@@ -368,8 +352,7 @@ class Service:
 
     async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         self._heard(peer)
-        seen = await self.core.run(self.core.replica.seen)
-        return {"seen": seen.get(str(payload.get("node")), 0), **self.describe()}
+        return self.describe()
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         self._heard(peer)
