@@ -38,7 +38,7 @@ class Differences:
             self._group.snapshot(nonce), self._group.ask("snapshot", {"nonce": nonce}, SLOW)
         )
         snapshots: dict[str, Mapping[str, Any] | None] = {service.config.name: own}
-        snapshots.update({name: answers.get(name) for name in service.links})
+        snapshots.update({name: answers.get(name) for name in {*answers, *errors}})
         extra = {"keys": await self._key_section(errors)}
         result = compare.compare(snapshots, errors, extra)
         return {**result, "retcode": compare.exit_code(result)}

@@ -134,6 +134,8 @@ class Group:
                 errors[name] = answer
             else:
                 answers[name] = answer
+        for name in self.service.trust.peers().keys() - links.keys():
+            errors[name] = "joined just now; not asked yet"
         return answers, errors
 
     async def keys_of(self, ids: list[str]) -> dict[str, dict[str, Stored]]:

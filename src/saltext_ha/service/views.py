@@ -39,8 +39,11 @@ class Views:
             self._group.summary(), self._group.ask("summary", {}, service.config.peer_timeout)
         )
         masters = [self._row(service.config.name, own, None, 0, own=True)]
-        for name, link in sorted(service.links.items()):
-            answer = answers.get(name)
+        for name in sorted(service.trust.peers()):
+            link, answer = service.links.get(name), answers.get(name)
+            if link is None:
+                masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
+                continue
             behind = await self._behind(link, own, answer) if answer else None
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
             masters.append(self._row(name, answer, seen, behind, errors.get(name, "")))
@@ -128,7 +131,7 @@ class Views:
         tables.update({name: table(answer.get("keys")) for name, answer in answers.items()})
         ids = sorted({minion_id for table in tables.values() for minion_id in table})
         conflicts = set(await service.core.run(service.core.replica.conflicts))
-        masters = [service.config.name, *sorted(service.links)]
+        masters = [service.config.name, *sorted({*answers, *errors})]
         rows = []
         for minion_id in ids:
             stored = {name: table.get(minion_id, ABSENT) for name, table in tables.items()}
