@@ -101,7 +101,6 @@ class Replica:
         :raises ReplicaError: when it is of a newer release, locked or cannot be created.
         """
         self._path = path
-        self.is_new = path is None or not path.exists()
         try:
             self._db = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False

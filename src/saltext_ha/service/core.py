@@ -1,5 +1,5 @@
 """
-The keeper behind one thread: everything that touches replica.db or the key store goes through here.
+The keeper behind one thread: what uses replica.db or changes the key store goes through here.
 """
 
 from __future__ import annotations
