@@ -35,7 +35,8 @@ class PeerAddress:
 @dataclass(frozen=True)
 class HaConfig:
     """
-    All that the engine and the runner read from ``ha:``. Durations are in seconds.
+    All that the engine and the runner read from ``ha:``. Durations are in seconds, except that
+    ``keep_…`` are days.
 
     ``name`` and ``group`` are for people; identity is the certificate. ``listen_host`` defaults
     to Salt's own ``interface``, ``address`` to the name other masters should connect to.
@@ -55,6 +56,7 @@ class HaConfig:
     peer_timeout: float = 5.0
     hold_fraction: float = 0.05
     hold_minimum: int = 10
+    keep_tombstones: float = 30.0  # days
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -152,6 +154,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "peer_timeout": _number(0.1, 300),
     "hold_fraction": _number(0, 1),
     "hold_minimum": _integer(0, 1_000_000),
+    "keep_tombstones": _number(0, 36500),
 }
 
 

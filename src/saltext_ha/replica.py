@@ -23,8 +23,9 @@ from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
 
-SCHEMA_VERSION = 1
-SCHEMA = """
+# One step a release of the schema; a new file takes all of them.
+MIGRATIONS = [
+    """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE record (
     bucket INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, pub TEXT NOT NULL,
@@ -50,7 +51,12 @@ CREATE TABLE history (
 CREATE INDEX history_id ON history (id);
 CREATE INDEX history_at ON history (at);
 CREATE TABLE held (id TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
-"""
+""",
+    """
+CREATE TABLE horizon (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX record_deleted ON record (id) WHERE state = 'deleted';
+""",
+]
 
 Known = Mapping[bytes, Mapping[str, int]]
 
@@ -113,13 +119,13 @@ class Replica:
             flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if flaw != "ok":
                 raise sqlite3.DatabaseError(flaw)
-            if version == 0:
-                self._create()
-            elif version != SCHEMA_VERSION:
+            if version > len(MIGRATIONS):
                 raise ReplicaError(
                     f"{path}: written by another release (schema {version}, this one reads "
-                    f"{SCHEMA_VERSION}); install that release or move the file aside"
+                    f"{len(MIGRATIONS)}); install that release or move the file aside"
                 )
+            if version < len(MIGRATIONS):
+                self._migrate(version)
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
@@ -246,6 +252,55 @@ class Replica:
             ],
         )
 
+    # -- what was dropped
+
+    def tombstones(self, after: str, limit: int) -> list[Record]:
+        """The next *limit* records whose visible state is deleted, of ids greater than *after*."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE state = 'deleted' AND id > ?"
+            " ORDER BY id LIMIT ?",
+            (after, limit),
+        )
+        return [_record(*row) for row in rows]
+
+    def revoked(self, glob: str) -> list[tuple[str, Record]]:
+        """(id, record) of every deleted or rejected key of ids that match *glob*."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
+            " AND id GLOB ? ORDER BY id",
+            (_sqlite_glob(glob),),
+        )
+        return [(row[0], _record(*row)) for row in rows]
+
+    def horizon(self) -> dict[str, int]:
+        """The writes that all masters have had: a record of such that is not here was dropped."""
+        return dict(self._db.execute("SELECT node, counter FROM horizon"))
+
+    @property
+    def epoch(self) -> int:
+        """How often the group has dropped records."""
+        return int(self._meta("epoch") or 0)
+
+    def raise_horizon(self, horizon: Mapping[str, int], epoch: int) -> None:
+        """All masters have had the writes in *horizon*; inside a transaction only."""
+        self._db.executemany(
+            "INSERT INTO horizon VALUES (?, ?) ON CONFLICT (node)"
+            " DO UPDATE SET counter = max(counter, excluded.counter)",
+            horizon.items(),
+        )
+        self._set_meta("epoch", str(max(epoch, self.epoch)))
+
+    def drop(self, record: Record) -> None:
+        """Forget *record*, which is as it stands here; inside a transaction only."""
+        bucket = bucket_of(record.minion_id)
+        self._changes.append((self.records, bucket, record_digest(record)))
+        self._db.execute(
+            "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
+            (bucket, record.minion_id, record.fingerprint),
+        )
+
+    # -- history
+
     def history(self, glob: str, limit: int) -> list[Written]:
         """
         The last *limit* writes about ids that match *glob*, newest first as their writers' clocks
@@ -338,6 +393,14 @@ class Replica:
         row = self._db.execute("SELECT 1 FROM stored WHERE state = 'accepted' LIMIT 1").fetchone()
         return row is not None
 
+    def any_revoked(self) -> bool:
+        """Whether any key is known that was deleted or rejected."""
+        row = self._db.execute(
+            "SELECT 1 FROM record WHERE state = 'deleted'"
+            " UNION ALL SELECT 1 FROM stored WHERE state = 'rejected' LIMIT 1"
+        ).fetchone()
+        return row is not None
+
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""
         rows = self._db.execute(
@@ -355,6 +418,15 @@ class Replica:
     @revocation_due.setter
     def revocation_due(self, due: bool) -> None:
         self._set_meta("revocation_due", "1" if due else "0")
+
+    @property
+    def signatures(self) -> list[str]:
+        """Who signed the key store, and with which tokens; see :class:`.Standing`."""
+        return self._meta("signatures").split()
+
+    @signatures.setter
+    def signatures(self, tokens: Iterable[str]) -> None:
+        self._set_meta("signatures", " ".join(tokens))
 
     @property
     def paused(self) -> bool:
@@ -379,12 +451,12 @@ class Replica:
 
     # -- inside
 
-    def _create(self) -> None:
+    def _migrate(self, version: int) -> None:
         # All in one transaction: a crash must not leave a replica that writes under no name.
-        self._db.executescript(
-            f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
-            f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
+        steps = " ".join(MIGRATIONS[version:])
+        node = f"INSERT OR IGNORE INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
+        done = f"PRAGMA user_version = {len(MIGRATIONS)};"
+        self._db.executescript(f"BEGIN; {steps} {node} {done} COMMIT;")
 
     def _load(self) -> None:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))

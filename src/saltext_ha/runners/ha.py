@@ -100,8 +100,10 @@ def sync(test: bool = False) -> Answer:
 
 def release(test: bool = False) -> Answer:
     """
-    Confirm that keys which vanished from this master in great number were really deleted. They
-    are then deleted on all masters. Otherwise bring the key folder back; nothing is lost.
+    Confirm that what happened to this master's keys in great number was meant: keys that vanished
+    are then deleted on all masters, revoked keys that came back are accepted on all. It also ends
+    the doubt about a key folder that is not the one that was there. See ``ha.refill`` for the
+    opposite.
 
     test
         Only list the keys.
@@ -114,6 +116,24 @@ def release(test: bool = False) -> Answer:
         salt-run ha.release
     """
     return _ask("release", test=bool(test))
+
+
+def refill(test: bool = False) -> Answer:
+    """
+    Bring this master's key store back to what the group knows, after it was wiped, or restored
+    from an old backup: the opposite of ``ha.release``. Keys in it that nobody knows stay.
+
+    test
+        Only list the keys that are held back.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.refill test=True
+        salt-run ha.refill
+    """
+    return _ask("refill", test=bool(test))
 
 
 def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
@@ -139,14 +159,17 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
     return _ask("resolve", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
 
 
-def restore(minion: str, fingerprint: str = "", test: bool = False) -> Answer:
+def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = False) -> Answer:
     """
     Undo a mistake: accept a deleted or rejected key again, on all masters, from any of them.
 
     minion
-        The minion id.
+        The minion id, or a shell-style glob.
     fingerprint
         Of the key, or enough of its beginning; needed when several keys of the id were revoked.
+    since
+        With a glob, and only there: how long ago the mistake was made, as 90s, 30m, 2h or 1d.
+        Keys that were revoked before that stay so, by the clocks of the masters that did it.
     test
         Only print what would be done.
 
@@ -155,8 +178,15 @@ def restore(minion: str, fingerprint: str = "", test: bool = False) -> Answer:
     .. code-block:: bash
 
         salt-run ha.restore web07
+        salt-run ha.restore 'web*' since=1h test=True
     """
-    return _ask("restore", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
+    return _ask(
+        "restore",
+        minion=str(minion),
+        fingerprint=str(fingerprint),
+        since=str(since),
+        test=bool(test),
+    )
 
 
 def history(match: str = "*", limit: int = 100) -> Answer:

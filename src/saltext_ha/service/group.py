@@ -70,8 +70,7 @@ class Group:
             }
 
         notes = list(service.notes.values())
-        if core.problem:
-            notes.append(core.problem)
+        notes += [note for note in (core.problem, core.keeper.holds.doubt) if note]
         if core.keeper.refused:
             some = ", ".join(sorted(core.keeper.refused)[:5])
             notes.append(f"{len(core.keeper.refused)} key files are no keys and stay here: {some}")

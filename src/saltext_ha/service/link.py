@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord, PeerUnreachable, ReplicaError, StoreError
@@ -30,6 +30,7 @@ class Link:
     The connection to one peer.
 
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param met: called after every ``hello``, before anything else is exchanged.
     :param announce: told when the peer comes up and goes down.
     :param interval: seconds between two rounds of anti-entropy.
     """
@@ -41,6 +42,7 @@ class Link:
         core: Core,
         *,
         greeting: Callable[[], dict[str, Any]],
+        met: Callable[[Link], Awaitable[None]],
         announce: Callable[[str, dict[str, Any]], None],
         interval: float,
         timeout: float,
@@ -57,6 +59,7 @@ class Link:
         self.client = PeerClient(identity, peer, timeout)
         self._core = core
         self._greeting = greeting
+        self._met = met
         self._announce = announce
         self._interval = interval
         self._backoff = interval
@@ -138,6 +141,7 @@ class Link:
             if not self.up:
                 self.up = None  # from here on changes are kept for it
                 self.info = await self.call("hello", self._greeting())
+                await self._met(self)
             done = await self._antientropy()
             self._backoff = self._interval
             self.up, self.error = True, ""
@@ -157,7 +161,9 @@ class Link:
             records, reasons = antientropy.read_records(answer.get("records"))
             self._note_refused(reasons)
             if records:
-                await core.learn(records)
+                merged = await core.learn(records)
+                if merged.dropped:
+                    await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
             mine = await core.run(antientropy.wanted, core.replica, answer.get("want"))
             await self._send(mine)
             done.received += len(records)
@@ -173,7 +179,8 @@ class Link:
 
     async def _send(self, records: list[Record]) -> None:
         for message in antientropy.messages(records):
-            await self.call("push", {"records": message}, LARGE)
+            answer = await self.call("push", {"records": message}, LARGE)
+            await self._core.dropped_elsewhere(antientropy.read_told(answer.get("dropped", [])))
 
     def _note_refused(self, reasons: list[str]) -> None:
         if reasons != self.refused and reasons:

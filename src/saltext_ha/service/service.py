@@ -36,6 +36,8 @@ from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import PAUSED, Members
+from saltext_ha.service.retention import Retention
+from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class Service:
             share=lambda invite: handover.take(opts) if invite.share_master_key else {},
             timeout=config.peer_timeout,
         )
+        self.retention = Retention(self)
+        self.sharing = Sharing(self)
         self.links: dict[str, Link] = {}
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
@@ -123,6 +127,7 @@ class Service:
             self._start("watch folders", self._watch_folders())
             self._start("scan", self._scan_regularly())
             self._start("members", self._follow_members())
+            self._start("retention", self.retention.run())
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
@@ -143,6 +148,12 @@ class Service:
             await self.listener.stop()
             self.core.close()
             self.announce.stop()
+
+    def only_report(self, reason: str) -> None:
+        """From now on this master never writes its key store."""
+        self.only_reports = reason
+        self.notes["only reports"] = reason
+        self.core.keeper.enforce = False
 
     def stop(self) -> None:
         """Make :meth:`run` return."""
@@ -284,6 +295,7 @@ class Service:
                     self.core,
                     greeting=self.describe,
                     announce=self.announce,
+                    met=self.sharing.check,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )
@@ -297,6 +309,7 @@ class Service:
             "mode": self.config.mode,
             "salt": version.salt(),
             "version": version.ours(),
+            "signature": self.core.keeper.holds.standing.token,
         }
 
     async def _adopt(self) -> None:
@@ -306,7 +319,7 @@ class Service:
             return
         try:
             if peers:
-                await peers[0].exchange()
+                await self.retention.pull(peers[0])
             await self.core.adopt()
         except HaError as exc:
             log.warning("ha replica: not rebuilt yet: %s", exc)
@@ -342,6 +355,9 @@ class Service:
             **{name: answering(answer) for name, answer in in_thread.items()},
             "hello": self._hello,
             "push": self._push,
+            "dropped": self._dropped,
+            **self.retention.for_peers(),
+            **self.sharing.for_peers(),
             **Group(self).for_peers(),
             **Members(Group(self)).for_peers(),
         }
@@ -359,4 +375,13 @@ class Service:
         records, reasons = antientropy.read_records(payload.get("records"))
         for reason in reasons[:3]:
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
-        return {"learned": await self.core.learn(records), "refused": reasons[:10]}
+        merged = await self.core.learn(records)
+        return {
+            "learned": merged.learned,
+            "refused": reasons[:10],
+            "dropped": antientropy.told(merged.dropped),
+        }
+
+    async def _dropped(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        await self.core.dropped_elsewhere(antientropy.read_told(payload.get("dropped")))
+        return {}
