@@ -276,6 +276,7 @@ class Service:
                 await self._adopt()
             if asyncio.get_running_loop().time() >= due:
                 await self.membership.exchange()
+                await self.sharing.check_all()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
             await asyncio.sleep(0.5)
 
@@ -309,7 +310,6 @@ class Service:
             "mode": self.config.mode,
             "salt": version.salt(),
             "version": version.ours(),
-            "signature": self.core.keeper.holds.standing.token,
         }
 
     async def _adopt(self) -> None:
