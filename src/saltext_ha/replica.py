@@ -263,14 +263,14 @@ class Replica:
         )
         return [_record(*row) for row in rows]
 
-    def revoked(self, glob: str) -> list[tuple[str, Record]]:
-        """(id, record) of every deleted or rejected key of ids that match *glob*."""
+    def revoked(self, glob: str) -> list[Record]:
+        """The records of all deleted and rejected keys of ids that match *glob*."""
         rows = self._db.execute(
             "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
             " AND id GLOB ? ORDER BY id",
             (_sqlite_glob(glob),),
         )
-        return [(row[0], _record(*row)) for row in rows]
+        return [_record(*row) for row in rows]
 
     def horizon(self) -> dict[str, int]:
         """The writes that all masters have had: a record of such that is not here was dropped."""

@@ -66,13 +66,17 @@ class Decisions:
         since = time.time() - seconds(payload.get("since") or 0)
         if not payload.get("since"):
             raise HaError(f"{glob!r} is a glob: say since when, for instance since=2h")
-        revoked = await core.run(core.replica.revoked, glob)
-        recent = [i for i, r in revoked if max(v.at for v in r.values) >= since]
+        recent: dict[str, list[bytes]] = {}
+        for record in await core.run(core.replica.revoked, glob):
+            if max(value.at for value in record.values) >= since:
+                recent.setdefault(record.minion_id, []).append(record.fingerprint)
         plans, notes = [], []
-        for minion_id in dict.fromkeys(recent):
+        for minion_id, keys in recent.items():
             records = await core.run(core.replica.get, minion_id)
+            wanted = minion_key.show(keys[0], short=False) if len(keys) == 1 else ""
             try:
-                plans.append((minion_id, records, {_revoked_key(minion_id, records): ACCEPTED}))
+                key = _revoked_key(minion_id, records, wanted)
+                plans.append((minion_id, records, {key: ACCEPTED}))
             except HaError as exc:
                 notes.append(f"left as it is: {exc}")
         changes: list[dict[str, Any]] = []
@@ -176,7 +180,7 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = 
     if not revoked:
         raise HaError(f"no deleted or rejected key of {minion_id!r} is known here")
     if not wanted and len(revoked) > 1:
-        shown = ", ".join(minion_key.show(key, False) for key in sorted(revoked))
+        shown = ", ".join(minion_key.show(key) for key in sorted(revoked))
         raise HaError(f"several keys of {minion_id} were revoked, name one: {shown}")
     key = minion_key.find(revoked, wanted) if wanted else revoked[0]
     others = [k for k in accepted_keys(records.values()) if k != key]
