@@ -430,12 +430,26 @@ class Replica:
 
     @property
     def paused(self) -> bool:
-        """Whether an operator said that the store is not to be written for now."""
-        return self._meta("paused") == "1"
+        """
+        Whether the store is not to be written for now: an operator said so, or the configured
+        mode is observe and no operator has said ``ha.resume`` since.
+        """
+        return (self._meta("paused") or ("1" if self.mode == "observe" else "0")) == "1"
 
     @paused.setter
     def paused(self, paused: bool) -> None:
         self._set_meta("paused", "1" if paused else "0")
+
+    @property
+    def mode(self) -> str:
+        """The configured mode; a change of it takes an earlier ``ha.resume`` back."""
+        return self._meta("mode")
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        if mode != self.mode and self._meta("paused") == "0":
+            self._set_meta("paused", "")
+        self._set_meta("mode", mode)
 
     def hold(self, ids: Iterable[str], since: float) -> None:
         """Remember changes that are held back; inside a transaction only."""

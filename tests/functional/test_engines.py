@@ -338,3 +338,46 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
 )
 def test_spans_of_time(text: str, expected: float) -> None:
     assert seconds(text) == expected
+
+
+# -- observing first
+
+
+def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"mode": "observe"})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: "web1" in m2.service.core.replica.ids(), "heard of")
+            assert m2.service.mode == "observe"
+            assert "salt-run ha.resume" in await notes(m1, "m2")
+            assert not (two.pki_dir / "minions" / "web1").exists()
+            assert list(two.pki_dir.glob("minions*/.ha-*")) == []
+            await Members(Group(m2.service)).resume({"by": "alice"})
+            await until(lambda: accepted(two) == [{"web1"}], "written")
+            assert m2.service.mode == "enforce"
+        async with Engine(two) as m2:
+            assert m2.service.mode == "enforce"  # it stays resumed
+        enforcing, observing = *places(tmp_path, "m2", ha={"mode": "enforce"}), two
+        for place, mode in ((enforcing, "enforce"), (observing, "observe")):
+            async with Engine(place) as m2:
+                assert m2.service.mode == mode  # the configuration was changed since
+
+    asyncio.run(act())
+
+
+def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
+    (one,) = places(tmp_path, "m1")
+
+    async def act() -> None:
+        async with Engine(one) as m1:
+            await Members(Group(m1.service)).pause({"by": "alice"})
+            assert m1.service.mode == "paused"
+        (observing,) = places(tmp_path, "m1", ha={"mode": "observe"})
+        async with Engine(observing) as m1:
+            assert m1.service.mode == "observe"
+        async with Engine(one) as m1:
+            assert m1.service.mode == "paused"
+
+    asyncio.run(act())

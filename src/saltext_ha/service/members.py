@@ -10,6 +10,7 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import Command, Group, PeerHandler
 
 PAUSED = "paused: keys are compared and reported, the key store is not written"
+OBSERVES = "mode observe: the key store is not written before salt-run ha.resume on this master"
 
 
 class Members:
@@ -64,7 +65,7 @@ class Members:
         if enforce:
             service.notes.pop("paused", None)
             return {"note": "resumed; what was heard meanwhile is applied"}
-        service.notes["paused"] = PAUSED + (f" ({by})" if by else "")
+        service.notes["paused"] = PAUSED + (f", {by}" if by else "")
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:

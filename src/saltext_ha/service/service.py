@@ -35,7 +35,7 @@ from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
-from saltext_ha.service.members import PAUSED, Members
+from saltext_ha.service.members import OBSERVES, PAUSED, Members
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
@@ -149,6 +149,13 @@ class Service:
             self.core.close()
             self.announce.stop()
 
+    @property
+    def mode(self) -> str:
+        """What is done with the key store: ``enforce``, ``observe`` or ``paused``."""
+        if self.only_reports or ("paused" in self.notes and self.config.mode == "observe"):
+            return "observe"
+        return "paused" if "paused" in self.notes else "enforce"
+
     def only_report(self, reason: str) -> None:
         """From now on this master never writes its key store."""
         self.only_reports = reason
@@ -170,10 +177,10 @@ class Service:
         if self.opts.get("cluster_id"):
             self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
             self.notes["cluster"] = f"{self.only_reports}; ha only reports"
-        elif config.mode == "observe":
-            self.only_reports = "its configuration says  ha: mode: observe"
+        with replica.transaction():
+            replica.mode = config.mode
         if replica.paused:
-            self.notes["paused"] = PAUSED
+            self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:
             self.notes["replica"] = (
                 "replica.db is gone; waiting for a peer before anything is recorded or applied"
@@ -307,7 +314,7 @@ class Service:
         return {
             "name": self.config.name,
             "group": self.config.group,
-            "mode": self.config.mode,
+            "mode": self.mode,
             "salt": version.salt(),
             "version": version.ours(),
         }

@@ -66,7 +66,7 @@ class Views:
             "kind": "status",
             "group": service.config.group,
             "state": "ok" if ok else "degraded",
-            "mode": service.config.mode,
+            "mode": service.mode,
             "tolerates": max(0, len(level) - 1),
             "masters": masters,
             "conflicts": await self._group.conflicts(conflicts),
