@@ -55,7 +55,7 @@ def master_pub(master: Master) -> str:
 
 
 def salt_ha(master: Master, *arguments: str) -> Result:
-    """``salt-ha`` as installed by the package's entry point."""
+    """``salt-ha …``: what the package's entry point calls."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "saltext_ha.cli", "-c", str(master.config_dir)),
