@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from saltext_ha import secret
 from saltext_ha.errors import ConfigError
 
 DEFAULT_PEER_PORT = 4530
@@ -40,6 +41,8 @@ class HaConfig:
 
     ``name`` and ``group`` are for people; identity is the certificate. ``listen_host`` defaults
     to Salt's own ``interface``, ``address`` to the name other masters should connect to.
+    ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
+    join, and is handed the master key when ``share_master_key`` is set.
     """
 
     name: str
@@ -57,6 +60,9 @@ class HaConfig:
     hold_fraction: float = 0.05
     hold_minimum: int = 10
     keep_tombstones: float = 30.0  # days
+    masters: tuple[str, ...] = ()
+    share_master_key: bool = False
+    secret: bytes | None = field(default=None, repr=False, compare=False)
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -135,6 +141,12 @@ def _host(value: Any) -> str:
     return value
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("takes true or false")
+    return value
+
+
 def _path(value: Any) -> Path:
     if not isinstance(value, str) or not os.path.isabs(value):  # noqa: PTH117
         raise ValueError("takes an absolute path")
@@ -155,7 +167,10 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "hold_fraction": _number(0, 1),
     "hold_minimum": _integer(0, 1_000_000),
     "keep_tombstones": _number(0, 36500),
+    "share_master_key": _flag,
+    "secret_file": _path,
 }
+_LISTS = ("peers", "masters")
 
 
 def parse(opts: Mapping[str, Any]) -> HaConfig:
@@ -174,13 +189,15 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     for key, value in raw.items():
         if key == "peers":
             values["peers"] = _peers(source, value)
+        elif key == "masters":
+            values["masters"] = _masters(source, value)
         elif key in _FIELDS:
             try:
                 values[key] = _FIELDS[key](value)
             except ValueError as exc:
                 raise ConfigError(f"{source}: ha: {key}: {value!r} {exc}") from None
         else:
-            known = [*_FIELDS, "peers"]
+            known = [*_FIELDS, *_LISTS]
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{source}: ha: unknown key {key!r}; {hint}")
@@ -192,6 +209,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values.setdefault("port", DEFAULT_PEER_PORT)
     values.setdefault("address", _default_address(values["listen_host"]))
     values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
+    values["secret"] = _secret(source, values.pop("secret_file", None))
     return HaConfig(
         control_socket=Path(opts["sock_dir"]) / "ha_control.ipc", source=source, **values
     )
@@ -214,6 +232,30 @@ def _default_address(listen_host: str) -> str:
     except ValueError:
         wildcard = False
     return socket.getfqdn() if wildcard else listen_host
+
+
+def _secret(source: str, path: Path | None) -> bytes | None:
+    try:
+        return secret.read(path, os.environ)
+    except ValueError as exc:
+        where = f"ha: secret_file: {path}" if path else f"the environment: {secret.VARIABLE}"
+        raise ConfigError(f"{source}: {where}: {exc}") from None
+
+
+def _masters(source: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{source}: ha: masters: takes a list of https://host:port")
+    urls: list[str] = []
+    for index, entry in enumerate(value):
+        where = f"{source}: ha: masters[{index}]: {entry!r}"
+        try:
+            url = check_url(entry)
+        except ValueError as exc:
+            raise ConfigError(f"{where} {exc}") from None
+        if url in urls:
+            raise ConfigError(f"{where} stands twice")
+        urls.append(url)
+    return tuple(urls)
 
 
 def _peers(source: str, value: Any) -> tuple[PeerAddress, ...]:

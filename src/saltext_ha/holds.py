@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.provenance import MISSING, UNSIGNED, Provenance
 from saltext_ha.replica import Applied, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
-from saltext_ha.standing import MISSING, UNSIGNED, Standing
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Holds:
     ) -> None:
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""
-        self.standing = Standing(store, replica, name)
+        self.provenance = Provenance(store, replica, name)
         self._store = store
         self._replica = replica
         self._guard = guard
@@ -55,12 +55,12 @@ class Holds:
 
     def look(self) -> str:
         """
-        How the store stands (:meth:`.Standing.look`); while its signature is missing, all its
+        How the store stands (:meth:`.Provenance.look`); while its signature is missing, all its
         accepted keys are held, and it is in :attr:`doubt`.
         """
-        found = self.standing.look()
+        found = self.provenance.look()
         if found == MISSING and not self._replica.any_accepted():
-            self.standing.forget()  # there was nothing that could be lost
+            self.provenance.forget()  # there was nothing that could be lost
             found = UNSIGNED
         if found != MISSING:
             if self.doubt:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from saltext_ha import minion_key
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
+from saltext_ha.provenance import OLDER, OURS
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
@@ -27,7 +28,6 @@ from saltext_ha.replication.record import (
     record_digest,
     within,
 )
-from saltext_ha.standing import OLDER, OURS
 
 
 class Merged(NamedTuple):
@@ -229,8 +229,8 @@ class Keeper(Observer):
             self._revoke()
             with self.replica.transaction():
                 self.replica.revocation_due = False
-        if found != OURS or self.holds.standing.signing_due():
-            self.holds.standing.sign()
+        if found != OURS or self.holds.provenance.signing_due():
+            self.holds.provenance.sign()
         return seen
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:

@@ -18,6 +18,7 @@ from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.provenance import OLDER
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.guard import RevocationGuard
@@ -32,7 +33,6 @@ from saltext_ha.replication.record import (
     join,
     observe,
 )
-from saltext_ha.standing import OLDER
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Observer:
     def release(self) -> Seen:
         """Believe what the store shows, and all disappearances that were held back."""
         held = sorted(self.replica.held())
-        self.holds.standing.forget()
+        self.holds.provenance.forget()
         seen = self.observe(held, released=True)
         rest = self.observe(self.store.changed())
         return Seen(seen.records + rest.records, seen.unsettled + rest.unsettled)
@@ -164,10 +164,10 @@ class Observer:
         was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
         seen = Seen([], [])
-        outdated = self.holds.standing.predates_dropping()
+        outdated = self.holds.provenance.predates_dropping()
         for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
-        self.holds.standing.forget()
+        self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""
         return seen

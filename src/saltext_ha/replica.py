@@ -421,7 +421,7 @@ class Replica:
 
     @property
     def signatures(self) -> list[str]:
-        """Who signed the key store, and with which tokens; see :class:`.Standing`."""
+        """Who signed the key store, and with which tokens; see :class:`.Provenance`."""
         return self._meta("signatures").split()
 
     @signatures.setter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,8 @@ from saltext_ha.peering.trust import Peer, Trust, make_peer
 
 TIMEOUT = 15.0
 _RETRY = 1.0
+
+Place = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ async def join(
     group: str,
     timeout: float = TIMEOUT,
     wait: float = 0.0,
+    place: Place | None = None,
 ) -> Joined:
     """
     Join the group that *token* invites to; all its members are pinned afterwards.
@@ -53,6 +56,7 @@ async def join(
     :param name: of this master, and *url*, *group*: its own, as configured.
     :param timeout: seconds for one try.
     :param wait: seconds to go on trying while nobody answers.
+    :param place: as for :func:`accept`.
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
     :raises TrustError: a member cannot be pinned; nobody was.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
@@ -79,18 +83,55 @@ async def join(
             if time.monotonic() >= give_up:
                 raise
             await asyncio.sleep(_RETRY)
+    return accept(identity, trust, group, reply, place)
+
+
+def accept(
+    identity: Identity,
+    trust: Trust,
+    group: str,
+    reply: Mapping[str, Any],
+    place: Place | None = None,
+) -> Joined:
+    """
+    Do as a proven *reply* says: pin all members, or nobody.
+
+    :param place: given what was handed over, before anybody is pinned: after a crash in between
+        this master joins again, and does not start with a master key of its own.
+    :raises TrustError: a member cannot be pinned.
+    """
     members = _members(reply, identity)
     for member in members:
         trust.check(member)
+    shared, unreached = reply.get("shared"), reply.get("unreached")
+    shared = shared if isinstance(shared, dict) else {}
+    if place is not None:
+        place(shared)
     for member in members:
         trust.pin(member)
-    shared, unreached = reply.get("shared"), reply.get("unreached")
     return Joined(
-        ticket.group,
+        group,
         tuple(member.name for member in members),
         unreached if isinstance(unreached, dict) else {},
-        shared if isinstance(shared, dict) else {},
+        shared,
     )
+
+
+def proven(answer: Mapping[str, Any], key: bytes, server: str, joiner: str) -> dict[str, Any]:
+    """
+    The reply in an *answer*, when who gave it knows *key* and has the certificate *server*.
+
+    :raises TokenError: neither is shown; nothing of it may be used.
+    """
+    reply, mac = answer.get("reply"), answer.get("mac")
+    if not isinstance(reply, bytes) or not isinstance(mac, bytes):
+        raise TokenError("the answer to the join request is not one; nothing was changed here")
+    if not hmac.compare_digest(mac, reply_mac(key, server, joiner, reply)):
+        raise TokenError("the answer to the join request is not proven; nothing was changed here")
+    try:
+        return wire.unpack(reply)
+    except ValueError as exc:
+        raise TokenError(f"the answer to the join request is {exc}") from None
 
 
 async def _ask(
@@ -107,16 +148,7 @@ async def _ask(
         "mac": proof,
     }
     answer = await _first_answer(ticket, request, timeout)
-    reply, mac = answer.get("reply"), answer.get("mac")
-    if not isinstance(reply, bytes) or not isinstance(mac, bytes):
-        raise TokenError("the answer to the join request is not one; nothing was changed here")
-    expected = reply_mac(key, ticket.fingerprint, identity.fingerprint, reply)
-    if not hmac.compare_digest(mac, expected):
-        raise TokenError("the answer to the join request is not proven; nothing was changed here")
-    try:
-        return wire.unpack(reply)
-    except ValueError as exc:
-        raise TokenError(f"the answer to the join request is {exc}") from None
+    return proven(answer, key, ticket.fingerprint, identity.fingerprint)
 
 
 async def _first_answer(

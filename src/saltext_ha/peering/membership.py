@@ -23,6 +23,7 @@ from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
 from saltext_ha.peering.listener import Handler
+from saltext_ha.peering.standing import STANDING, Standing
 from saltext_ha.peering.token import reply_mac, request_mac
 from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
 
@@ -53,6 +54,7 @@ class Membership:
     :param share: what to hand to a master that joins besides the members, given the invitation
         (for instance the group's master key, when ``share_master_key`` is set there).
     :param timeout: seconds that telling one peer may take.
+    :param standing: lets those in who know the group's secret; None: only a token does.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Membership:
         group: str,
         share: Callable[[Invite], Mapping[str, Any]] | None = None,
         timeout: float = 3.0,
+        standing: Standing | None = None,
     ) -> None:
         self._identity = identity
         self._trust = trust
@@ -74,6 +77,7 @@ class Membership:
         self._group = group
         self._share = share
         self._timeout = timeout
+        self._standing = standing
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[float] = deque(maxlen=MAX_FAILED_JOINS)
         self._problems: dict[str, tuple[str, ...]] = {}
@@ -197,16 +201,20 @@ class Membership:
 
     async def join(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
-        Handler for a master with a token: let it in, and tell it and the others.
+        Handler for a master with a token or the secret: let it in, and tell it and the others.
 
-        :raises TokenError: the token does not entitle it.
-        :raises TrustError: its name or certificate cannot be taken.
+        :raises TokenError: that does not entitle it.
+        :raises TrustError: its name or certificate cannot be taken, or there is nothing to share
+            that was promised; nothing was changed.
         """
         self._throttle()
         joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
         group = payload.get("group")
         try:
-            invite = self._proven(payload, joiner, group)
+            if payload.get("invite") == STANDING:
+                invite = self._admitted(payload, joiner)
+            else:
+                invite = self._proven(payload, joiner, group)
         except TokenError:
             self._failed.append(time.monotonic())
             raise
@@ -215,8 +223,9 @@ class Membership:
         if joiner.name == self._name:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         self._trust.check(joiner)
+        shared = dict(self._share(invite)) if self._share else {}
         # Used up before it is granted: a crash in between costs a token, never a second grant.
-        if not self._invites.consume(invite.id, joiner.fingerprint):
+        if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
         self._trust.pin(joiner)
         log.info(
@@ -235,11 +244,19 @@ class Membership:
                 "group": self._group,
                 "members": [ourselves, *map(_described, others)],
                 "unreached": unreached,
-                "shared": dict(self._share(invite)) if self._share else {},
+                "shared": shared,
+                "nonce": payload.get("nonce") if invite.id == STANDING else b"",
             }
         )
         mac = reply_mac(invite.key, self._identity.fingerprint, joiner.fingerprint, reply)
         return {"reply": reply, "mac": mac}
+
+    def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
+        if self._standing is None:
+            raise TrustError(
+                "no secret is configured there (ha: secret_file): it takes a token of ha.invite"
+            )
+        return self._standing.admit(self._identity.fingerprint, joiner, payload)
 
     def _proven(self, payload: Mapping[str, Any], joiner: Peer, group: object) -> Invite:
         invite = self._invites.find(payload.get("invite"), joiner.fingerprint)

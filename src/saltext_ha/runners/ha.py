@@ -6,14 +6,15 @@ code of ``salt-run`` is 0 when everything is as it should be, 1 on drift or trou
 something could not be asked: an unreachable peer is unknown, never fine.
 """
 
-import asyncio
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import salt.utils.user
 
 from saltext_ha import config, control
-from saltext_ha.errors import HaError, TrustError
+from saltext_ha.errors import HaError
 
 Answer = dict[str, Any]
 
@@ -22,6 +23,15 @@ __opts__: dict[str, Any]
 __context__: dict[str, Any]
 
 __func_alias__ = {"keys_": "keys"}
+
+
+def __virtual__() -> bool:
+    # salt-run of 3008 notes every run in this folder before it calls anything, and only the first
+    # start of salt-master makes it: without it no runner works on a master never started.
+    if __opts__.get("cachedir"):
+        with contextlib.suppress(OSError):
+            (Path(__opts__["cachedir"]) / "proc").mkdir(mode=0o755, parents=True, exist_ok=True)
+    return True
 
 
 def status() -> Answer:
@@ -337,17 +347,23 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     return _answer(work)
 
 
-def join(token: str, wait: float = 0, force: bool = False) -> Answer:
+def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
     """
-    Join the group that a token from ``ha.invite`` on another master invites to.
+    Join the group that a token from ``ha.invite`` on another master invites to; or, without a
+    token, the group at ``ha: masters`` whose secret this master knows. Also before salt-master was
+    ever started.
 
     token
         The token; it works once, and for ten minutes.
     wait
-        Seconds to go on trying while the inviting master does not answer.
+        Seconds to go on trying while no other master answers or lets this one in.
     force
-        Replace a different master key that this master has by the one that the invitation shares;
-        the old one is kept beside it.
+        Replace a different master key that this master has by the one that is shared (the old one
+        is kept beside it), and come back to a group that was left.
+
+    Without a token nothing is done on a master that is in a group already, and when nobody else
+    answers, the first of ``ha: masters`` founds the group; so it may stand before every start of
+    salt-master.
 
     Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
     with different keys is shown as a conflict.
@@ -357,38 +373,16 @@ def join(token: str, wait: float = 0, force: bool = False) -> Answer:
     .. code-block:: bash
 
         salt-run ha.join ha1.…
+        salt-run ha.join wait=300
     """
-    from saltext_ha.peering import handover, identity, trust
-    from saltext_ha.peering import join as joining
+    from saltext_ha import joining
 
     def work(settings: config.HaConfig) -> Answer:
-        ours = identity.load_or_create(settings.state_dir, settings.name)
-        pinned = trust.Trust(settings.state_dir)
-        joined = asyncio.run(
-            joining.join(
-                ours,
-                pinned,
-                str(token),
-                settings.name,
-                settings.url,
-                settings.group,
-                wait=float(wait),
-            )
-        )
-        notes = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
-        retcode = 0
-        try:
-            notes += handover.place(__opts__, joined.shared, force=bool(force))
-        except TrustError as exc:
-            notes.append(f"joined, but the master key was not put in place: {exc}")
-            retcode = 1
-        return {
-            "kind": "join",
-            "group": joined.group,
-            "members": list(joined.members),
-            "notes": notes,
-            "retcode": retcode,
-        }
+        if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= 86400:
+            raise HaError(f"wait={wait!r}: takes seconds from 0 to 86400")
+        if token:
+            return joining.by_token(__opts__, settings, str(token), float(wait), bool(force))
+        return joining.by_secret(__opts__, settings, float(wait), bool(force))
 
     return _answer(work)
 

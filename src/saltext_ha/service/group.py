@@ -76,6 +76,8 @@ class Group:
             notes.append(f"{len(core.keeper.refused)} key files are no keys and stay here: {some}")
         return {
             **service.describe(),
+            # With a signing key, minions take masters of whatever key.
+            "master_key": "" if service.opts.get("master_sign_pubkey") else service.master_key,
             **await core.run(read),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,

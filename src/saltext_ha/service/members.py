@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saltext_ha.errors import HaError
-from saltext_ha.peering import identity
+from saltext_ha.peering import identity, standing
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import Command, Group, PeerHandler
 
@@ -77,6 +77,8 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
+        # First: the others may know the secret, and would take this master back at once.
+        standing.mark_left(service.config.state_dir)
         unreached = await service.membership.leave()
         identity.renew(service.config.state_dir, service.config.name)
         notes = [f"left; {name} does not trust this master any more" for name in names]
@@ -86,6 +88,12 @@ class Members:
             for name, why in unreached.items()
         ]
         notes.append("every key stays where it is; restart salt-master before joining again")
+        if service.config.secret is not None:
+            notes.append(
+                f"for good: take {service.config.url} from ha: masters on the others, and masters "
+                "and the secret from this one. It neither joins nor lets in by the secret until "
+                "ha.join force=True, or with a token, is run on it"
+            )
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -101,5 +109,11 @@ class Members:
         unreached = await service.membership.remove(name)
         notes = [f"{name} is removed for good: nobody takes anything from it any more"]
         notes += [f"{other} hears of it later: {why}" for other, why in unreached.items()]
+        if service.config.secret is not None:
+            notes.append(
+                f"if {name} was stolen: a new secret (ha: secret_file) on all the others now, and "
+                f"restart salt-master on them; with the old one it comes in under a new "
+                "certificate. Take it from ha: masters, too"
+            )
         notes.append(f"to have {name} back, it needs ha.leave there and a new invitation")
         return {"kind": "notice", "notes": notes, "retcode": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import version
+from saltext_ha import master_key, version
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
@@ -23,6 +24,7 @@ from saltext_ha.peering import identity as identities
 from saltext_ha.peering.invites import Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
+from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
@@ -37,6 +39,7 @@ from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import OBSERVES, PAUSED, Members
 from saltext_ha.service.retention import Retention
+from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
 
@@ -69,8 +72,13 @@ class Service:
             config.name,
             config.url,
             config.group,
-            share=lambda invite: handover.take(opts) if invite.share_master_key else {},
+            share=lambda i: handover.take(opts) if i.share_master_key else handover.show(opts),
             timeout=config.peer_timeout,
+            standing=Standing(
+                config.state_dir, config.group, config.share_master_key, config.secret
+            )
+            if config.secret
+            else None,
         )
         self.retention = Retention(self)
         self.sharing = Sharing(self)
@@ -128,6 +136,7 @@ class Service:
             self._start("scan", self._scan_regularly())
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
+            self._start("seek masters", Seeker(self).run())
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
@@ -161,6 +170,12 @@ class Service:
         self.only_reports = reason
         self.notes["only reports"] = reason
         self.core.keeper.enforce = False
+
+    @functools.cached_property
+    def master_key(self) -> str:
+        """The fingerprint of the key that minions know the running master by; empty: unknown."""
+        shown = master_key.describe(self.opts)["fingerprint"]
+        return shown if isinstance(shown, str) else ""
 
     def stop(self) -> None:
         """Make :meth:`run` return."""

@@ -82,5 +82,5 @@ class Sharing:
     def _signature(self, anew: bool) -> str:
         keeper = self._service.core.keeper
         if anew and keeper.enforce and not keeper.holds.doubt:
-            keeper.holds.standing.sign()
-        return keeper.holds.standing.token
+            keeper.holds.provenance.sign()
+        return keeper.holds.provenance.token

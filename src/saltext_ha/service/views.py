@@ -62,6 +62,8 @@ class Views:
             and not any(row["note"] for row in masters)
         )
         unknown = any(row["state"] == "unknown" for row in masters)
+        apart = _master_keys({service.config.name: own, **answers}, bool(service.config.secret))
+        ok = ok and not apart
         return {
             "kind": "status",
             "group": service.config.group,
@@ -72,7 +74,10 @@ class Views:
             "conflicts": await self._group.conflicts(conflicts),
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
-            "notes": [f"{file}: {why}" for file, why in service.trust.problems().items()],
+            "notes": [
+                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
+                *apart,
+            ],
             "retcode": 2 if unknown else 0 if ok else 1,
         }
 
@@ -212,6 +217,26 @@ class Views:
             "peers": rows,
             "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
         }
+
+
+def _master_keys(answers: Mapping[str, Mapping[str, Any]], secret: bool) -> list[str]:
+    """What to do about masters that minions know by different keys; empty when all have one."""
+    keys = {name: answer.get("master_key") for name, answer in answers.items()}
+    shown = {name: str(key)[:11] for name, key in sorted(keys.items()) if key}
+    if len(set(shown.values())) < 2:
+        return []
+    listed = ", ".join(f"{name} {key}:…" for name, key in shown.items())
+    command = (
+        "with  ha: share_master_key: true  on the master whose key is to stay, on each other one "
+        "salt-run ha.join force=True"
+        if secret
+        else "salt-run ha.invite share_master_key=True on the master whose key is to stay, on each "
+        "other one salt-run ha.join TOKEN force=True"
+    )
+    return [
+        f"different master keys ({listed}); hot-hot minions take one only: {command}, then restart "
+        "salt-master there"
+    ]
 
 
 def _keys(shown: Iterable[Stored]) -> set[bytes]:

@@ -23,7 +23,7 @@ MISSING = "missing"
 OLDER = "older"
 
 
-class Standing:
+class Provenance:
     """
     The signature of one master in its key store.
 

@@ -10,8 +10,8 @@ import pytest
 
 from saltext_ha.errors import StoreError
 from saltext_ha.keystore import signature
+from saltext_ha.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
-from saltext_ha.standing import MISSING, OLDER, OURS, UNSIGNED, Standing
 from tests.functional.keepers import KEYS, Master, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
@@ -41,23 +41,23 @@ def accepted(master: Master) -> set[str]:
 
 
 def test_a_store_is_ours_after_we_signed_it_and_only_then(m1: Master) -> None:
-    standing = m1.keeper.holds.standing
-    assert standing.look() == UNSIGNED
-    standing.sign()
-    assert standing.look() == OURS
-    first = standing.token
-    standing.sign()
-    assert standing.look() == OURS
+    provenance = m1.keeper.holds.provenance
+    assert provenance.look() == UNSIGNED
+    provenance.sign()
+    assert provenance.look() == OURS
+    first = provenance.token
+    provenance.sign()
+    assert provenance.look() == OURS
     m1.store.sign("m1", first)
-    assert standing.look() == OLDER
+    assert provenance.look() == OLDER
     m1.store.sign("m1", None)
-    assert standing.look() == MISSING
+    assert provenance.look() == MISSING
 
 
 def test_the_signature_survives_a_restart_and_a_crash_while_signing(m1: Master) -> None:
-    m1.keeper.holds.standing.sign()
+    m1.keeper.holds.provenance.sign()
     m1.restart()
-    assert m1.keeper.holds.standing.look() == OURS
+    assert m1.keeper.holds.provenance.look() == OURS
 
     class Dead(Exception):
         pass
@@ -69,15 +69,15 @@ def test_the_signature_survives_a_restart_and_a_crash_while_signing(m1: Master) 
     for act in (lambda o, t: die(o, t), lambda o, t: (sign(o, t), die(o, t))):
         m1.store.sign = act  # type: ignore[method-assign,assignment]
         with pytest.raises(Dead):
-            m1.keeper.holds.standing.sign()
+            m1.keeper.holds.provenance.sign()
         m1.restart()
-        assert m1.keeper.holds.standing.look() == OURS
+        assert m1.keeper.holds.provenance.look() == OURS
 
 
 def test_a_folder_that_cannot_be_written_keeps_its_signature(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    m1.keeper.holds.standing.sign()
+    m1.keeper.holds.provenance.sign()
 
     def full(folder: str, owner: str, token: str | None) -> None:
         raise OSError(28, "No space left on device")
@@ -85,13 +85,13 @@ def test_a_folder_that_cannot_be_written_keeps_its_signature(
     monkeypatch.setattr(signature, "write", full)
     for _ in range(3):
         with pytest.raises(StoreError, match="No space left"):
-            m1.keeper.holds.standing.sign()
-    assert m1.keeper.holds.standing.look() == OURS
+            m1.keeper.holds.provenance.sign()
+    assert m1.keeper.holds.provenance.look() == OURS
 
 
 def test_a_master_with_a_new_name_signs_anew(m1: Master) -> None:
-    m1.keeper.holds.standing.sign()
-    assert Standing(m1.store, m1.replica, "other").look() == UNSIGNED
+    m1.keeper.holds.provenance.sign()
+    assert Provenance(m1.store, m1.replica, "other").look() == UNSIGNED
 
 
 # -- an emptied folder
@@ -136,7 +136,7 @@ def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> Non
     assert m1.replica.held() == {}
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0]}
-    assert m1.keeper.holds.standing.look() == OURS
+    assert m1.keeper.holds.provenance.look() == OURS
 
 
 def test_refilled_it_shows_again_what_is_known(m1: Master, m2: Master) -> None:
@@ -150,7 +150,7 @@ def test_refilled_it_shows_again_what_is_known(m1: Master, m2: Master) -> None:
     m1.settle()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "new"): KEYS[1]}
-    assert m1.keeper.holds.standing.look() == OURS
+    assert m1.keeper.holds.provenance.look() == OURS
 
 
 def test_a_master_without_any_key_signs_a_new_folder(m1: Master) -> None:
@@ -159,7 +159,7 @@ def test_a_master_without_any_key_signs_a_new_folder(m1: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.settle()
     assert m1.keeper.holds.doubt == ""
-    assert m1.keeper.holds.standing.look() == OURS
+    assert m1.keeper.holds.provenance.look() == OURS
 
 
 def test_an_observing_master_signs_nothing(m1: Master) -> None:
@@ -180,14 +180,14 @@ def test_an_older_copy_brings_no_deleted_key_back_and_deletes_no_new_one(
     m1.remove("gone")
     m1.move("turned", ACCEPTED, REJECTED)
     m1.settle()
-    m1.keeper.holds.standing.sign()
+    m1.keeper.holds.provenance.sign()
     shared(m1, m2, "new", key=1)
     before = m1.files()
     put_back(m1, backup)
     exchange(m1, m2)
     assert m1.files() == m2.files() == before
     assert m1.keeper.holds.doubt == ""
-    assert m1.keeper.holds.standing.look() == OURS
+    assert m1.keeper.holds.provenance.look() == OURS
     # Salt read a revoked key for a moment: a minion may have got the AES key.
     assert m1.revoked > 0
 
@@ -197,7 +197,7 @@ def test_an_older_copy_while_the_engine_was_away(m1: Master, m2: Master) -> None
     backup = copy_of(m1)
     m1.remove("gone")
     m1.settle()
-    m1.keeper.holds.standing.sign()
+    m1.keeper.holds.provenance.sign()
     put_back(m1, backup)
     m1.restart()
     exchange(m1, m2)
@@ -205,11 +205,11 @@ def test_an_older_copy_while_the_engine_was_away(m1: Master, m2: Master) -> None
 
 
 def test_a_key_that_only_the_older_copy_has_is_adopted(m1: Master, m2: Master) -> None:
-    m1.keeper.holds.standing.sign()
+    m1.keeper.holds.provenance.sign()
     shared(m1, m2, "old")
     backup = copy_of(m1)
     (backup / "forgotten").write_text(KEYS[2])
-    m1.keeper.holds.standing.sign()
+    m1.keeper.holds.provenance.sign()
     put_back(m1, backup)
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {"old", "forgotten"}
@@ -225,7 +225,7 @@ def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
     with m1.replica.transaction():
         m1.replica.raise_horizon({}, 1)
     m1.settle()
-    assert m1.keeper.holds.standing.token.endswith(".1")
+    assert m1.keeper.holds.provenance.token.endswith(".1")
     put_back(m1, backup)
     if not signed:
         m1.store.sign("m1", None)
