@@ -201,7 +201,8 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{source}: ha: unknown key {key!r}; {hint}")
-    interface = str(opts.get("interface") or "0.0.0.0")
+    # Salt's own default, which is where its minions connect, too.
+    interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
     values.setdefault("name", _default_name(source, opts))
     values.setdefault("group", "default")
     values.setdefault("mode", "enforce")

@@ -104,6 +104,9 @@ def check(text: str) -> None:
     :raises InvalidRecord: says why.
     """
     check_shape(text)
+    # What stands behind the first would go with it to every master.
+    if text.count("-----BEGIN") != 1:
+        raise InvalidRecord("not exactly one public key in PEM")
     try:
         key = load_pem_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm) as exc:

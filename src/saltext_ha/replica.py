@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from saltext_ha.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.errors import InvalidRecord, ReplicaDamaged, ReplicaError
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
@@ -57,6 +57,8 @@ CREATE TABLE horizon (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT R
 CREATE INDEX record_deleted ON record (id) WHERE state = 'deleted';
 """,
 ]
+
+MAX_GLOB, MAX_STARS = 256, 4
 
 Known = Mapping[bytes, Mapping[str, int]]
 
@@ -498,6 +500,9 @@ def placement_digest(minion_id: str, stored: Stored) -> bytes:
 
 
 def _sqlite_glob(glob: str) -> str:
+    """:raises InvalidRecord: matching it could take SQLite for ever; every star multiplies."""
+    if len(glob) > MAX_GLOB or glob.count("*") > MAX_STARS:
+        raise InvalidRecord(f"takes a glob of at most {MAX_GLOB} characters and {MAX_STARS} stars")
     # A shell negates a set by "!", SQLite by "^".
     return glob.replace("[!", "[^")
 

@@ -197,7 +197,7 @@ def test_another_server_at_the_address_gets_nothing(m1: Master, m2: Master, m3: 
     async def main() -> None:
         async with m3.running() as listener:
 
-            async def note(payload: object) -> dict[str, object]:
+            async def note(payload: object, host: str) -> dict[str, object]:
                 seen.append(payload)
                 return {}
 
@@ -214,7 +214,7 @@ def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> N
     """The right certificate is not enough: who answers must know what the token says."""
     token = token_of(m1)
 
-    async def forged(payload: object) -> dict[str, object]:
+    async def forged(payload: object, host: str) -> dict[str, object]:
         reply = {"group": "prod", "members": [], "shared": {}}
         return {"reply": wire.pack(reply), "mac": b"\x00" * 32}
 

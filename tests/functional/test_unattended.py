@@ -202,7 +202,7 @@ def test_each_joins_the_other_at_the_same_time(m1: Master, m2: Master, m3: Maste
 async def between(attacker: Master, victim: Master, seen: list[Any]) -> AsyncIterator[None]:
     """*attacker* listens with its own certificate and passes all on to *victim*, and back."""
 
-    async def relay(payload: dict[str, Any]) -> dict[str, Any]:
+    async def relay(payload: dict[str, Any], host: str) -> dict[str, Any]:
         seen.append(payload)
         expected = bytes.fromhex(victim.identity.fingerprint.replace(":", ""))
         exchange = Exchange(victim.url, tls.joining_context(), expected)
@@ -242,7 +242,7 @@ def test_who_answers_without_the_secret_is_not_believed(m1: Master, m2: Master) 
     me = make_peer("m1", m1.url, m1.identity.certificate)
     member = {"name": me.name, "url": me.url, "certificate": me.certificate}
 
-    async def forged(payload: dict[str, Any]) -> dict[str, Any]:
+    async def forged(payload: dict[str, Any], host: str) -> dict[str, Any]:
         reply = {"group": "prod", "members": [member], "nonce": payload["nonce"]}
         return {"reply": wire.pack(reply), "mac": b"\x00" * 32}
 
@@ -264,11 +264,11 @@ def test_an_answer_that_was_good_once_is_not_believed_again(m1: Master, m2: Mast
             genuine = listener._join
             assert genuine is not None
 
-            async def recorded(payload: dict[str, Any]) -> Any:
-                answers.append(await genuine(payload))
+            async def recorded(payload: dict[str, Any], host: str) -> Any:
+                answers.append(await genuine(payload, host))
                 return answers[-1]
 
-            async def replayed(payload: dict[str, Any]) -> Any:
+            async def replayed(payload: dict[str, Any], host: str) -> Any:
                 return answers[0]
 
             listener._join = recorded

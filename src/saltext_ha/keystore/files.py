@@ -211,7 +211,10 @@ class FileStore:
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
 
     def _write_whole(self, temporary: str, target: str, text: str) -> None:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)
+        # What a crash left, or somebody put there: a link would be written through.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
         try:
             _write_all(descriptor, text.encode())
             os.fchmod(descriptor, self._mode)
@@ -248,7 +251,9 @@ class FileStore:
 
 def _read_key(path: str) -> str | None:
     """The key in normal form; None when the file is empty, half written or no key."""
-    with open(path, "rb", buffering=0) as stream:
+    # A link or a pipe may have taken the place of the file that was seen there.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb", buffering=0) as stream:
         raw = stream.read(minion_key.MAX_LENGTH + 1)
     try:
         text = minion_key.normalise(raw.decode())

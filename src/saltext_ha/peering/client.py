@@ -19,6 +19,7 @@ from saltext_ha.peering.trust import Peer
 # Shorter than the listener's, so that it is this side that lets go of an idle connection.
 KEEPALIVE = 60.0
 MAX_CONNECTIONS = 8
+MAX_REASON = 1000
 # A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
 _RECORD, _RECORD_OVERHEAD = 16384, 22
 
@@ -126,7 +127,7 @@ class Exchange:
             ) from None
         if status != 200:
             raise PeerRefused(
-                f"{self._address} refused {method}: {content.get('message') or f'HTTP {status}'}"
+                f"{self._address} refused {method}: {_printable(content.get('message'), status)}"
             )
         return content
 
@@ -178,6 +179,12 @@ class Exchange:
                 auto_decompress=False,
             )
         return self._session
+
+
+def _printable(message: object, status: int) -> str:
+    """A peer's reason, fit for logs and terminals."""
+    text = message[:MAX_REASON] if isinstance(message, str) and message else f"HTTP {status}"
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _on_the_wire(size: int) -> int:

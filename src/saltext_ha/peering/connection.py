@@ -2,14 +2,16 @@
 How a TCP connection becomes an authenticated one, within limits.
 
 asyncio's own TLS server drops failed handshakes without a word and lets any number of them linger.
-Here each is given a deadline, counted with its reason when it fails, and the oldest is dropped
-when too many are unfinished: a flood cannot keep peers out for longer than one handshake takes.
+Here each is given a deadline, counted with its reason when it fails, and when too many are
+unfinished the oldest of those is dropped who has the most: a flood from one address only keeps
+itself out, one from many addresses others for no longer than a handshake takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -30,6 +32,7 @@ class Limits:
     max_handshakes: int = 64
     max_anonymous: int = 16
     max_connections: int = 256
+    max_per_peer: int = 32
 
 
 class Door:
@@ -62,12 +65,19 @@ class Door:
         return Connection(self)
 
     def enter(self, connection: Connection, stage: dict[Connection, None], limit: int) -> None:
-        """Put *connection* into *stage*; when that is full, its oldest member is dropped."""
-        if len(stage) >= limit:
-            oldest = next(iter(stage))
-            self.refuse("too many connections", oldest.host)
-            oldest.drop()
+        """Put *connection* into *stage*; when that is full, who has the most there loses one."""
+        own = [other for other in stage if other.fingerprint == connection.fingerprint]
+        if connection.fingerprint and len(own) >= self.limits.max_per_peer:
+            self._crowded(own[0])
+        elif len(stage) >= limit:
+            held = Counter(other.caller for other in stage)
+            most = max(held.values())
+            self._crowded(next(other for other in stage if held[other.caller] == most))
         stage[connection] = None
+
+    def _crowded(self, oldest: Connection) -> None:
+        self.refuse("too many connections", oldest.host)
+        oldest.drop()
 
     def forget(self, connection: Connection) -> None:
         """Called once a connection is over, whatever stage it had reached."""
@@ -96,6 +106,11 @@ class Connection(asyncio.Protocol):
         self.requests: asyncio.Protocol | None = None
         self.fingerprint: str | None = None
         self.host = "?"
+
+    @property
+    def caller(self) -> str:
+        """Whose connection it is: a peer's by its certificate, a stranger's by the address."""
+        return self.fingerprint or self.host
 
     # Called by asyncio
 
@@ -205,7 +220,8 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
         self._door.forget(self)
         if self.requests is not None:
-            self.requests.connection_lost(exc)
+            # Not at once: aiohttp minds when it is over before its own task had its first turn.
+            asyncio.get_running_loop().call_soon(self.requests.connection_lost, exc)
 
 
 def _handshake_failure(exc: Exception) -> str:

@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 
+from saltext_ha.errors import TrustError
+
 
 def private_dir(path: Path) -> Path:
-    """Create *path* (and its parents) when missing, and close it to everyone but its owner."""
+    """
+    Create *path* (and its parents) when missing, and close it to everyone but its owner.
+
+    :raises TrustError: it is a link. Who may write the folder above could otherwise have root, who
+        runs salt-run, close any other folder, and keep secrets in it.
+    """
+    refuse_link(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.stat().st_mode & 0o077:
-        path.chmod(0o700)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
     return path
+
+
+def refuse_link(path: Path) -> None:
+    """:raises TrustError: *path* is a link, whatever it leads to."""
+    if path.is_symlink():
+        raise TrustError(
+            f"{path}: is a link, and nothing in the state folder may be one; put there what it "
+            "leads to, or name another folder in ha: state_dir"
+        )
+
+
+def read_plain(path: Path) -> bytes:
+    """
+    The content of *path*, which must be a file itself.
+
+    :raises OSError: it cannot be read, or is a link, a pipe or a device.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        return file.read()
 
 
 def write_whole(

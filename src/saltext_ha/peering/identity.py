@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from saltext_ha.errors import TrustError
-from saltext_ha.peering.files import create_whole, private_dir
+from saltext_ha.peering.files import create_whole, private_dir, read_plain, refuse_link
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     """
     private_dir(state_dir)
     key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
+    refuse_link(key_file)
+    refuse_link(certificate_file)
     try:
         # Looked for before the key, which is always made first: another process at this very
         # point cannot be taken for a lost key.
@@ -71,7 +73,7 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
         key = _load_key(key_file)
         if not certificate_file.exists():
             create_whole(certificate_file, _new_certificate(key, name), mode=0o644)
-        pem = certificate_file.read_text("ascii")
+        pem = read_plain(certificate_file).decode("ascii")
     except (OSError, UnicodeDecodeError) as exc:
         raise TrustError(f"{state_dir}: the identity cannot be read or made: {exc}") from None
     return _checked(key, pem, key_file, certificate_file)
@@ -101,7 +103,7 @@ def _new_key() -> bytes:
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_plain(path), password=None)
     except (ValueError, TypeError) as exc:
         raise TrustError(
             f"{path}: not a private key: {exc}; restore it from a backup, or remove identity.key "

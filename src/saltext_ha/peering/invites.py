@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from saltext_ha.errors import TokenError
 from saltext_ha.peering import tls
-from saltext_ha.peering.files import create_whole, private_dir, sync_dir
+from saltext_ha.peering.files import create_whole, private_dir, read_plain, sync_dir
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.token import INVITE_ID, Token, mac_key
 
@@ -123,7 +123,7 @@ class Invites:
             raise TokenError(UNKNOWN)
         for path in (self._open(invite_id), self._used(invite_id, joiner)):
             try:
-                content = json.loads(path.read_bytes())
+                content = json.loads(read_plain(path))
                 return Invite(
                     id=invite_id,
                     expires=int(content["expires"]),
@@ -160,7 +160,7 @@ class Invites:
         """Remove what has expired, used or not."""
         for path in self._folder.glob("[!.]*"):
             try:
-                expires = float(json.loads(path.read_bytes())["expires"])
+                expires = float(json.loads(read_plain(path))["expires"])
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, KeyError, TypeError):

@@ -20,16 +20,19 @@ from saltext_ha.errors import HaError, InvalidRecord, TokenError, TrustError
 from saltext_ha.peering import tls, wire
 from saltext_ha.peering.connection import Connection, Door, Limits
 from saltext_ha.peering.identity import Identity
-from saltext_ha.peering.refusals import Refusals
+from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
 from saltext_ha.peering.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
-JoinHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
+JoinHandler = Callable[[Payload, str], Awaitable[Mapping[str, Any]]]
 
 JOIN = "join"
+# What is larger is unpacked and carried out by few at a time: it may need twenty times the memory.
+LARGE = 256 * 1024
+LARGE_AT_ONCE = 2
 _PREFIX = "/v1/"
 
 
@@ -49,7 +52,8 @@ class PeerListener:
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
         ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
         without, and logged.
-    :param join: answers callers without a certificate, who may call nothing but ``join``.
+    :param join: answers callers without a certificate, who may call nothing but ``join``; is given
+        the payload and the caller's address.
     """
 
     def __init__(
@@ -71,6 +75,8 @@ class PeerListener:
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
         self._refusals = Refusals()
+        self._failures = Allowance()
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._context: ssl.SSLContext | None = None
         self._context_generation = -1
         self._http: web.Server | None = None
@@ -81,6 +87,11 @@ class PeerListener:
     def refused(self) -> dict[str, int]:
         """Reason → how many handshakes and requests were refused for it since the start."""
         return dict(self._refusals.counts)
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of all methods that may be called."""
+        return sorted([*self._handlers, *([JOIN] if self._join else [])])
 
     @property
     def port(self) -> int:
@@ -102,7 +113,7 @@ class PeerListener:
             # Connections end by our own deadlines, which do not depend on aiohttp's release.
             keepalive_timeout=86400.0,
             lingering_time=1.0,
-            logger=log,
+            logger=HttpLog(self._refusals.add),
         )
         self._door = Door(self._tls_context, self._http, self._refusals.add, self._limits)
         loop = asyncio.get_running_loop()
@@ -142,8 +153,9 @@ class PeerListener:
         return self._context
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        assert self._door is not None
-        connection = self._door.by_requests[request.protocol]
+        connection = self._door and self._door.by_requests.get(request.protocol)
+        if not connection:
+            return _message(408, {})  # hung up meanwhile; nobody hears this
         connection.busy()
         try:
             return _message(200, await self._answer(request, connection))
@@ -165,6 +177,14 @@ class PeerListener:
         if method == JOIN:
             max_body, max_items = wire.MAX_JOIN_BODY, wire.MAX_JOIN_ITEMS
         body = await self._body(request, max_body)
+        if len(body) <= LARGE:
+            return await self._carry_out(method, peer, body, max_items, connection)
+        async with self._large:
+            return await self._carry_out(method, peer, body, max_items, connection)
+
+    async def _carry_out(
+        self, method: str, peer: Peer | None, body: bytes, max_items: int, connection: Connection
+    ) -> bytes:
         try:
             payload = wire.unpack(body, max_items)
         except ValueError as exc:
@@ -172,7 +192,7 @@ class PeerListener:
         try:
             if method == JOIN:
                 assert self._join is not None
-                answer = await self._join(payload)
+                answer = await self._join(payload, connection.host)
             else:
                 assert peer is not None
                 answer = await self._handlers[method](peer, payload)
@@ -183,9 +203,12 @@ class PeerListener:
             raise _Refused(403, "not_trusted", str(exc)) from None
         except HaError as exc:
             raise _Refused(409, "refused", str(exc)) from None
+        except RecursionError:
+            raise _Refused(400, "malformed", "the body is nested too deeply") from None
         except Exception:
             caller = peer.name if peer else connection.host
-            log.exception("failed method=%s caller=%s", method, caller)
+            if self._failures.take():
+                log.exception("failed method=%s caller=%s", method, caller)
             raise _Refused(
                 500, "internal_error", f"{method} failed there; its log says why"
             ) from None

@@ -23,6 +23,7 @@ from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
 from saltext_ha.peering.listener import Handler
+from saltext_ha.peering.refusals import Allowance
 from saltext_ha.peering.standing import STANDING, Standing
 from saltext_ha.peering.token import reply_mac, request_mac
 from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
@@ -31,8 +32,12 @@ log = logging.getLogger(__name__)
 
 MAX_MEMBERS = 128
 MAX_REMOVED = 4096
+# What a peer tells of strangers: half of what may be told, so that own removals always may.
+MAX_HEARSAY = MAX_REMOVED // 2
 MAX_WRONG_PROOFS = 5
+# From one address, and from all together: who floods one does not keep others from joining.
 MAX_FAILED_JOINS = 20
+MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
 
 
@@ -69,6 +74,7 @@ class Membership:
         timeout: float = 3.0,
         standing: Standing | None = None,
     ) -> None:
+        self._lines = Allowance()
         self._identity = identity
         self._trust = trust
         self._invites = invites
@@ -79,7 +85,7 @@ class Membership:
         self._timeout = timeout
         self._standing = standing
         self._wrong_proofs: dict[str, int] = {}
-        self._failed: deque[float] = deque(maxlen=MAX_FAILED_JOINS)
+        self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
         self._problems: dict[str, tuple[str, ...]] = {}
 
     def handlers(self) -> dict[str, Handler]:
@@ -112,17 +118,22 @@ class Membership:
         problems: list[str] = []
         ours = False
         out: list[str] = []
+        known = {note.fingerprint for note in self._trust.removed()}
         for entry in removed:
             note = Removed(
-                str(entry.get("fingerprint")),
-                str(entry.get("name", ""))[:64],
-                str(entry.get("removed", ""))[:40],
+                _text(entry.get("fingerprint"), 100),
+                _text(entry.get("name"), 64),
+                _text(entry.get("removed"), 40),
             )
             if note.fingerprint == self._identity.fingerprint:
                 ours = True
                 continue
+            pinned = self._trust.by_fingerprint(note.fingerprint)
+            if len(known) >= MAX_HEARSAY and pinned is None:
+                continue
             try:
                 if self._trust.bar(note):
+                    known.add(note.fingerprint)
                     out.append(note.name)
             except TrustError as exc:
                 problems.append(str(exc))
@@ -199,27 +210,30 @@ class Membership:
             self._trust.unpin(peer.name)
         return unreached
 
-    async def join(self, payload: dict[str, Any]) -> dict[str, Any]:
+    async def join(self, payload: dict[str, Any], host: str = "") -> dict[str, Any]:
         """
         Handler for a master with a token or the secret: let it in, and tell it and the others.
 
+        :param host: the address that the request came from.
         :raises TokenError: that does not entitle it.
         :raises TrustError: its name or certificate cannot be taken, or there is nothing to share
             that was promised; nothing was changed.
         """
-        self._throttle()
+        self._throttle(host)
         joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
         group = payload.get("group")
+        if not isinstance(group, str):
+            raise TokenError("the join request names no group")
         try:
             if payload.get("invite") == STANDING:
                 invite = self._admitted(payload, joiner)
             else:
                 invite = self._proven(payload, joiner, group)
         except TokenError:
-            self._failed.append(time.monotonic())
+            self._failed.append((time.monotonic(), host))
             raise
         if group != self._group or invite.group != self._group:
-            raise TokenError(f"this master is of the group {self._group!r}, not {group!r}")
+            raise TokenError(f"this master is of the group {self._group!r}, not {group!r:.80}")
         if joiner.name == self._name:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         self._trust.check(joiner)
@@ -282,11 +296,15 @@ class Membership:
             raise TokenError("this token has expired; make a new one with salt-run ha.invite")
         return invite
 
-    def _throttle(self) -> None:
-        if len(self._failed) == MAX_FAILED_JOINS:
-            wait = self._failed[0] + FAILED_JOINS_PERIOD - time.monotonic()
-            if wait > 0:
-                raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")
+    def _throttle(self, host: str) -> None:
+        while self._failed and self._failed[0][0] + FAILED_JOINS_PERIOD <= time.monotonic():
+            self._failed.popleft()
+        own = [when for when, whose in self._failed if whose == host]
+        full = len(self._failed) >= MAX_FAILED_ANYWHERE
+        if full or len(own) >= MAX_FAILED_JOINS:
+            first = self._failed[0][0] if full else own[-MAX_FAILED_JOINS]
+            wait = first + FAILED_JOINS_PERIOD - time.monotonic()
+            raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")
 
     def _move(self, peer: Peer, described: object, problems: list[str]) -> None:
         if not isinstance(described, Mapping):
@@ -300,24 +318,30 @@ class Membership:
             problems.append(str(exc))
 
     def _report(self, peer: Peer, learnt: Absorbed) -> None:
-        if learnt.adopted or learnt.removed:
+        if (learnt.adopted or learnt.removed) and self._lines.take():
             log.info(
                 "membership from=%s adopted=%s removed=%s",
                 peer.name,
-                ",".join(learnt.adopted) or "-",
-                ",".join(learnt.removed) or "-",
+                ",".join(learnt.adopted[:10]) or "-",
+                ",".join(learnt.removed[:10]) or "-",
             )
         problems = learnt.problems
         if learnt.removed_ourselves:
             problems += ("this master was removed from the group; join it again",)
         if problems != self._problems.get(peer.name, ()):
             self._problems[peer.name] = problems
-            for problem in problems:
+            for problem in problems[:10]:
+                if not self._lines.take():
+                    break
                 log.warning("membership from=%s problem=%s", peer.name, problem)
 
 
 def _described(peer: Peer) -> dict[str, str]:
     return {"name": peer.name, "url": peer.url, "certificate": peer.certificate}
+
+
+def _text(value: object, limit: int) -> str:
+    return value[:limit] if isinstance(value, str) else ""
 
 
 def _check_list(what: str, value: object, limit: int) -> None:

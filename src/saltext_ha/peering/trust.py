@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from saltext_ha.config import NAME, check_url
 from saltext_ha.errors import TrustError
-from saltext_ha.peering.files import create_whole, private_dir, sync_dir, write_whole
+from saltext_ha.peering.files import create_whole, private_dir, read_plain, sync_dir, write_whole
 from saltext_ha.peering.tls import read_certificate
 
 log = logging.getLogger(__name__)
@@ -66,11 +66,11 @@ def make_peer(name: object, url: object, certificate: object, added: object = ""
     :raises TrustError: which value is wrong, and why.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise TrustError(f"name {name!r}: takes letters, digits, '.', '_' and '-', at most 64")
+        raise TrustError(f"name {name!r:.80}: takes letters, digits, '.', '_' and '-', at most 64")
     try:
         checked = check_url(url)
     except ValueError as exc:
-        raise TrustError(f"url {url!r}: {exc}") from None
+        raise TrustError(f"url {url!r:.80}: {exc!s:.200}") from None
     try:
         pem, digest = read_certificate(certificate)
     except TrustError as exc:
@@ -97,6 +97,7 @@ class Trust:
         self._by_fingerprint: dict[str, Peer] = {}
         self._problems: dict[str, str] = {}
         self._generation = 0
+        self._notes: tuple[int, list[Removed]] | None = None
 
     def peers(self) -> Mapping[str, Peer]:
         """Name → peer, with the URLs to call them under (overrides applied)."""
@@ -195,7 +196,7 @@ class Trust:
         :raises TrustError: that is no fingerprint.
         """
         if not _FINGERPRINT.fullmatch(removed.fingerprint):
-            raise TrustError(f"{removed.fingerprint!r} is not the fingerprint of a certificate")
+            raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
         # The note first: after a crash in between, the peer is still unpinned by the next reader.
         news = create_whole(
             self._removed_dir / _file_name(removed.fingerprint),
@@ -208,16 +209,21 @@ class Trust:
 
     def removed(self) -> list[Removed]:
         """All certificates that were removed from the group; damaged notes still bar theirs."""
+        # Asked at every offer, and changed a few times in the life of a group.
+        seen = self._removed_dir.stat().st_mtime_ns
+        if self._notes is not None and self._notes[0] == seen:
+            return list(self._notes[1])
         notes = []
         for path in sorted(self._removed_dir.glob("[!.]*.json")):
             name = when = ""
             try:
-                content = json.loads(path.read_bytes())
+                content = json.loads(read_plain(path))
                 name, when = str(content["name"]), str(content["removed"])
             except (OSError, ValueError, TypeError, KeyError):
                 log.warning("damaged file=%s; the certificate it names stays out", path)
             notes.append(Removed(_fingerprint_of(path.name), name, when))
-        return notes
+        self._notes = (seen, notes)
+        return list(notes)
 
     def _refresh(self) -> None:
         signature = _signature(self._peers_dir)
@@ -279,7 +285,7 @@ def _read_all(folder: Path) -> tuple[dict[str, Peer], dict[str, str]]:
 
 def _read_peer(path: Path) -> Peer:
     try:
-        content: Any = json.loads(path.read_bytes())
+        content: Any = json.loads(read_plain(path))
         if not isinstance(content, dict):
             raise ValueError("not a JSON object")
         peer = make_peer(

@@ -17,6 +17,8 @@ MAX_JOIN_BODY = 16 * 1024
 # A five-byte header may claim any number of entries; the decoder reserves room for all of them.
 MAX_ITEMS = 1_000_000
 MAX_JOIN_ITEMS = 64
+# Lists and maps in one message: an empty one takes one byte there, and sixty here.
+MAX_PARTS = 1_000_000
 
 
 def pack(payload: Mapping[str, Any]) -> bytes:
@@ -32,12 +34,24 @@ def unpack(data: bytes, max_items: int = MAX_ITEMS) -> dict[str, Any]:
     :param max_items: entries that one list or map inside may have.
     :raises ValueError: it is not exactly one map, or breaks a limit.
     """
+    max_items = min(max_items, len(data))
+    parts = 0
+
+    def count(part: Any) -> Any:
+        nonlocal parts
+        parts += 1
+        if parts > MAX_PARTS:
+            raise ValueError("too many lists and maps")
+        return part
+
     try:
         payload = msgpack.unpackb(
             data,
             raw=False,
             strict_map_key=True,
             ext_hook=_no_extensions,
+            list_hook=count,
+            object_hook=count,
             max_array_len=max_items,
             max_map_len=max_items,
         )

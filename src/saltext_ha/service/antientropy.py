@@ -70,6 +70,7 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     records: list[Any] = []
     want: list[Any] = []
     size = 0
+    asked: set[int] = set()
     entries = payload.get("buckets")
     if not isinstance(entries, list):
         raise InvalidRecord("buckets is not a list")
@@ -80,6 +81,11 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
             known = {(minion_id, key): digest for minion_id, key, digest in theirs}
         except (TypeError, ValueError) as exc:
             raise InvalidRecord(f"malformed bucket: {exc}") from None
+        if bucket in asked:
+            raise InvalidRecord(f"bucket {bucket} stands twice")
+        asked.add(bucket)
+        if not all(type(minion_id) is str and type(key) is bytes for minion_id, key in known):
+            raise InvalidRecord("malformed bucket: takes id, key and digest")
         ours = {pair: digest[:SHORT] for pair, digest in replica.digests_in(bucket).items()}
         want += [list(pair) for pair, digest in known.items() if ours.get(pair) != digest]
         if all(known.get(pair) == digest for pair, digest in ours.items()):
@@ -108,6 +114,9 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
 def _numbers(raw: Any, limit: int) -> list[int]:
     if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < limit for n in raw):
         raise InvalidRecord(f"takes a list of numbers below {limit}")
+    # Each is answered at length: a short question must not be worth gigabytes.
+    if len(set(raw)) != len(raw):
+        raise InvalidRecord("a number stands twice")
     return raw
 
 
@@ -196,7 +205,7 @@ def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
     except (TypeError, ValueError):
         raise InvalidRecord("dropped is no list of id, key and digest") from None
     for (minion_id, key), digest in entries.items():
-        if not (isinstance(minion_id, str) and isinstance(key, bytes) and len(digest) == 16):
+        if [type(part) for part in (minion_id, key, digest)] != [str, bytes, bytes]:
             raise InvalidRecord("dropped is no list of id, key and digest")
     return entries
 

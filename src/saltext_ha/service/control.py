@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from saltext_ha.errors import HaError
+from saltext_ha.peering.refusals import HttpLog, Refusals
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +34,19 @@ class ControlServer:
         self._commands = commands
         self._runner: web.ServerRunner | None = None
 
+    @property
+    def commands(self) -> list[str]:
+        """The names of all commands."""
+        return sorted(self._commands)
+
     async def start(self) -> None:
         """
         Begin to listen; a socket that a killed engine left behind is replaced.
 
         :raises HaError: the socket cannot be made.
         """
-        self._runner = web.ServerRunner(web.Server(self._respond, access_log=None))
+        quiet = HttpLog(Refusals().add)
+        self._runner = web.ServerRunner(web.Server(self._respond, access_log=None, logger=quiet))
         await self._runner.setup()
         try:
             self._path.unlink(missing_ok=True)
@@ -70,7 +77,7 @@ class ControlServer:
             payload = json.loads(raw or b"{}")
             if not isinstance(payload, dict):
                 raise ValueError("not a mapping")
-        except (ValueError, asyncio.TimeoutError) as exc:
+        except (ValueError, RecursionError, asyncio.TimeoutError) as exc:
             return _error(400, f"malformed request: {exc}")
         try:
             return web.json_response(await command(payload))

@@ -90,12 +90,13 @@ class Group:
         ids, glob = payload.get("ids"), payload.get("glob", "*")
         if not isinstance(glob, str) or not (ids is None or isinstance(ids, list)):
             raise InvalidRecord("takes a glob or a list of ids")
+        ids = ids and [minion_id for minion_id in ids[: 10 * MAX_SHOWN] if type(minion_id) is str]
 
         def read() -> list[list[Any]]:
             if ids is None:
                 items: Iterable[tuple[str, Stored]] = replica.placed(glob)
             else:
-                items = [(str(i), replica.applied(str(i)).stored) for i in ids[: 10 * MAX_SHOWN]]
+                items = [(i, replica.applied(i).stored) for i in ids]
             return [[i, s.state, s.key, sorted(s.denied)] for i, s in items if s != ABSENT]
 
         return await self.service.core.run(read)

@@ -180,7 +180,7 @@ def _read(payload: dict[str, Any]) -> Dropping:
     if not isinstance(keys, list) or isinstance(epoch, bool) or not isinstance(epoch, int):
         raise InvalidRecord("takes keys and an epoch")
     for entry in keys:
-        if [type(part) for part in entry] != [str, bytes]:
+        if not isinstance(entry, list) or [type(part) for part in entry] != [str, bytes]:
             raise InvalidRecord("a key is an id and a fingerprint")
     if not 0 < epoch < 2**53:
         raise InvalidRecord("the epoch is no count")

@@ -83,7 +83,7 @@ class Seeker:
             delay = min(2 * self._delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
             self._delays[url] = delay
             # Not in step with the other masters, which began when this one did.
-            self._due[url] = time.monotonic() + delay * random.uniform(0.7, 1.0)
+            self._due[url] = time.monotonic() + delay * random.uniform(0.7, 1.0)  # nosec B311
         else:
             for known in (self._reasons, self._delays, self._due):
                 known.pop(url, None)

@@ -21,9 +21,11 @@ from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
 from saltext_ha.peering import handover
 from saltext_ha.peering import identity as identities
+from saltext_ha.peering.files import refuse_link
 from saltext_ha.peering.invites import Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
+from saltext_ha.peering.refusals import Allowance
 from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replica import Replica
@@ -91,6 +93,7 @@ class Service:
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._lines = Allowance()
         if config.name in self.trust.pinned():
             raise ConfigError(
                 f"{config.source}: ha: name: {config.name!r} is the name of a pinned peer; every "
@@ -117,7 +120,7 @@ class Service:
         commands: dict[str, Command] = {}
         for part in (Views(group), Differences(group), Decisions(group), Members(group)):
             commands.update(part.commands())
-        control = ControlServer(self.config.control_socket, commands)
+        control = self.control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
         loop = asyncio.get_running_loop()
         try:
@@ -216,6 +219,8 @@ class Service:
 
     def _open_replica(self, path: Path) -> tuple[Replica, bool]:
         """The replica, and whether it had to be begun anew; a damaged file is moved aside."""
+        for suffix in ("", "-wal", "-shm"):
+            refuse_link(path.with_name(path.name + suffix))
         is_new = not path.exists()
         try:
             return Replica(path), is_new
@@ -396,6 +401,8 @@ class Service:
         self._heard(peer)
         records, reasons = antientropy.read_records(payload.get("records"))
         for reason in reasons[:3]:
+            if not self._lines.take():
+                break
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
         merged = await self.core.learn(records)
         return {

@@ -172,7 +172,9 @@ class Views:
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.history``: who did what to which key, when and on which master."""
         replica = self._group.service.core.replica
-        glob, limit = str(payload.get("glob", "*")), int(payload.get("limit", 100))
+        glob, limit = str(payload.get("glob", "*")), payload.get("limit", 100)
+        if type(limit) is not int or not 0 <= limit < 2**63:
+            raise HaError(f"limit {limit!r:.40}: takes a number of lines")
         written = await self._group.service.core.run(replica.history, glob, limit)
         return {
             "kind": "history",

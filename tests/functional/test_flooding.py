@@ -1,0 +1,333 @@
+"""Much from one caller: others are still served, memory, log and folders stay bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha import minion_key
+from saltext_ha.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
+from saltext_ha.peering import membership, trust, wire
+from saltext_ha.peering.client import call_once
+from saltext_ha.peering.connection import Limits
+from saltext_ha.peering.invites import make_token
+from saltext_ha.peering.standing import STANDING
+from saltext_ha.peering.trust import Peer, make_peer
+from saltext_ha.replica import Replica
+from saltext_ha.service import antientropy, retention
+from tests.keys import public_key
+from tests.peers import Master, befriend, echo, http, raw_call, until
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Master:
+    return Master(tmp_path, "m1")
+
+
+@pytest.fixture
+def m2(tmp_path: Path) -> Master:
+    return Master(tmp_path, "m2")
+
+
+# -- connections
+
+
+def test_one_address_only_keeps_itself_out(m1: Master) -> None:
+    """A peer whose handshake takes long is not pushed out by who opens many connections."""
+
+    async def main() -> None:
+        async with m1.running(limits=Limits(max_handshakes=4)) as listener:
+            assert listener._door is not None
+            there = listener._door.handshakes
+            slow = await asyncio.open_connection("127.0.0.1", m1.port)
+            await until(lambda: len(there) == 1)
+            flood = [
+                await asyncio.open_connection("127.0.0.1", m1.port, local_addr=("127.0.0.66", 0))
+                for _ in range(12)
+            ]
+            await until(lambda: listener.refused.get("too many connections", 0) == 9)
+            assert sorted(one.host for one in there) == ["127.0.0.1", *["127.0.0.66"] * 3]
+            for _, writer in (slow, *flood):
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path: Path) -> None:
+    m3 = Master(tmp_path, "m3")
+    befriend(m1, m2, m3)
+
+    async def main() -> None:
+        limits = Limits(max_connections=8, max_per_peer=3)
+        async with m1.running({"echo": echo}, limits) as listener, m3.calling(m1) as honest:
+            await honest.call("echo")
+            assert listener._door is not None
+            held = [asyncio.ensure_future(raw_call(m1, b"", m2)) for _ in range(10)]
+            await until(lambda: listener.refused.get("too many connections", 0) == 7)
+            names = [one.fingerprint for one in listener._door.authenticated]
+            assert names.count(m2.identity.fingerprint) == 3
+            assert names.count(m3.identity.fingerprint) == 1
+            for one in held:
+                one.cancel()
+
+    asyncio.run(main())
+
+
+# -- the log
+
+
+def test_broken_http_does_not_fill_the_log(m1: Master, caplog: pytest.LogCaptureFixture) -> None:
+    broken = b"POST /v1/join HTTP/1.1\r\nContent-Length: minus one\r\n\r\n"
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            for _ in range(20):
+                assert (await raw_call(m1, broken)).startswith(b"HTTP/1.0 400") or True
+            found = {k: n for k, n in listener.refused.items() if k.startswith("HTTP: ")}
+            assert sum(found.values()) == 20
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(main())
+    assert "Traceback" not in caplog.text
+    assert sum("refused" in record.message for record in caplog.records) <= 2
+
+
+def test_a_peer_cannot_make_us_log_without_end(
+    m1: Master, m2: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    befriend(m1, m2)
+    ours = m1.membership
+    with caplog.at_level(logging.INFO):
+        for number in range(60):
+            members = [{"name": f"../{number}" + "x" * 20_000}] * 20
+            ours.absorb(m2.peer, {"members": members})
+    assert 0 < len(caplog.records) <= 30
+    assert len(caplog.text) < 20_000
+
+
+def test_the_reasons_of_a_peer_are_fit_for_a_terminal(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+
+    async def rude(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        raise HaError("no\n[ERROR] all is lost \x1b[2J" + "x" * 100_000)
+
+    async def main() -> None:
+        async with m1.running({"rude": rude}):
+            with pytest.raises(PeerRefused) as caught:
+                await call_once(m2.identity, m1.peer, "rude")
+            assert str(caught.value).isprintable()
+            assert len(str(caught.value)) < 1200
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("name", "url"), [("x" * 100_000, ""), ("m3", "u" * 100_000)])
+def test_errors_do_not_repeat_what_was_sent_at_length(name: str, url: str) -> None:
+    with pytest.raises(TrustError) as caught:
+        make_peer(name, url, "")
+    assert len(str(caught.value)) < 500
+
+
+# -- messages that are worth much more than they weigh
+
+
+def test_a_message_of_a_million_lists_is_refused() -> None:
+    million = b"\xdd" + (999_999).to_bytes(4, "big") + b"\x90" * 999_999
+    with pytest.raises(ValueError, match="ValueError"):
+        wire.unpack(b"\x81\xa1x\x92" + million + million)
+    assert (
+        len(wire.unpack(b"\x81\xa1x" + million[:1] + bytes([0, 0, 0, 9]) + b"\x90" * 9)["x"]) == 9
+    )
+
+
+def test_a_short_question_gets_no_endless_answer() -> None:
+    replica = Replica(None)
+    for ask, payload in (
+        (antientropy.answer_branches, {"tree": "records", "branches": [7] * 1000}),
+        (antientropy.answer_placed, {"buckets": [7] * 1000}),
+        (antientropy.answer_compare, {"buckets": [[7, []]] * 1000}),
+    ):
+        with pytest.raises(InvalidRecord, match="stands twice"):
+            ask(replica, payload)
+    replica.close()
+
+
+def test_a_pattern_that_would_be_matched_for_ever_is_refused() -> None:
+    replica = Replica(None)
+    for glob in ("*a" * 5, "?" * 300, "*" * 60_000):
+        for ask in (replica.placed, replica.revoked, lambda glob: replica.history(glob, 1)):
+            with pytest.raises(InvalidRecord, match="takes a glob"):
+                ask(glob)
+    assert list(replica.placed("web*.prod*")) == []
+    replica.close()
+
+
+def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+    inside = most = 0
+    go_on = asyncio.Event()
+
+    async def slow(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await go_on.wait()
+        inside -= 1
+        return {}
+
+    async def main() -> None:
+        async with m1.running({"slow": slow, "echo": echo}), m2.calling(m1) as peer:
+            calls = [
+                asyncio.ensure_future(peer.call("slow", {"x": bytes(300_000)})) for _ in range(5)
+            ]
+            await until(lambda: inside == 2)
+            # Who asks little is not held up by them.
+            assert (await peer.call("echo"))["caller"] == "m2"
+            go_on.set()
+            await asyncio.gather(*calls)
+
+    asyncio.run(main())
+    assert most == 2
+
+
+# -- values of the wrong kind: refused, and not an error of ours
+
+
+@pytest.mark.parametrize(
+    "told", [[["web1", b"k", 7]], [[7, b"k", bytes(16)]], 7, [["web1", [], bytes(16)]], {"abc": 1}]
+)
+def test_what_is_not_told_properly(told: object) -> None:
+    with pytest.raises(InvalidRecord):
+        antientropy.read_told(told)
+
+
+@pytest.mark.parametrize("keys", [[7], [None], [["web1"]], ["ab"], {"a": 1}, 7])
+def test_what_is_no_dropping(keys: object) -> None:
+    with pytest.raises(InvalidRecord):
+        retention._read({"keys": keys, "epoch": 1, "horizon": []})
+
+
+@pytest.mark.parametrize("bucket", [[7, [[None, b"k", b"d"]]], [7, [["web1", 7, b"d"]]], [7, 7], 7])
+def test_what_is_no_bucket(bucket: object) -> None:
+    replica = Replica(None)
+    with pytest.raises(InvalidRecord):
+        antientropy.answer_compare(replica, {"buckets": [bucket]})
+    replica.close()
+
+
+@pytest.mark.parametrize("invite", ["token", STANDING])
+def test_a_join_whose_group_is_anything(m1: Master, m2: Master, invite: str) -> None:
+    m1.secret = b"s" * 40
+    nested: Any = []
+    for _ in range(900):
+        nested = [nested]
+    made = make_token(m1.state_dir, m1.identity, (m1.url,), "prod")
+    request = {
+        "invite": made.invite if invite == "token" else invite,
+        "name": "m2",
+        "url": m2.url,
+        "certificate": m2.identity.certificate,
+        "group": nested,
+        "mac": bytes(32),
+        "nonce": bytes(16),
+    }
+    with pytest.raises(TokenError):
+        asyncio.run(m1.membership.join(request))
+
+
+def test_a_body_that_is_nested_too_deeply(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+
+    async def deep(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"text": str(payload) * 0, **await deep(peer, payload)}
+
+    async def main() -> None:
+        async with m1.running({"deep": deep}):
+            answer = await raw_call(m1, http("/v1/deep", wire.pack({}), Connection="close"), m2)
+            assert answer.startswith(b"HTTP/1.1 400")
+
+    asyncio.run(main())
+
+
+def test_keys_that_are_more_than_a_key() -> None:
+    """What stands behind a public key would be carried to every master with it."""
+    secret = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"
+    with pytest.raises(InvalidRecord, match="exactly one"):
+        minion_key.check(f"{public_key(0)}\n{secret}")
+
+
+# -- hearsay
+
+
+def test_removals_that_a_peer_tells_of_are_bounded(
+    m1: Master, m2: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert membership.MAX_HEARSAY < membership.MAX_REMOVED
+    monkeypatch.setattr(membership, "MAX_HEARSAY", 30)
+    m3 = Master(tmp_path, "m3")
+    befriend(m1, m2, m3)
+    ours, rng = m1.membership, random.Random(1)
+    for _ in range(2):
+        notes = [{"fingerprint": rng.randbytes(32).hex(":")} for _ in range(20)]
+        ours.absorb(m2.peer, {"removed": notes})
+    assert len(m1.trust.removed()) == 30
+    # A member's removal is believed, and an operator's can be told, all the same.
+    ours.absorb(m2.peer, {"removed": [{"fingerprint": m3.identity.fingerprint}]})
+    assert set(m1.trust.peers()) == {"m2"}
+    m1.trust.remove("m2")
+    assert m2.identity.fingerprint in {note.fingerprint for note in m1.trust.removed()}
+    assert len(ours.offer()["removed"]) == 32
+
+
+def test_asking_for_the_removed_again_reads_nothing_again(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    befriend(m1, m2)
+    notes = [{"fingerprint": n.to_bytes(32, "big").hex(":")} for n in range(20)]
+    m1.membership.absorb(m2.peer, {"removed": notes})
+    first = m1.trust.removed()
+    reads: list[Path] = []
+    real = trust.read_plain
+    monkeypatch.setattr(trust, "read_plain", lambda path: reads.append(path) or real(path))
+    assert m1.trust.removed() == first
+    assert reads == []
+    m1.trust.remove("m2")
+    assert len(m1.trust.removed()) == 21
+
+
+# -- guessing
+
+
+def test_who_guesses_does_not_keep_others_from_joining(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty failures a minute from one address, ten times that from all: then nobody is heard."""
+    request = {
+        "invite": "0" * 32,
+        "name": "m2",
+        "url": m2.url,
+        "certificate": m2.identity.certificate,
+        "group": "prod",
+        "mac": bytes(32),
+    }
+    ours = m1.membership
+
+    def reason(host: str) -> str:
+        with pytest.raises(TokenError) as caught:
+            asyncio.run(ours.join(dict(request), host))
+        return str(caught.value)
+
+    for _ in range(membership.MAX_FAILED_JOINS):
+        assert "not known here" in reason("192.0.2.1")
+    assert "too many failed joins" in reason("192.0.2.1")
+    assert "not known here" in reason("192.0.2.2")
+    for number in range(membership.MAX_FAILED_ANYWHERE):
+        reason(f"198.51.100.{number}")
+    assert "too many failed joins" in reason("192.0.2.3")
+    monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
+    assert "not known here" in reason("192.0.2.1")
