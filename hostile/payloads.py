@@ -1,0 +1,160 @@
+"""
+What honest callers send: one sample or more of every method and command, to be bent out of shape.
+
+Which methods there are says the engine itself (:func:`hostile.target.doors`); a test compares, so
+that a new one cannot be forgotten here. One without a sample is attacked all the same, blindly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from saltext_ha.peering import wire
+from saltext_ha.peering.standing import NONCE, STANDING
+from saltext_ha.peering.standing import request_mac as standing_mac
+from saltext_ha.peering.token import mac_key
+from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.digest import BUCKETS, FANOUT
+from saltext_ha.replication.record import STATES
+
+ALL_STATES = sorted(STATES)
+Sample = Callable[[Random], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """
+    What an attacker who was let in may know: minions' public keys, a certificate that is nobody's,
+    the target's fingerprint and group; for joins, a secret that may be right.
+    """
+
+    keys: tuple[str, ...]
+    stranger: Peer
+    server: str
+    group: str
+    secret: bytes
+
+
+def methods(known: Known) -> dict[str, Sample]:
+    """Method → what an honest peer may send."""
+
+    def ids(rng: Random, count: int = 3) -> list[str]:
+        return [f"hostile{rng.randrange(2000)}" for _ in range(count)]
+
+    def digest(rng: Random) -> dict[str, Any]:
+        return {"tree": rng.choice(("records", "placements")), "root": rng.randbytes(16)}
+
+    def branches(rng: Random) -> dict[str, Any]:
+        numbers = sorted(rng.sample(range(FANOUT), 3))
+        return {"tree": rng.choice(("records", "placements")), "branches": numbers}
+
+    def compare(rng: Random) -> dict[str, Any]:
+        entries = [[minion_id, rng.randbytes(32), rng.randbytes(8)] for minion_id in ids(rng)]
+        return {"buckets": [[rng.randrange(BUCKETS), entries]]}
+
+    def members(rng: Random) -> dict[str, Any]:
+        other = known.stranger
+        return {
+            "self": {"name": "evil", "url": "https://127.0.0.1:1"},
+            "group": known.group,
+            "members": [{"name": other.name, "url": other.url, "certificate": other.certificate}],
+            "removed": [
+                {"fingerprint": rng.randbytes(32).hex(":"), "name": "m7", "removed": "2024-01-01"}
+            ],
+        }
+
+    return {
+        "hello": lambda rng: {"name": "evil", "group": known.group},
+        "digest": digest,
+        "branches": branches,
+        "compare": compare,
+        "placed": lambda rng: {"buckets": [rng.randrange(BUCKETS) for _ in range(3)]},
+        "push": lambda rng: {"records": [record(rng, known)]},
+        "dropped": lambda rng: {"dropped": [[ids(rng)[0], rng.randbytes(32), rng.randbytes(16)]]},
+        "level": lambda rng: {"root": rng.randbytes(16)},
+        "drop": lambda rng: {
+            "root": rng.randbytes(16),
+            "keys": [[minion_id, rng.randbytes(32)] for minion_id in ids(rng)],
+            "horizon": [[rng.randbytes(8).hex(), rng.randrange(1, 100)]],
+            "epoch": rng.randrange(1, 9),
+        },
+        "horizon": lambda rng: {},
+        "signature": lambda rng: {"anew": rng.random() < 0.1},
+        "members": members,
+        "summary": lambda rng: {},
+        "keys": lambda rng: {"glob": "hostile1*"} if rng.random() < 0.3 else {"ids": ids(rng)},
+        "snapshot": lambda rng: {"nonce": rng.randbytes(16 if rng.random() < 0.01 else 8)},
+        "pause": lambda rng: {"pause": rng.random() < 0.5},
+        "join": lambda rng: join(rng, known),
+    }
+
+
+def commands() -> dict[str, Sample]:
+    """Command of the control socket → what the runner may send."""
+
+    def decision(rng: Random) -> dict[str, Any]:
+        return {
+            "minion": f"hostile{rng.randrange(2000)}",
+            "fingerprint": rng.randbytes(4).hex(":"),
+            "since": "1h",
+            "test": True,
+            "by": "root",
+        }
+
+    def nothing(rng: Random) -> dict[str, Any]:
+        return {"test": True, "by": "root"}
+
+    return {
+        "status": nothing,
+        "keys": lambda rng: {"glob": "hostile1?"},
+        "peers": nothing,
+        "history": lambda rng: {"glob": "hostile1?", "limit": 10},
+        "check": nothing,
+        "sync": nothing,
+        "resolve": decision,
+        "restore": decision,
+        "release": nothing,
+        "refill": nothing,
+        "pause": lambda rng: {"by": "root"},
+        "resume": lambda rng: {"by": "root"},
+        "leave": nothing,
+        "remove_peer": lambda rng: {"name": "m9", "test": True},
+    }
+
+
+def record(rng: Random, known: Known) -> list[Any]:
+    """A record as peers send it (see ``service/codec.py``)."""
+    node, counter = rng.randbytes(8).hex(), rng.randrange(1, 1000)
+    value = [node, counter, rng.choice(ALL_STATES), 1.7e9, "operator", "evil"]
+    minion_id = f"hostile{rng.randrange(2000)}"
+    return [minion_id, rng.choice(known.keys), [value], [[node, counter]]]
+
+
+def join(rng: Random, known: Known) -> dict[str, Any]:
+    """A request to join: by a token that is guessed, or by the secret of the group."""
+    joiner = known.stranger
+    request: dict[str, Any] = {
+        "invite": rng.randbytes(16).hex(),
+        "name": joiner.name,
+        "url": joiner.url,
+        "group": known.group,
+        "certificate": joiner.certificate,
+        "mac": rng.randbytes(32),
+    }
+    if rng.random() < 0.5:
+        nonce = rng.randbytes(NONCE)
+        key = mac_key(known.secret)
+        proof = standing_mac(key, known.server, joiner, known.group, nonce, False)
+        request |= {"invite": STANDING, "nonce": nonce, "wants_key": False, "mac": proof}
+    return request
+
+
+def packed(payload: Mapping[str, Any]) -> bytes:
+    """*payload* as a body; what msgpack cannot say becomes what it can."""
+    try:
+        return wire.pack(payload)
+    except (ValueError, TypeError, OverflowError, RecursionError, UnicodeEncodeError):
+        return b"\x81\xa1a\xc1"

@@ -1,0 +1,153 @@
+"""One run: a target, an honest peer, an attacker with a certificate, and every door in turn."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from benchmarks import keys
+from benchmarks.engines import Place, befriend
+from hostile import aftermath, floods, inputs, joins, payloads
+from hostile.attack import Connect, Tally, attack, over_tcp, over_tls, over_unix
+from hostile.honest import Honest, Served
+from hostile.payloads import Known
+from hostile.report import Row
+from hostile.target import Target, Watch, doors, furnish
+from lab.wait import wait_for
+from saltext_ha.peering import identity, tls
+from saltext_ha.peering.trust import Trust, make_peer
+
+SECRET = b"0123456789abcdef-the-secret-of-the-group"
+SETTLED = 60.0
+
+
+@dataclass
+class Scene:
+    """What a run takes place on, and what it found."""
+
+    target: Target
+    honest: Honest
+    known: Known
+    methods: list[str]
+    commands: list[str]
+    secrets: tuple[bytes, ...]
+    attacker: ssl.SSLContext
+    quiet: Served = field(default_factory=lambda: Served(0, 0, 0.0, 0.0))
+    rows: list[Row] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def door(self, name: str, work: Callable[[], Tally]) -> None:
+        """Do *work*, and measure what it does to the target and to the honest peer."""
+        print(f"{name} …", file=sys.stderr, flush=True)
+        self.honest.served()
+        watch = Watch(self.target)
+        tally = work()
+        served = self.honest.served()
+        self.rows.append(Row(name, tally, watch.stop(), served))
+        print("  ".join(self.rows[-1].cells()), file=sys.stderr, flush=True)
+        self.troubles += [f"{name}: {crash}" for crash in tally.crashes[:10]]
+        if not self.target.alive:
+            self.troubles.append(f"{name}: the engine died or was started anew")
+        if served.failed:
+            self.troubles.append(
+                f"{name}: {served.failed} calls of the honest peer failed: {served.reason}"
+            )
+
+    def attack(
+        self, name: str, connect: Connect, source: inputs.Source, count: int, seed: int, **how: int
+    ) -> None:
+        """A door that inputs of *source* are sent to."""
+        self.door(
+            name,
+            lambda: attack(connect, source, count, seed, secrets=self.secrets, **how),
+        )
+
+
+@contextmanager
+def scene(root: Path) -> Iterator[Scene]:
+    """Start all of it below *root* (a short path: unix sockets lie there)."""
+    secret_file = root / "secret"
+    secret_file.write_bytes(SECRET)
+    secret_file.chmod(0o600)
+    ha = {"secret_file": str(secret_file), "share_master_key": True}
+    place, beside = Place(root, "m1", ha), Place(root, "honest")
+    evil = identity.load_or_create(root / "evil", "evil")
+    methods, commands = doors(place)
+    private = furnish(place)
+    befriend(place, beside)
+    Trust(place.config.state_dir).pin(make_peer("evil", "https://127.0.0.1:1", evil.certificate))
+    other = identity.load_or_create(root / "evil" / "stranger", "m9")
+    known = Known(
+        tuple(islice(keys.public_keys(7), 50)),
+        make_peer("m9", "https://127.0.0.1:2", other.certificate),
+        place.peer.fingerprint,
+        place.config.group,
+        b"not the secret of the group, but as long as one",
+    )
+    context = tls.joining_context()
+    context.load_cert_chain(evil.certificate_file, evil.key_file)
+    secrets = (
+        SECRET,
+        private.splitlines()[5],
+        (place.config.state_dir / identity.KEY_FILE).read_bytes().splitlines()[1],
+    )
+    target, honest = Target(place), Honest(beside, place)
+    with target.start():
+        honest.start()
+        try:
+            yield Scene(target, honest, known, methods, commands, secrets, context)
+        finally:
+            honest.stop()
+
+
+def every_door(scene: Scene, count: int, seed: int, short: bool = False) -> None:
+    """Send *count* inputs through each door; *short*: smaller floods besides."""
+    port, known = scene.target.place.port, scene.known
+    peer, stranger = over_tls(port, scene.attacker), over_tls(port, tls.joining_context())
+    samples = payloads.methods(known)
+    honest_methods = [name for name in scene.methods if name != "join"]
+    floods.rest(1.0 if short else 10.0)
+    scene.quiet = scene.honest.served()
+    scene.attack("bytes instead of TLS", over_tcp(port), inputs.not_tls, count, seed, lanes=8)
+    scene.attack("no certificate", stranger, inputs.anonymous(known), count, seed, lanes=8)
+    scene.attack("peer: HTTP", peer, inputs.http(known), count, seed)
+    scene.attack("peer: methods", peer, inputs.calls(samples, honest_methods), count, seed)
+    scene.attack("peer: join", peer, inputs.calls(samples, ["join"]), count, seed)
+    scene.attack("peer: records", peer, inputs.records(known), count, seed)
+    scene.door("join handler, throttle off", lambda: joins.attack(scene, count, seed))
+    socket = over_unix(str(scene.target.place.config.control_socket))
+    commands = inputs.control(payloads.commands(), scene.commands)
+    scene.attack("control socket", socket, commands, count, seed)
+    for name, flood in floods.all_of(scene, short):
+        scene.door(name, flood)
+
+
+def look_after(scene: Scene) -> None:
+    """Whether everything is as it should be once it is over; what is not is in the troubles."""
+    target = scene.target
+    if not target.alive:
+        return
+    target.control("resume", {"by": "root"})
+    _still_works(scene)
+    scene.honest.stop()
+    target.stop()  # which is also when replica.db may be looked into
+    scene.troubles += aftermath.troubles(target, scene.secrets)
+
+
+def _still_works(scene: Scene) -> None:
+    """A key that is accepted on the honest peer's side arrives at the target."""
+    honest, place = scene.target.place.root / "honest" / "pki", scene.target.place
+    keys.plant(honest, ["web1.example.com"], seed=99)
+    try:
+        wait_for(
+            (place.pki_dir / keys.ACCEPTED / "web1.example.com").exists,
+            SETTLED,
+            "a key of the honest peer arrives",
+        )
+    except TimeoutError as exc:
+        scene.troubles.append(str(exc))

@@ -1,0 +1,54 @@
+"""The attack of ``make hostile`` in short: every door, seeded, against an engine of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks.engines import Place
+from hostile import payloads, run
+from hostile.target import doors
+from hostile.values import mutated
+from saltext_ha.replication.record import STATES
+
+INPUTS = 250
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    # A short path: unix sockets lie below.
+    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
+        yield Path(folder)
+
+
+def test_no_method_and_no_command_is_forgotten(root: Path) -> None:
+    methods, commands = doors(Place(root, "m1"))
+    known = payloads.Known((), None, "", "", b"")  # type: ignore[arg-type]
+    assert methods == sorted(payloads.methods(known))
+    assert commands == sorted(payloads.commands())
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    sample = {"records": [["web1", "key", [["node", 1, sorted(STATES)[0]]]]], "n": 1}
+    first, again = ([mutated(Random(7), sample) for _ in range(1)] for _ in range(2))
+    assert repr(first) == repr(again)
+    assert len({repr(mutated(Random(seed), sample)) for seed in range(100)}) > 50
+
+
+@pytest.mark.timeout(180)
+def test_an_engine_under_attack(root: Path) -> None:
+    with run.scene(root) as scene:
+        run.every_door(scene, INPUTS, seed=1, short=True)
+        run.look_after(scene)
+    assert scene.troubles == []
+    for row in scene.rows[:8]:
+        assert row.tally.inputs >= INPUTS - 8, row.door
+        # Who only ever meets a closed door has tried nothing.
+        assert row.tally.refused, row.door
+    assert all(row.figures.peak < 600e6 for row in scene.rows)
+    assert sum(row.figures.log for row in scene.rows) < 200_000
+    assert {row.door: row.tally.accepted for row in scene.rows}["50 threads, one token"] <= 1
