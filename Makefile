@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test lint unit lab lab-stop bench test-all clean
+.PHONY: demo test lint audit hostile unit lab lab-stop bench test-all clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,26 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit -q -c pyproject.toml -r src
+	$(BIN)/bandit -q -c pyproject.toml -ll -r lab benchmarks hostile
+	$(MAKE) --no-print-directory audit
+
+# In a venv of its own: what it needs is not to stand beside what is tested.
+AUDIT = .venv-audit
+
+$(AUDIT)/.installed:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet 'pip-audit>=2.7'
+	touch $@
+
+audit: $(STAMP) $(AUDIT)/.installed  ## known vulnerabilities in what is installed; says so when it cannot ask
+	$(BIN)/python -m lab.audit $(AUDIT)/bin/pip-audit
+
+INPUTS ?= 100000
+SEED   ?= 1
+
+hostile: $(STAMP)  ## attack an engine through every door, print what became of it
+	$(BIN)/python -m hostile --inputs $(INPUTS) --seed $(SEED)
 
 unit: $(STAMP)  ## only what needs no Salt daemon
 	$(BIN)/python -m pytest tests/unit
@@ -45,4 +65,4 @@ core: $(STAMP)
 	$(BIN)/python -m pytest tests/unit tests/functional tests/integration -m core
 
 clean: lab-stop
-	rm -rf .venv .venv-3006 .venv-3007 .lab .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3006 .venv-3007 .venv-audit .lab .mypy_cache .ruff_cache

@@ -220,7 +220,7 @@ class Lab:
 
     def _short_folder(self) -> Path:
         base = Path(tempfile.gettempdir())
-        base = base if len(str(base)) <= 24 else Path("/tmp")
+        base = base if len(str(base)) <= 24 else Path("/tmp")  # nosec B108
         path = Path(tempfile.mkdtemp(prefix="saltlab-", dir=base))
         self.temporary.append(path)
         return path

@@ -347,7 +347,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     return _answer(work)
 
 
-def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
+def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:  # nosec B107
     """
     Join the group that a token from ``ha.invite`` on another master invites to; or, without a
     token, the group at ``ha: masters`` whose secret this master knows. Also before salt-master was
