@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,7 @@ def test_asking_for_the_removed_again_reads_nothing_again(
     befriend(m1, m2)
     notes = [{"fingerprint": n.to_bytes(32, "big").hex(":")} for n in range(20)]
     m1.membership.absorb(m2.peer, {"removed": notes})
+    os.utime(m1.state_dir / "removed", (1.0, 1.0))
     first = m1.trust.removed()
     reads: list[Path] = []
     real = trust.read_plain
@@ -298,6 +300,11 @@ def test_asking_for_the_removed_again_reads_nothing_again(
     assert reads == []
     m1.trust.remove("m2")
     assert len(m1.trust.removed()) == 21
+    # Another change in the very same tick of the clock.
+    seen = (m1.state_dir / "removed").stat().st_mtime_ns
+    m1.membership.absorb(m2.peer, {"removed": [{"fingerprint": ":".join(["ab"] * 32)}]})
+    os.utime(m1.state_dir / "removed", ns=(seen, seen))
+    assert len(m1.trust.removed()) == 22
 
 
 # -- guessing

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 PEERS_DIR = "peers"
 REMOVED_DIR = "removed"
+SETTLED = 2_000_000_000  # nanoseconds
 _FINGERPRINT = re.compile(r"^[0-9a-f]{2}(:[0-9a-f]{2}){31}$")
 _Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -222,7 +224,9 @@ class Trust:
             except (OSError, ValueError, TypeError, KeyError):
                 log.warning("damaged file=%s; the certificate it names stays out", path)
             notes.append(Removed(_fingerprint_of(path.name), name, when))
-        self._notes = (seen, notes)
+        # Within one tick of the clock the folder may change again and show the same time.
+        if abs(time.time_ns() - seen) > SETTLED:
+            self._notes = (seen, notes)
         return list(notes)
 
     def _refresh(self) -> None:
