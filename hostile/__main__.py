@@ -21,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=100_000, help="through each door")
     parser.add_argument("--seed", type=int, default=1, help="the same seed: the same inputs")
     parser.add_argument("--keep-log", type=Path, metavar="FILE", help="the engine's log")
+    parser.add_argument("--only", nargs="+", default=(), metavar="DOOR", help="as the table has it")
     parser.add_argument("--short", action="store_true", help="smaller floods")
     options = parser.parse_args(argv)
     quiet()
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ) as folder,
         run.scene(Path(folder)) as scene,
     ):
+        scene.only = tuple(options.only)
         run.every_door(scene, options.inputs, options.seed, options.short)
         run.look_after(scene)
         log = scene.target.log.read_text(errors="replace")

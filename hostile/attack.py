@@ -19,7 +19,8 @@ import msgpack
 
 from hostile.inputs import Input, Source
 
-TIMEOUT = 15.0
+# A peer that floods the keeper waits for it, as all do.
+TIMEOUT = 60.0
 # A connection that is reset leaves no port behind that cannot be used for a minute.
 RESET = struct.pack("ii", 1, 0)
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)

@@ -40,9 +40,13 @@ class Scene:
     quiet: Served = field(default_factory=lambda: Served(0, 0, 0.0, 0.0))
     rows: list[Row] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    only: tuple[str, ...] = ()
+    """Doors to try; none named: all."""
 
     def door(self, name: str, work: Callable[[], Tally]) -> None:
         """Do *work*, and measure what it does to the target and to the honest peer."""
+        if self.only and name not in self.only:
+            return
         print(f"{name} …", file=sys.stderr, flush=True)
         self.honest.served()
         watch = Watch(self.target)
