@@ -41,7 +41,10 @@ def troubles(target: Target, secrets: Iterable[bytes]) -> list[str]:
             found.append("a secret stands in replica.db")
     if CANARY.encode()[:20] in data + log:
         found.append("the canary was read")
-    found += [f"log: {line[:200]}" for line in _tracebacks(log.decode(errors="replace"))]
+    text = log.decode(errors="replace")
+    if not all(sign.isprintable() or sign == "\n" for sign in text):
+        found.append("log: what others sent stands in it as they sent it, control characters too")
+    found += [f"log: {line[:200]}" for line in _tracebacks(text)]
     return found
 
 

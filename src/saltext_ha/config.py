@@ -85,7 +85,10 @@ def check_url(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("write https://host:port")
     if "://" not in value:
-        raise ValueError(f"has no scheme; write https://{value.split('/')[0]}")
+        host = value.split("/")[0][:100]
+        raise ValueError(
+            f"has no scheme; write https://{host if host.isprintable() else 'host:port'}"
+        )
     parts = urlsplit(value)
     if parts.scheme != "https":
         raise ValueError(f"scheme {parts.scheme!r} is not spoken between peers; write https://…")
@@ -95,6 +98,12 @@ def check_url(value: Any) -> str:
         port = None
     if not parts.hostname or not port:
         raise ValueError(f"needs a host and a port; write https://host:{DEFAULT_PEER_PORT}")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError("has a host that cannot be looked up") from None
+    if not parts.hostname.isprintable() or " " in parts.hostname:
+        raise ValueError("has a host that cannot be looked up")
     if parts.path not in ("", "/") or parts.query or parts.username:
         raise ValueError("takes a host and a port only; write https://host:port")
     return make_url(parts.hostname, port)

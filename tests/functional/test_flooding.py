@@ -338,3 +338,43 @@ def test_who_guesses_does_not_keep_others_from_joining(
     assert "too many failed joins" in reason("192.0.2.3")
     monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
     assert "not known here" in reason("192.0.2.1")
+
+
+# -- texts of others in our log
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "x\n[ERROR   ] all is lost",
+        "\x1b[2J",
+        "https://a\x1b[2J:1",
+        "https://a\0:1",
+        "https://a b:1",
+        "https://a..b:1",
+        f"https://{'a' * 64}:1",
+        f"https://{'é' * 60}:1",
+        "https://\u202e:1",
+    ],
+)
+def test_an_address_that_no_resolver_or_log_should_see(m2: Master, url: str) -> None:
+    with pytest.raises(TrustError) as caught:
+        make_peer("m2", url, m2.identity.certificate)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("url", ["https://[fe80::1]:1", "https://büro.example:1", "https://a_b.:1"])
+def test_addresses_that_are_fine(m2: Master, url: str) -> None:
+    assert make_peer("m2", url, m2.identity.certificate).url == url
+
+
+def test_names_of_the_removed_are_fit_for_a_log(
+    m1: Master, m2: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    befriend(m1, m2)
+    note = {"fingerprint": "ab:" * 31 + "ab", "name": "m9\n[ERROR   ] all is lost\x1b[2J"}
+    with caplog.at_level(logging.INFO):
+        m1.membership.absorb(m2.peer, {"removed": [note]})
+    assert "removed=m9" in caplog.text
+    assert all(record.message.isprintable() for record in caplog.records)
+    assert m1.trust.removed()[0].name.isprintable()

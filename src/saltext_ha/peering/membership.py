@@ -341,7 +341,9 @@ def _described(peer: Peer) -> dict[str, str]:
 
 
 def _text(value: object, limit: int) -> str:
-    return value[:limit] if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return "".join(sign for sign in value[:limit] if sign.isprintable())
 
 
 def _check_list(what: str, value: object, limit: int) -> None:
