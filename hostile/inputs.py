@@ -22,6 +22,7 @@ WEIGHTS = {
     "status": 0.01,
     "check": 0.01,
     "sync": 0.01,
+    "keys": 0.05,
     "peers": 0.2,
     "release": 0.2,
     "refill": 0.2,
