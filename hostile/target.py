@@ -157,7 +157,8 @@ def _main() -> None:
 
     # What a master logs by default, and everything of the engine's own.
     form = "%(asctime)s [%(name)s:%(lineno)d][%(levelname)s] %(message)s"
-    logging.basicConfig(level=logging.WARNING, format=form)
+    # Salt has put a handler there that keeps everything until the end.
+    logging.basicConfig(level=logging.WARNING, format=form, force=True)
     logging.getLogger("saltext_ha").setLevel(logging.INFO)
     logging.getLogger("salt").setLevel(logging.CRITICAL)
     arguments = json.loads(sys.argv[1])
