@@ -57,6 +57,7 @@ class HaConfig:
     hold_fraction: float = 0.05
     hold_minimum: int = 10
     keep_tombstones: float = 30.0  # days
+    keep_history: float = 365.0  # days
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -155,6 +156,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "hold_fraction": _number(0, 1),
     "hold_minimum": _integer(0, 1_000_000),
     "keep_tombstones": _number(0, 36500),
+    "keep_history": _number(1, 36500),
 }
 
 

@@ -28,6 +28,7 @@ from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints
+from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
@@ -36,6 +37,7 @@ from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import OBSERVES, PAUSED, Members
+from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
@@ -79,6 +81,7 @@ class Service:
         """What an operator should know, by subject."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
@@ -107,7 +110,13 @@ class Service:
         )
         group = Group(self)
         commands: dict[str, Command] = {}
-        for part in (Views(group), Differences(group), Decisions(group), Members(group)):
+        for part in (
+            Views(group),
+            Differences(group),
+            Decisions(group),
+            Members(group),
+            Past(group),
+        ):
             commands.update(part.commands())
         control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
@@ -120,7 +129,12 @@ class Service:
             await control.start()
             threading.Thread(
                 target=hints.listen,
-                args=(self.opts, lambda h: loop.call_soon_threadsafe(self._hint, h), over),
+                args=(
+                    self.opts,
+                    lambda h: loop.call_soon_threadsafe(self._hint, h),
+                    self._calls,
+                    over,
+                ),
                 daemon=True,
             ).start()
             self._start("follow hints", self._follow_hints())
@@ -128,6 +142,7 @@ class Service:
             self._start("scan", self._scan_regularly())
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
+            self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
@@ -196,6 +211,7 @@ class Service:
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
             announce=self.announce,
+            who=self._calls.who,
             adopting=lost,
         )
 
