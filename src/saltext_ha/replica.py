@@ -86,7 +86,11 @@ class Replica:
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, ReplicaError) as exc:
+            with contextlib.suppress(AttributeError):
+                self._db.close()  # whoever tries again must not find it locked
+            if isinstance(exc, ReplicaError):
+                raise
             # "database is locked" and the like are OperationalErrors; the file itself is fine.
             damaged = not isinstance(exc, sqlite3.OperationalError)
             kind = ReplicaDamaged if damaged else ReplicaError
