@@ -48,8 +48,9 @@ EVENT_DELAY = 10.0
 # key folder, and renames it then. Who really has such an id is recorded a moment later.
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
-# By whom observations are made.
+# Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
+OPERATOR = "operator"
 
 T = TypeVar("T")
 
@@ -288,6 +289,8 @@ class Observer:
         else:
             writes = change.interpret(applied.stored, now, states)
         by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
+        if not by and applied != NEVER:
+            by = OPERATOR  # what has never been seen here may have come with the folder
         before = dict(records)
         for key, state in writes:
             record = changed.get(key) or records.get(key)

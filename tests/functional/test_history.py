@@ -97,6 +97,27 @@ def test_a_change_that_a_pass_finds_first_has_its_name_too(pair: tuple[Master, M
     assert [line.by for line in m1.replica.history.lines()] == ["alice", "alice"]
 
 
+def test_a_change_that_nobody_told_of_is_an_operators_if_the_key_was_known(
+    pair: tuple[Master, Master],
+) -> None:
+    m1, _ = pair
+    m1.knock("came", state=ACCEPTED)
+    m1.knock("knew")
+    m1.scan()
+    m1.move("knew", PENDING, ACCEPTED)
+    m1.scan()
+    m1.remove("came")
+    m1.scan()
+    assert [(line.state, line.by) for line in m1.replica.history.lines("came")] == [
+        (DELETED, "operator"),
+        (ACCEPTED, ""),
+    ]
+    assert [(line.state, line.by) for line in m1.replica.history.lines("knew")] == [
+        (ACCEPTED, "operator"),
+        (PENDING, MINION),
+    ]
+
+
 # -- why
 
 
@@ -188,9 +209,14 @@ def test_a_transaction_that_is_undone_explains_nothing(pair: tuple[Master, Maste
     m1, m2 = pair
     disagree(m1, m2)
     records = m2.records()
-    with pytest.raises(ZeroDivisionError), m1.replica.transaction():
-        m1.keeper._merge_batch(records)
-        raise ZeroDivisionError
+
+    def merge_and_fail() -> None:
+        with m1.replica.transaction():
+            m1.keeper._merge_batch(records)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        merge_and_fail()
     assert told(m1) == []
     m1.learn(records)
     assert kinds(m1) == [HOLDS]

@@ -18,21 +18,25 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     writes = data.get("writes") or []
     if not writes:
         return ["nothing is recorded of that"]
+    times = [_time(write.get("at")) for write in writes]
+    zones = {zone for _, zone in times}
+    # A listing over the change from summer to winter time says which one in every line.
+    when = f"When ({' '.join(zones)})" if len(zones) == 1 else "When"
     prints = distinct(write.get("fingerprint") or "-" for write in writes)
     rows = [
         {
-            f"When ({time.strftime('%Z')})": _time(write.get("at")),
+            when: at if len(zones) == 1 else f"{at} {zone}",
             "Where": str(write.get("on") or "-"),
             "Who": str(write.get("by") or "-"),
             "What": str(write.get("what") or write.get("state") or "?"),
             "Id": str(write.get("id")),
             "Fingerprint": shown,
         }
-        for write, shown in zip(writes, prints, strict=True)
+        for write, (at, zone), shown in zip(writes, times, prints, strict=True)
     ]
     only = {row["Id"] for row in rows}
     columns = [name for name in rows[0] if name != "Id" or len(only) > 1]
-    whole = [columns[0], "What", "Fingerprint"]
+    whole = [when, "What", "Fingerprint"]
     cells = [[row[name] for name in columns] for row in rows]
     head, *body = table(screen, columns, cells, whole=whole)
     # Whoever asks for one minion need not read its name in every line.
@@ -52,7 +56,9 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines
 
 
-def _time(at: Any) -> str:
+def _time(at: Any) -> tuple[str, str]:
+    """Local time in ISO 8601, and the name of its zone."""
     if not isinstance(at, (int, float)) or not EARLIEST <= at < LATEST:
-        return "?"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        return "?", time.strftime("%Z")
+    local = time.localtime(at)
+    return time.strftime("%Y-%m-%d %H:%M:%S", local), time.strftime("%Z", local)

@@ -10,11 +10,11 @@ from typing import Any
 from saltext_ha import minion_key
 from saltext_ha.errors import HaError
 from saltext_ha.history import VIA
+from saltext_ha.observer import OPERATOR
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
 from saltext_ha.service.actors import name
 from saltext_ha.service.group import Command, Group
-from saltext_ha.service.hints import OPERATOR
 
 GLOB = re.compile(r"[*?\[]")
 SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")

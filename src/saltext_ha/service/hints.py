@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import salt.utils.event
 
-from saltext_ha.observer import MINION
+from saltext_ha.observer import MINION, OPERATOR
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.service.actors import AT_ONCE, WheelCalls
 
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
-OPERATOR = "operator"
 # What Salt calls it: 3006 and 3007 the first of each, 3008 the second.
 ACTS = {
     "accept": ACCEPTED,
