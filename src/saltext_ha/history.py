@@ -25,6 +25,8 @@ BATCH = 500
 Place = tuple[float, str, int]
 """Where pruning has got to: time, node and counter of the last line that was looked at."""
 BEGINNING: Place = (float("-inf"), "", 0)
+AccountPlace = tuple[float, bytes]
+BEGINNING_OF_ACCOUNTS: AccountPlace = (float("-inf"), b"")
 
 
 class Line(NamedTuple):
@@ -127,27 +129,33 @@ class History:
             if not self._stands(minion_id, key, (node, counter) if is_old else None)
         ]
         self._db.executemany("DELETE FROM history WHERE node = ? AND counter = ?", gone)
-        if len(rows) == BATCH:
-            at, node, counter = rows[-1][:3]
-            return at, node, counter
-        return None
+        if len(rows) < BATCH:
+            return None
+        at, node, counter = rows[-1][:3]
+        return at, node, counter
 
-    def prune_accounts(self, before: float) -> bool:
-        """The same for what met: the last account of an id and key stays; whether to go on."""
-        gone = self._db.execute(
-            "DELETE FROM account WHERE name IN ("
-            "  SELECT name FROM account AS told WHERE at < ? AND ("
-            "    EXISTS (SELECT 1 FROM account AS later WHERE later.id = told.id"
-            "      AND later.key = told.key AND (later.at, later.name) > (told.at, told.name)))"
-            "  LIMIT ?)",
-            (before, BATCH),
-        )
-        return gone.rowcount == BATCH
+    def prune_accounts(self, before: float, place: AccountPlace) -> AccountPlace | None:
+        """The same for what met: the last account of a key, or of several keys of an id, stays."""
+        rows = self._db.execute(
+            "SELECT at, name, id, key, EXISTS ("
+            "  SELECT 1 FROM account AS later WHERE later.id = told.id AND later.key = told.key"
+            "  AND (later.at, later.name) > (told.at, told.name))"
+            " FROM account AS told WHERE at < ? AND (at, name) > (?, ?)"
+            " ORDER BY at, name LIMIT ?",
+            (before, *place, BATCH),
+        ).fetchall()
+        gone = [
+            (name,)
+            for _, name, minion_id, key, is_old in rows
+            if is_old or not self._stands(minion_id, key)
+        ]
+        self._db.executemany("DELETE FROM account WHERE name = ?", gone)
+        return None if len(rows) < BATCH else (rows[-1][0], rows[-1][1])
 
-    def _stands(self, minion_id: str, key: bytes, dot: tuple[str, int] | None) -> bool:
-        """Whether there is a record, and a value *dot* in it if one is named."""
+    def _stands(self, minion_id: str, key: bytes, dot: tuple[str, int] | None = None) -> bool:
+        """Whether *key* (empty: any key) has a record, with the value *dot* if one is named."""
         row = self._db.execute(
-            "SELECT body FROM record WHERE bucket = ? AND id = ? AND key = ?",
+            "SELECT body FROM record WHERE bucket = ? AND id = ? AND ? IN (key, x'') LIMIT 1",
             (bucket_of(minion_id), minion_id, key),
         ).fetchone()
         if row is None or dot is None:

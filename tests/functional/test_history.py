@@ -13,7 +13,7 @@ import pytest
 from benchmarks.engines import Engine, Place
 from saltext_ha import schema
 from saltext_ha.errors import HaError, ReplicaError
-from saltext_ha.history import BATCH, BEGINNING, Line
+from saltext_ha.history import BATCH, BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line
 from saltext_ha.history import Place as Cursor
 from saltext_ha.observer import MINION
 from saltext_ha.replica import Replica
@@ -32,7 +32,7 @@ from saltext_ha.replication.record import (
 )
 from saltext_ha.service import past
 from saltext_ha.service.group import Group
-from tests.functional.test_keeper import PRINTS, Master, exchange
+from tests.functional.keepers import PRINTS, Master, exchange
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -42,11 +42,8 @@ DAY = 86400.0
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Master, Master]]:
-    masters = Master(tmp_path, "m1"), Master(tmp_path, "m2")
-    yield masters
-    for master in masters:
-        master.replica.close()
+def pair(m1: Master, m2: Master) -> tuple[Master, Master]:
+    return m1, m2
 
 
 def told(master: Master) -> list[str]:
@@ -205,18 +202,20 @@ def test_a_conflict_that_salt_key_ends(pair: tuple[Master, Master]) -> None:
         assert told(master)[1].endswith("no key is accepted now")
 
 
-def test_a_transaction_that_is_undone_explains_nothing(pair: tuple[Master, Master]) -> None:
+def test_a_transaction_that_is_undone_explains_nothing(
+    pair: tuple[Master, Master], monkeypatch: pytest.MonkeyPatch
+) -> None:
     m1, m2 = pair
     disagree(m1, m2)
     records = m2.records()
 
-    def merge_and_fail() -> None:
-        with m1.replica.transaction():
-            m1.keeper._merge_batch(records)
-            raise ZeroDivisionError
+    def full(*arguments: object) -> None:
+        raise ReplicaError("disk full")
 
-    with pytest.raises(ZeroDivisionError):
-        merge_and_fail()
+    with monkeypatch.context() as patch:
+        patch.setattr(m1.replica, "set_applied", full)
+        with pytest.raises(ReplicaError):
+            m1.keeper.merge(records)
     assert told(m1) == []
     m1.learn(records)
     assert kinds(m1) == [HOLDS]
@@ -298,10 +297,11 @@ def pruned(replica: Replica, before: float) -> int:
         with replica.transaction():
             place = replica.history.prune(before, place)
         count += 1
-    while True:
+    told: AccountPlace | None = BEGINNING_OF_ACCOUNTS
+    while told:
         with replica.transaction():
-            if not replica.history.prune_accounts(before):
-                return count
+            told = replica.history.prune_accounts(before, told)
+    return count
 
 
 def test_old_lines_go_and_the_last_of_each_key_stays(replica: Replica) -> None:
@@ -330,7 +330,7 @@ def test_lines_of_a_key_without_a_record_go_altogether(replica: Replica) -> None
     write(replica, "web1", ACCEPTED, 1.0)
     write(replica, "web2", ACCEPTED, 1.0)
     with replica.transaction():
-        replica._db.execute("DELETE FROM record WHERE id = 'web1'")
+        replica.drop(replica.get("web1")[A])
     pruned(replica, 100.0)
     assert [line.minion_id for line in replica.history.lines()] == ["web2"]
 
@@ -364,6 +364,12 @@ def test_what_met_goes_but_for_the_last_of_a_key(pair: tuple[Master, Master]) ->
     last = told(m1)[-1]
     pruned(m1.replica, time.time() + DAY)
     assert told(m1) == [last]
+    conflict(m1, m2)
+    with m1.replica.transaction():
+        for record in m1.replica.get("web7").values():
+            m1.replica.drop(record)
+    pruned(m1.replica, time.time() + DAY)
+    assert kinds(m1) == [BEGAN]
 
 
 def test_the_engine_prunes_and_answers(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     limit
         How many lines at most.
     since
-        Nothing older than this: a number and ``s``, ``m``, ``h`` or ``d``, for example ``2h``.
+        Nothing older than this, as 90s, 30m, 2h or 1d.
     by
         Only what these people decided: a name, or a glob over names.
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from saltext_ha import minion_key
 from saltext_ha.errors import HaError
-from saltext_ha.history import BEGINNING, VIA, Line, Place
+from saltext_ha.history import BEGINNING, BEGINNING_OF_ACCOUNTS, VIA, AccountPlace, Line, Place
 from saltext_ha.replication.account import BEGAN, ENDED, HOLDS, Account, Decided
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.service.core import Core
+from saltext_ha.service.decisions import seconds
 from saltext_ha.service.group import Command, Group
 
 log = logging.getLogger(__name__)
 
 MAX_LINES = 100_000
-SINCE = re.compile(r"(\d{1,6}) ?([smhd])")
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 PRUNE_INTERVAL = 3600.0
 
 
@@ -42,7 +40,8 @@ class Past:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LINES:
             raise HaError(f"limit={limit!r}: takes a whole number from 1 to {MAX_LINES}")
         glob, by = str(payload.get("glob", "*")), str(payload.get("by_whom") or "*")
-        since = _since(payload.get("since"))
+        span = payload.get("since")
+        since = time.time() - seconds(span) if span else None
 
         def read() -> list[Line]:
             # One more than is shown, to know whether there is more.
@@ -56,15 +55,6 @@ class Past:
             "more": len(lines) > limit,
             "retcode": 0,
         }
-
-
-def _since(value: Any) -> float | None:
-    if value in (None, ""):
-        return None
-    found = SINCE.fullmatch(str(value))
-    if not found:
-        raise HaError(f"since={value!r}: takes a number and s, m, h or d, for example 2h")
-    return time.time() - int(found[1]) * SECONDS[found[2]]
 
 
 def row(line: Line, here: str) -> dict[str, Any]:
@@ -167,12 +157,13 @@ async def prune(core: Core, before: float) -> None:
         with replica.transaction():
             return replica.history.prune(before, place)
 
-    def accounts() -> bool:
+    def accounts(told: AccountPlace) -> AccountPlace | None:
         with replica.transaction():
-            return replica.history.prune_accounts(before)
+            return replica.history.prune_accounts(before, told)
 
     place: Place | None = BEGINNING
     while place:
         place = await core.run(lines, place)
-    while await core.run(accounts):
-        pass
+    told: AccountPlace | None = BEGINNING_OF_ACCOUNTS
+    while told:
+        told = await core.run(accounts, told)
