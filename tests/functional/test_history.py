@@ -221,6 +221,20 @@ def test_a_transaction_that_is_undone_explains_nothing(
     assert kinds(m1) == [HOLDS]
 
 
+def test_what_is_seen_twice_is_told_once(pair: tuple[Master, Master]) -> None:
+    m1, m2 = pair
+    conflict(m1, m2)
+    (line,) = (line for line in m1.replica.history.lines() if line.account)
+    assert line.account
+    for at in (1.0, time.time() + DAY):
+        with m1.replica.transaction():
+            m1.replica.history.explain("db2", line.account, at)
+    assert [line.at for line in m1.replica.history.lines() if line.account] == [line.at]
+    with m1.replica.transaction():
+        m1.replica.history.explain("db3", line.account, 1.0)
+    assert kinds(m1) == [BEGAN, BEGAN]
+
+
 def short(key: bytes) -> str:
     return ":".join(f"{byte:02x}" for byte in key[:4]) + ":…"
 
