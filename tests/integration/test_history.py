@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import salt.config
+import salt.netapi
 import salt.runner
 import salt.wheel
 
@@ -19,7 +20,12 @@ pytestmark = pytest.mark.timeout(180)
 PASSWORD = "correct horse battery staple"
 USERS = {"alice": ["@wheel", "@runner"], "bob": ["@wheel"]}
 # An eauth module that needs no PAM, on all releases of Salt.
-CONFIG = {"external_auth": {"sharedsecret": USERS}, "sharedsecret": PASSWORD}
+CONFIG = {
+    "external_auth": {"sharedsecret": USERS},
+    "sharedsecret": PASSWORD,
+    "netapi_enable_clients": ["wheel"],
+}
+LOGIN = {"eauth": "sharedsecret", "password": PASSWORD}
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +35,19 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
 
 
 def call(client: Callable[..., Any], master: Master, user: str, fun: str, **low: Any) -> Any:
-    """Have *user* call a function of *master*'s as salt-api does."""
+    """Have *user* call a function of *master*'s."""
     opts = salt.config.client_config(str(master.config_file))
-    login = {"eauth": "sharedsecret", "username": user, "password": PASSWORD}
-    return client(opts).cmd_sync({"fun": fun, **login, **low}, timeout=SOON)
+    return client(opts).cmd_sync({"fun": fun, **LOGIN, "username": user, **low}, timeout=SOON)
 
 
 def wheel(master: Master, user: str, fun: str, **low: Any) -> Any:
     return call(salt.wheel.WheelClient, master, user, fun, **low)
+
+
+def api(master: Master, user: str, **low: Any) -> Any:
+    """What salt-api does with a request of *user*'s to *master*."""
+    opts = salt.config.client_config(str(master.config_file))
+    return salt.netapi.NetapiClient(opts).run({**LOGIN, "username": user, **low})
 
 
 def lines(master: Master, glob: str) -> list[dict[str, Any]]:
@@ -57,7 +68,7 @@ def test_who_calls_the_wheel_is_named_on_both_masters(lab: Lab) -> None:
     shown("web07", {"minions": key}, m1, m2)
     wheel(m2, "bob", "key.reject", arg=["web0*"], kwarg={"include_accepted": True})
     shown("web07", {"minions_rejected": key}, m1, m2)
-    wheel(m1, "alice", "key.delete", arg=[], kwarg={"match": "web07"})
+    api(m1, "alice", client="wheel", fun="key.delete", match="web07")
     shown("web07", {}, m1, m2)
     for master in (m1, m2):
         assert decided(master, "web07") == [
@@ -75,7 +86,7 @@ def test_many_keys_of_one_call_and_those_of_salt_key_are_told_apart(lab: Lab) ->
     for name in (*names, "single"):
         m1.plant("minions_pre", name, lab.key_pair()[1])
     settled(lab, m1, m2)
-    wheel(m1, "alice", "key.accept_dict", match={"minions_pre": names})
+    wheel(m1, "alice", "key.accept_dict", arg=[], kwarg={"match": {"minions_pre": names}})
     m1.salt_key("-a", "single", "-y").check()
     wait_for(lambda: {"single", *names} <= m2.keys()["minions"].keys(), SOON, "all on m2")
     for master in (m1, m2):

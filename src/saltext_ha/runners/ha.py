@@ -202,10 +202,10 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     by
         Only what these people decided: a name, or a glob over names.
 
-    Who: the user of a wheel call (salt-api, ``salt-key --auth``) or of this runner, ``Reactor``
-    for the reactor; ``operator`` where Salt does not tell, as with ``salt-key`` run as root or a
-    file moved by hand; ``minion`` for a knock, also one that was accepted automatically; ``-`` for
-    a decided key that was found in the key store when nothing was known of it.
+    Who: the user of a wheel call (salt-api, eauth) or of this runner, ``Reactor`` for the reactor;
+    ``operator`` where Salt does not tell, as with ``salt-key`` on a master or a file moved by hand;
+    ``minion`` for a knock, also one that was accepted automatically; ``-`` for a decided key that
+    was found in the key store when nothing was known of it.
 
     Why: the command that decided. Where decisions met that were made without knowing of each
     other, on two masters or in the same instant, a line says so (``rejected holds``), and others

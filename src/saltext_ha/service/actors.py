@@ -1,8 +1,8 @@
 """
 Who acts on keys, as far as Salt's event bus tells.
 
-``salt/key`` names nobody. A call of the key wheel (salt-api, ``salt-key`` with ``--auth``, the
-reactor, orchestration) is framed by two events that do::
+``salt/key`` names nobody. A call of the key wheel (salt-api, eauth, the reactor) is framed by two
+events that do::
 
     salt/wheel/<jid>/new    fun: wheel.key.accept, user: alice, fun_args: [web*]
     salt/key                id: web1, act: accept
