@@ -63,6 +63,7 @@ class HaConfig:
     masters: tuple[str, ...] = ()
     share_master_key: bool = False
     secret: bytes | None = field(default=None, repr=False, compare=False)
+    keep_history: float = 365.0  # days
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -169,6 +170,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "keep_tombstones": _number(0, 36500),
     "share_master_key": _flag,
     "secret_file": _path,
+    "keep_history": _number(1, 36500),
 }
 _LISTS = ("peers", "masters")
 

@@ -18,7 +18,7 @@ from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, con
 from saltext_ha.provenance import OLDER, OURS
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DELETED,
     Record,
@@ -117,10 +117,7 @@ class Keeper(Observer):
         """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
         applied = self.replica.applied(minion_id)
         records = self.replica.get(minion_id)
-        accepted = accepted_keys(records.values())
-        if len(accepted) > 1 and len(accepted_keys(before.values())) < 2:
-            shown = [minion_key.show(key, short=False) for key in accepted]
-            self._announce("conflict", {"id": minion_id, "fingerprints": shown})
+        self._explain(minion_id, before, records)
         desired = place(records.values(), applied.stored)
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
         if not todo and not applied.dirty:

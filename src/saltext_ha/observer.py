@@ -21,9 +21,11 @@ from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import OLDER
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
+from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import ABSENT, Stored, place
+from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import (
+    DECISIONS,
     DELETED,
     OBSERVATIONS,
     PENDING,
@@ -45,6 +47,10 @@ EVENT_DELAY = 10.0
 # Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
 # key folder, and renames it then. Who really has such an id is recorded a moment later.
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
+
+# Names for people: of whoever knocks, and of whoever decides and is not told.
+MINION = "minion"
+OPERATOR = "operator"
 
 T = TypeVar("T")
 
@@ -77,6 +83,8 @@ class Observer:
     :param name: this master's name, written into values for people to read.
     :param guard: says which mass disappearances to hold back.
     :param announce: told, by tag and data, what reactors may want to know.
+    :param who: the name of whoever is bringing an id into a state, as far as Salt tells; asked when
+        a change is found that nobody pointed to.
     :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
@@ -90,6 +98,7 @@ class Observer:
         adopting: bool = False,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
+        who: Callable[[str, str], str] = lambda minion_id, state: "",
     ) -> None:
         self.store = store
         self.replica = replica
@@ -99,6 +108,7 @@ class Observer:
         self._name = name
         self._clock = clock
         self._announce = announce
+        self._who = who
         self._raced: dict[str, Raced] = {}
 
     # -- from the store to the replica
@@ -119,7 +129,7 @@ class Observer:
         """
         Record what changed in the store for *ids*; nothing before :meth:`adopt` when it is due.
 
-        :param by: who changed it, as far as known; for people.
+        :param by: who decided it, as far as known; for people.
         :param certain: believe that an absent key is gone. Otherwise it is only unsettled: Salt
             3008 removes a key for an instant before it writes the new state.
         :param deleted: Salt said that these ids were deleted. A key that is pending as before then
@@ -146,12 +156,12 @@ class Observer:
             self._observe_batch(batch, seen, by, certain, deleted, released)
         return seen
 
-    def release(self) -> Seen:
-        """Believe what the store shows, and all disappearances that were held back."""
+    def release(self, by: str = "") -> Seen:
+        """Believe what the store shows, and all disappearances that were held back; says *by*."""
         held = sorted(self.replica.held())
         self.holds.provenance.forget()
-        seen = self.observe(held, released=True)
-        rest = self.observe(self.store.changed())
+        seen = self.observe(held, by=by, released=True)
+        rest = self.observe(self.store.changed(), by=by)
         return Seen(seen.records + rest.records, seen.unsettled + rest.unsettled)
 
     def adopt(self) -> Seen:
@@ -184,6 +194,7 @@ class Observer:
 
     def _adopt_one(self, minion_id: str, content: Content, outdated: bool) -> list[Record]:
         records = self.replica.get(minion_id)
+        before = dict(records)
         changed = []
         for key, state in change.unversioned(content.stored, outdated):
             record = records.get(key)
@@ -192,11 +203,12 @@ class Observer:
             record = record or self._new_record(minion_id, key, content, state, records)
             if record is None:
                 continue
-            value = Value(self.replica.next_dot(), state, self._clock(), "", self._name)
-            write = observe if state in OBSERVATIONS else decide
+            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, "")
+            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
             records[key] = write(record, dict(record.context), value)
             self.replica.put(records[key])
             changed.append(records[key])
+        self._explain(minion_id, before, records)
         slot = content.stored.slot
         mark = content.mark if not slot or slot[1] in records else 0
         self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
@@ -276,25 +288,41 @@ class Observer:
             writes = change.knocked_again(now)
         else:
             writes = change.interpret(applied.stored, now, states)
+        by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
+        if not by and applied != NEVER:
+            by = OPERATOR  # what has never been seen here may have come with the folder
+        before = dict(records)
         for key, state in writes:
             record = changed.get(key) or records.get(key)
             if record is None:
                 record = self._new_record(minion_id, key, content, state, records)
                 if record is None:
                     continue
-            value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
-            write = observe if state in OBSERVATIONS else decide
+            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, by)
+            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
             changed[key] = write(record, known.get(key, {}), value)
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
+        self._explain(minion_id, before, records)
         if applied.dirty and plan.revokes(applied.stored, now):
             self.replica.revocation_due = True  # our own removal, finished before a crash
         # What was refused is looked at again after a restart, to be reported again.
         mark = content.mark if not now.slot or now.key in records else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
+
+    def _explain(
+        self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
+    ) -> None:
+        """Write down for people what met, and announce a conflict; inside a transaction."""
+        for account in accounts(before, after):
+            self.replica.history.explain(minion_id, account, self._clock())
+            if account.kind == BEGAN:
+                accepted = accepted_keys(after.values())
+                shown = [minion_key.show(key, short=False) for key in accepted]
+                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def _new_record(
         self,

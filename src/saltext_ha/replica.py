@@ -18,45 +18,12 @@ from typing import NamedTuple
 
 import msgpack
 
+from saltext_ha import schema
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
-
-# One step a release of the schema; a new file takes all of them.
-MIGRATIONS = [
-    """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE record (
-    bucket INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, pub TEXT NOT NULL,
-    state TEXT, body BLOB NOT NULL, digest BLOB NOT NULL,
-    PRIMARY KEY (bucket, id, key)
-) WITHOUT ROWID;
-CREATE INDEX record_accepted ON record (id) WHERE state = 'accepted';
-CREATE TABLE stored (
-    bucket INTEGER NOT NULL, id TEXT NOT NULL, state TEXT, body BLOB NOT NULL,
-    digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, doing BLOB,
-    mark INTEGER NOT NULL,
-    PRIMARY KEY (bucket, id)
-) WITHOUT ROWID;
-CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
-CREATE INDEX stored_state ON stored (state);
-CREATE INDEX stored_denied ON stored (id) WHERE denied;
-CREATE TABLE node (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE history (
-    node TEXT NOT NULL, counter INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL,
-    state TEXT NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL, on_master TEXT NOT NULL,
-    PRIMARY KEY (node, counter)
-) WITHOUT ROWID;
-CREATE INDEX history_id ON history (id);
-CREATE INDEX history_at ON history (at);
-CREATE TABLE held (id TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
-""",
-    """
-CREATE TABLE horizon (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX record_deleted ON record (id) WHERE state = 'deleted';
-""",
-]
 
 Known = Mapping[bytes, Mapping[str, int]]
 
@@ -80,23 +47,12 @@ class Applied(NamedTuple):
 NEVER = Applied(ABSENT)
 
 
-class Written(NamedTuple):
-    """One line of the history: who wrote which state of which key, when and where."""
-
-    minion_id: str
-    key: bytes
-    state: str
-    at: float
-    by: str
-    on: str
-
-
 class Replica:
     """
     One replica.db; used from one thread.
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
-    shows; they change when a transaction commits.
+    shows; they change when a transaction commits. ``history`` tells who wrote what, and why.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -119,17 +75,22 @@ class Replica:
             flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if flaw != "ok":
                 raise sqlite3.DatabaseError(flaw)
-            if version > len(MIGRATIONS):
+            if version > len(schema.MIGRATIONS):
                 raise ReplicaError(
-                    f"{path}: written by another release (schema {version}, this one reads "
-                    f"{len(MIGRATIONS)}); install that release or move the file aside"
+                    f"{path}: written by a newer release (schema {version}, this one reads up to "
+                    f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
                 )
-            if version < len(MIGRATIONS):
-                self._migrate(version)
+            if version < len(schema.MIGRATIONS):
+                schema.migrate(self._db, version, secrets.token_hex(8))
+            self.history = History(self._db)
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, ReplicaError) as exc:
+            with contextlib.suppress(AttributeError):
+                self._db.close()  # whoever tries again must not find it locked
+            if isinstance(exc, ReplicaError):
+                raise
             # "database is locked" and the like are OperationalErrors; the file itself is fine.
             damaged = not isinstance(exc, sqlite3.OperationalError)
             kind = ReplicaDamaged if damaged else ReplicaError
@@ -244,13 +205,7 @@ class Replica:
             (*where, record.public_key, record.state, body, digest),
         )
         self._nodes = join(self._nodes, dict(record.context))
-        self._db.executemany(
-            "INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (*v.dot, record.minion_id, record.fingerprint, v.state, v.at, v.by, v.on)
-                for v in record.values
-            ],
-        )
+        self.history.wrote(record)
 
     # -- what was dropped
 
@@ -268,7 +223,7 @@ class Replica:
         rows = self._db.execute(
             "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
             " AND id GLOB ? ORDER BY id",
-            (_sqlite_glob(glob),),
+            (sqlite_glob(glob),),
         )
         return [_record(*row) for row in rows]
 
@@ -298,20 +253,6 @@ class Replica:
             "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
             (bucket, record.minion_id, record.fingerprint),
         )
-
-    # -- history
-
-    def history(self, glob: str, limit: int) -> list[Written]:
-        """
-        The last *limit* writes about ids that match *glob*, newest first as their writers' clocks
-        have it. Writes of other masters are here as far as this one ever held them.
-        """
-        rows = self._db.execute(
-            "SELECT id, key, state, at, by_whom, on_master FROM history WHERE id GLOB ?"
-            " ORDER BY at DESC, counter DESC LIMIT ?",
-            (_sqlite_glob(glob), limit),
-        )
-        return [Written(*row) for row in rows]
 
     # -- what the store shows
 
@@ -366,7 +307,7 @@ class Replica:
     def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what its store shows) of every id that matches *glob* and is in the store."""
         rows = self._db.execute(
-            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (_sqlite_glob(glob),)
+            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
         return ((minion_id, _stored(body)) for minion_id, body in rows)
 
@@ -465,13 +406,6 @@ class Replica:
 
     # -- inside
 
-    def _migrate(self, version: int) -> None:
-        # All in one transaction: a crash must not leave a replica that writes under no name.
-        steps = " ".join(MIGRATIONS[version:])
-        node = f"INSERT OR IGNORE INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
-        done = f"PRAGMA user_version = {len(MIGRATIONS)};"
-        self._db.executescript(f"BEGIN; {steps} {node} {done} COMMIT;")
-
     def _load(self) -> None:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))
         rows = self._db.execute("SELECT id, digest FROM stored")
@@ -495,11 +429,6 @@ def placement_digest(minion_id: str, stored: Stored) -> bytes:
         return b""
     state, key = stored.slot
     return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
-
-
-def _sqlite_glob(glob: str) -> str:
-    # A shell negates a set by "!", SQLite by "^".
-    return glob.replace("[!", "[^")
 
 
 def _record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:

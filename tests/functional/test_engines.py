@@ -33,7 +33,7 @@ HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
 @pytest.fixture(autouse=True)
 def no_event_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no salt-master here whose bus could be heard or used."""
-    monkeypatch.setattr(hints, "listen", lambda opts, tell, stop: None)
+    monkeypatch.setattr(hints, "listen", lambda *arguments: None)
     monkeypatch.setattr(Announcer, "_work", lambda self: None)
 
 

@@ -199,18 +199,34 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     )
 
 
-def history(match: str = "*", limit: int = 100) -> Answer:
+def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key, when, and on which master; newest first.
+    Who did what to which key, when, on which master, and why it went as it did; newest first.
 
     match
         Which minion ids, as a shell-style glob.
     limit
         How many lines at most.
+    since
+        Nothing older than this, as 90s, 30m, 2h or 1d.
+    by
+        Only what these people decided: a name, or a glob over names.
 
-    ``By`` is ``operator`` for salt-key and the key wheel (Salt does not say who), ``minion`` for a
-    knock, and a user name for the commands of this runner. Times are those of the clock of the
-    master where it happened; they order nothing.
+    Who: the user of a wheel call (salt-api, eauth) or of this runner, ``Reactor`` for the reactor;
+    ``operator`` where Salt does not tell, as with ``salt-key`` on a master or a file moved by hand;
+    ``minion`` for a knock, also one that was accepted automatically; ``-`` for a decided key that
+    was found in the key store when nothing was known of it.
+
+    Why: the command that decided. Where decisions met that were made without knowing of each
+    other, on two masters or in the same instant, a line says so (``rejected holds``), and others
+    say when a ``conflict`` of two accepted keys began and how it ended (``conflict over``).
+
+    Times are those of the clock of the master where it happened; they order nothing else.
+
+    Returns a dict: ``writes``, a list with ``id``, ``at`` (Unix seconds), ``time`` (the same in
+    ISO 8601, local to this master), ``on`` (master), ``by``, ``what``, ``state``, ``fingerprint``,
+    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on); ``more``:
+    whether *limit* left lines out.
 
     CLI Example:
 
@@ -218,8 +234,11 @@ def history(match: str = "*", limit: int = 100) -> Answer:
 
         salt-run ha.history
         salt-run ha.history web07
+        salt-run ha.history since=2h by=alice
     """
-    return _ask("history", glob=str(match), limit=int(limit))
+    return _ask(
+        "history", glob=str(match), limit=limit, since=str(since or ""), by_whom=str(by or "")
+    )
 
 
 def pause(all: bool = False) -> Answer:
@@ -388,8 +407,16 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
 
 
 def _ask(command: str, **payload: Any) -> Answer:
-    payload["by"] = salt.utils.user.get_specific_user()
+    payload["by"] = _user()
     return _answer(lambda settings: control.request(settings.control_socket, command, payload))
+
+
+def _user() -> str:
+    """Who calls: Salt says so when it runs a runner for somebody (salt-api, eauth, the reactor)."""
+    user = globals().get("__user__")
+    if isinstance(user, str) and user and user != "UNKNOWN":
+        return user
+    return str(salt.utils.user.get_specific_user())
 
 
 def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:

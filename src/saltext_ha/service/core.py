@@ -106,10 +106,10 @@ class Core:
         """Bring the store to what the records say."""
         await self._work(lambda: Seen([], []))
 
-    async def release(self) -> list[str]:
-        """Believe the disappearances that were held back; the ids concerned."""
+    async def release(self, by: str) -> list[str]:
+        """Believe the disappearances that were held back, as *by* says; the ids concerned."""
         held = sorted(await self.run(self.replica.held))
-        await self._work(self.keeper.release)
+        await self._work(lambda: self.keeper.release(by))
         return held
 
     async def adopt(self) -> None:

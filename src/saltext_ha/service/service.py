@@ -30,6 +30,7 @@ from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints
+from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
@@ -38,6 +39,7 @@ from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import OBSERVES, PAUSED, Members
+from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
@@ -87,6 +89,7 @@ class Service:
         """What an operator should know, by subject."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
@@ -115,7 +118,13 @@ class Service:
         )
         group = Group(self)
         commands: dict[str, Command] = {}
-        for part in (Views(group), Differences(group), Decisions(group), Members(group)):
+        for part in (
+            Views(group),
+            Differences(group),
+            Decisions(group),
+            Members(group),
+            Past(group),
+        ):
             commands.update(part.commands())
         control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
@@ -128,7 +137,12 @@ class Service:
             await control.start()
             threading.Thread(
                 target=hints.listen,
-                args=(self.opts, lambda h: loop.call_soon_threadsafe(self._hint, h), over),
+                args=(
+                    self.opts,
+                    lambda h: loop.call_soon_threadsafe(self._hint, h),
+                    self._calls,
+                    over,
+                ),
                 daemon=True,
             ).start()
             self._start("follow hints", self._follow_hints())
@@ -137,6 +151,7 @@ class Service:
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
             self._start("seek masters", Seeker(self).run())
+            self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
@@ -211,6 +226,7 @@ class Service:
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
             announce=self.announce,
+            who=self._calls.who,
             adopting=lost,
         )
 

@@ -25,12 +25,7 @@ class Views:
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
-        return {
-            "status": self.status,
-            "keys": self.keys,
-            "peers": self.peers,
-            "history": self.history,
-        }
+        return {"status": self.status, "keys": self.keys, "peers": self.peers}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.status``."""
@@ -167,27 +162,6 @@ class Views:
             "keys": rows,
             "unknown": errors,
             "retcode": 2 if errors else 1 if differ else 0,
-        }
-
-    async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.history``: who did what to which key, when and on which master."""
-        replica = self._group.service.core.replica
-        glob, limit = str(payload.get("glob", "*")), int(payload.get("limit", 100))
-        written = await self._group.service.core.run(replica.history, glob, limit)
-        return {
-            "kind": "history",
-            "writes": [
-                {
-                    "id": line.minion_id,
-                    "state": line.state,
-                    "fingerprint": minion_key.show(line.key, short=False),
-                    "at": line.at,
-                    "by": line.by,
-                    "on": line.on,
-                }
-                for line in written
-            ],
-            "retcode": 0,
         }
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
