@@ -79,6 +79,8 @@ class Observer:
     :param name: this master's name, written into values for people to read.
     :param guard: says which mass disappearances to hold back.
     :param announce: told, by tag and data, what reactors may want to know.
+    :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
+        were deleted on another member, but leaves this master's AES key as it is.
     :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
@@ -92,6 +94,7 @@ class Observer:
         adopting: bool = False,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
+        deleted_by_salt: bool = False,
     ) -> None:
         self.store = store
         self.replica = replica
@@ -101,6 +104,7 @@ class Observer:
         self._guard = guard
         self._clock = clock
         self._announce = announce
+        self._deleted_by_salt = deleted_by_salt
         self._raced: dict[str, Raced] = {}
 
     # -- from the store to the replica
@@ -272,8 +276,9 @@ class Observer:
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
-        if applied.dirty and plan.revokes(applied.stored, now):
-            self.replica.revocation_due = True  # our own removal, finished before a crash
+        if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
+            # Our own removal, finished before a crash; or one that Salt did by halves.
+            self.replica.revocation_due = True
         # What was refused is looked at again after a restart, to be reported again.
         mark = content.mark if not now.slot or now.key in records else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)

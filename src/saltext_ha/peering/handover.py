@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from saltext_ha import master_key
+from saltext_ha import cluster, master_key
 from saltext_ha.errors import TrustError
 from saltext_ha.peering.files import private_dir, sync_dir, write_whole
 
@@ -32,8 +32,9 @@ def take(opts: Mapping[str, Any]) -> dict[str, str]:
     """
     The key pair of this master, and its signing pair where it has one, as texts to send.
 
-    :raises TrustError: there is no complete pair here.
+    :raises TrustError: there is no complete pair here, or it is not ours to hand over.
     """
+    refuse_in_cluster(opts)
     shared = {}
     for role, name in zip(ROLES, _names(opts), strict=True):
         private, public = (master_key.read(opts, f"{name}.{end}") for end in ("pem", "pub"))
@@ -53,6 +54,8 @@ def place(opts: Mapping[str, Any], shared: Mapping[str, Any], force: bool = Fals
         there already.
     :raises TrustError: the halves do not fit, or a different pair is there; nothing was changed.
     """
+    if shared:
+        refuse_in_cluster(opts)
     pki = Path(opts["pki_dir"])
     todo: list[tuple[Path, str, str]] = []
     for role, name in zip(ROLES, _names(opts), strict=True):
@@ -81,6 +84,19 @@ def place(opts: Mapping[str, Any], shared: Mapping[str, Any], force: bool = Fals
         write_whole(base.with_name(f"{base.name}.pem"), private.encode(), PRIVATE_MODE)
         write_whole(base.with_name(f"{base.name}.pub"), public.encode(), PUBLIC_MODE)
     return [f"{base}.pem is the group's now: start or restart salt-master" for base, _, _ in todo]
+
+
+def refuse_in_cluster(opts: Mapping[str, Any]) -> None:
+    """
+    Stop where Salt exchanges the pair that minions know (``cluster.pem``) by itself.
+
+    :raises TrustError: *opts* are those of a member of a cluster.
+    """
+    if member := cluster.of(opts):
+        raise TrustError(
+            f"share_master_key: this master is a member of cluster {member.name}, whose key "
+            "(cluster.pem) Salt itself hands to its members; invite without share_master_key"
+        )
 
 
 def _names(opts: Mapping[str, Any]) -> tuple[str, str]:

@@ -127,8 +127,10 @@ class Differences:
         notes = []
         for name, count in sorted(Counter(master for master, _ in left).items()):
             link = service.links.get(name)
-            mode = link.info.get("mode") if link else service.config.mode
-            why = "it only observes (ha: mode)" if mode == "observe" else "see salt-run ha.status"
+            mode = link.info.get("mode") if link else service.mode
+            why = "see salt-run ha.status"
+            if mode == "observe":
+                why = "it only reports; why, says salt-run ha.status there"
             notes.append(f"{name}: {count} not changed: {why}")
         return made, notes
 

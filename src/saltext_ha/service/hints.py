@@ -3,6 +3,9 @@ Hints from Salt's event bus: an id to look at now, instead of at the next pass o
 
 ``salt/key`` follows ``salt-key`` and the key wheel, ``salt/auth`` a minion that knocks. Neither is
 the truth: ``wheel.key.gen_accept`` and a file copied by hand fire nothing.
+
+In Salt's own cluster the bus carries the events of the other masters, too, with ``__peer_id``.
+They say what was done there; a process of Salt's may do the same here in this moment.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ log = logging.getLogger(__name__)
 
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
+FROM_PEER = "__peer_id"
 
 
 class Hint(NamedTuple):
-    """*minion_id* may have changed, by *by*; ``gone``: Salt says that it was deleted."""
+    """*minion_id* may have changed, by *by*; ``gone``: Salt says that it was deleted here."""
 
     minion_id: str
     by: str
@@ -32,6 +36,8 @@ def read_hint(tag: str, data: Any) -> Hint | None:
     """What an event says about keys, if anything."""
     if not isinstance(data, Mapping) or not isinstance(data.get("id"), str):
         return None
+    if tag == KEY_TAG and data.get(FROM_PEER):
+        return Hint(data["id"], "cluster", False)
     if tag == KEY_TAG:
         return Hint(data["id"], "operator", data.get("act") == "delete")
     if tag == AUTH_TAG:

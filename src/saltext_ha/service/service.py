@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import version
+from saltext_ha import cluster, version
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
@@ -85,6 +85,11 @@ class Service:
                 "master of a group needs a name of its own"
             )
 
+    @property
+    def mode(self) -> str:
+        """``enforce``, or ``observe`` where nothing is written, for whatever reason."""
+        return "observe" if self.only_reports else self.config.mode
+
     async def run(self) -> None:
         """
         Until :meth:`stop`, or until the master that started this process is gone.
@@ -127,7 +132,7 @@ class Service:
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
                 self.config.group,
-                self.config.mode,
+                self.mode,
                 self.core.replica.node,
             )
             await self._watch_parent(os.getppid())
@@ -156,9 +161,9 @@ class Service:
         replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
         lost = known and is_new
         replica.take_node()
-        if self.opts.get("cluster_id"):
-            self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
-            self.notes["cluster"] = f"{self.only_reports}; ha only reports"
+        member = cluster.of(self.opts)
+        if member and (reason := member.why_only_reported(config.repair)):
+            self.only_reports = reason
         elif config.mode == "observe":
             self.only_reports = "its configuration says  ha: mode: observe"
         if replica.paused:
@@ -177,6 +182,7 @@ class Service:
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
+            deleted_by_salt=member is not None and not self.only_reports,
             announce=self.announce,
             adopting=lost,
         )
@@ -294,7 +300,7 @@ class Service:
         return {
             "name": self.config.name,
             "group": self.config.group,
-            "mode": self.config.mode,
+            "mode": self.mode,
             "salt": version.salt(),
             "version": version.ours(),
         }

@@ -62,17 +62,21 @@ class Views:
             and not any(row["note"] for row in masters)
         )
         unknown = any(row["state"] == "unknown" for row in masters)
+        reason = service.only_reports
         return {
             "kind": "status",
             "group": service.config.group,
             "state": "ok" if ok else "degraded",
-            "mode": service.config.mode,
+            "mode": service.mode,
             "tolerates": max(0, len(level) - 1),
             "masters": masters,
             "conflicts": await self._group.conflicts(conflicts),
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
-            "notes": [f"{file}: {why}" for file, why in service.trust.problems().items()],
+            "notes": [
+                *([f"{service.config.name} only reports: {reason}"] if reason else []),
+                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
+            ],
             "retcode": 2 if unknown else 0 if ok else 1,
         }
 
