@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lab import Lab, Master, wait_for
+from lab.keys import write_whole
+from lab.master import listens
 from lab.node import START_TIMEOUT
 
 CLUSTER_ID = "lab"
@@ -33,11 +35,15 @@ def add_cluster(
     :param engine: run the ha engine in them.
     """
     addresses = {name: lab.new_address() for name in names}
+    private, public = lab.key_pair()
     masters = []
     for name, address in addresses.items():
         folder = lab.root / f"{name}-cluster" if isolated else lab.root / "cluster"
         # Salt 3007 writes there before it makes it.
         (folder / "peers").mkdir(mode=0o700, parents=True, exist_ok=True)
+        # 3008.3 hands a new member the key, whose workers go on with their own until a restart.
+        write_whole(folder / "cluster.pem", private, 0o400)
+        write_whole(folder / "cluster.pub", public)
         settings: dict[str, Any] = {
             "id": address,
             "cluster_id": CLUSTER_ID,
@@ -53,13 +59,21 @@ def add_cluster(
 
 def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> None:
     """
-    Start *masters* and wait until each serves, the first one before the others.
+    Start *masters*, of which the first one founds the cluster, and wait until all serve.
 
-    Salt 3008 opens a master to minions when it has become a voter of the cluster.
+    Salt 3008 opens a master to minions when it has become a voter. A new member asks once to be
+    taken in, so the founder has to be there by then; nor may it be alone for long: every event
+    that 3008.3 cannot forward to two peers makes it fire two more.
     """
-    masters = list(masters)
+    first, *others = masters
+    first.launch()
+    pool = (first.address, int(first.opts["cluster_pool_port"]))
+    wait_for(lambda: listens(pool), timeout, f"{first.name} listens to other members")
+    for master in others:
+        master.launch()
+    masters = [first, *others]
     for master in masters:
-        master.start(timeout)
+        master.wait_ready(timeout)
     wait_for(lambda: all(map(ready, masters)), timeout, "Salt opens all members to minions")
 
 

@@ -73,8 +73,8 @@ class Master(Node):
         if wait_engine:
             ipc.append(self.control_socket.name)
         tcp = [self.publish_port, self.ret_port]
-        return [(name, _listens(self.sock_dir / name)) for name in ipc] + [
-            (f"{self.address}:{port}", _listens((self.address, port))) for port in tcp
+        return [(name, listens(self.sock_dir / name)) for name in ipc] + [
+            (f"{self.address}:{port}", listens((self.address, port))) for port in tcp
         ]
 
     # -- talking to it
@@ -148,7 +148,8 @@ class Master(Node):
                 write_whole(other.pki_dir / name, (self.pki_dir / name).read_text(), mode)
 
 
-def _listens(where: Path | tuple[str, int]) -> bool:
+def listens(where: Path | tuple[str, int]) -> bool:
+    """Whether somebody accepts connections to a unix socket, or to an address and a port."""
     family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
     with socket.socket(family) as sock:
         sock.settimeout(1)
