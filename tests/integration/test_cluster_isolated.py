@@ -170,6 +170,17 @@ def test_the_master_key_is_not_for_us_to_hand_over(
     assert "without share_master_key" in answer.data["error"]
 
 
+def test_all_members_restarted_at_once(lab: Lab, masters: tuple[Master, Master, Master]) -> None:
+    """3008.3 lets no minion in then; keys are kept the same all the same."""
+    m1, m2, m3 = masters
+    key = plant(lab, "minions_pre", "restarted", m1, m2, m3)
+    for master in masters:
+        master.kill()
+    lab.start_all(masters)
+    m2.salt_key("-a", "restarted", "-y").check()
+    shown("restarted", {"minions": key}, m1, m2, m3)
+
+
 def test_without_repair_differences_are_shown_and_nothing_is_written(make_lab: MakeLab) -> None:
     with make_lab() as lab:
         m1, m2 = add_cluster(lab, "m1", "m2", isolated=True, ha=QUICK)
