@@ -201,7 +201,7 @@ def test_without_repair_differences_are_shown_and_nothing_is_written(make_lab: M
         assert (change["master"], change["id"], change["from"]) == ("m2", "only-here", "absent")
         sync = m1.salt_run("ha.sync").data
         assert sync["changes"] == []
-        assert "m2: 1 not changed: it only reports" in sync["notes"][0]
+        assert "m2: 1 not changed: it only observes" in sync["notes"][0]
         refused = m2.salt_run("ha.resume")
         assert (refused.returncode, "repair" in refused.data["error"]) == (2, True)
         assert files_of(m2, "only-here") == {}

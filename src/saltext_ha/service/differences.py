@@ -130,7 +130,7 @@ class Differences:
             mode = link.info.get("mode") if link else service.mode
             why = "see salt-run ha.status"
             if mode == "observe":
-                why = "it only reports; why, says salt-run ha.status there"
+                why = "it only observes; salt-run ha.status there says why"
             notes.append(f"{name}: {count} not changed: {why}")
         return made, notes
 

@@ -74,7 +74,7 @@ class Views:
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
             "notes": [
-                *([f"{service.config.name} only reports: {reason}"] if reason else []),
+                *([f"{service.config.name} only observes: {reason}"] if reason else []),
                 *(f"{file}: {why}" for file, why in service.trust.problems().items()),
             ],
             "retcode": 2 if unknown else 0 if ok else 1,
