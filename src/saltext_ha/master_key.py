@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saltext_ha import cluster
+
 FITS = "fits"
 DOES_NOT_FIT = "does not fit"
 
@@ -48,7 +50,7 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 def name_of(opts: Mapping[str, Any]) -> str:
     """The name of the pair that minions of this master see, without its ending."""
-    if opts.get("cluster_id"):
+    if cluster.of(opts):
         return "cluster"
     if "keys.cache_driver" in opts:  # 3008 and later
         own = str(opts.get("id", "")).removesuffix("_master")
@@ -76,7 +78,7 @@ def read(opts: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _passphrase(opts: Mapping[str, Any]) -> bytes | None:
-    value = opts.get("cluster_key_pass" if opts.get("cluster_id") else "key_pass")
+    value = opts.get("cluster_key_pass" if cluster.of(opts) else "key_pass")
     return str(value).encode() if value else None
 
 

@@ -85,6 +85,8 @@ class Observer:
     :param announce: told, by tag and data, what reactors may want to know.
     :param who: the name of whoever is bringing an id into a state, as far as Salt tells; asked when
         a change is found that nobody pointed to.
+    :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
+        were deleted on another member, but leaves this master's AES key as it is.
     :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
@@ -99,6 +101,7 @@ class Observer:
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
         who: Callable[[str, str], str] = lambda minion_id, state: "",
+        deleted_by_salt: bool = False,
     ) -> None:
         self.store = store
         self.replica = replica
@@ -109,6 +112,7 @@ class Observer:
         self._clock = clock
         self._announce = announce
         self._who = who
+        self._deleted_by_salt = deleted_by_salt
         self._raced: dict[str, Raced] = {}
 
     # -- from the store to the replica
@@ -306,8 +310,9 @@ class Observer:
             self.replica.put(record)
         records.update(changed)
         self._explain(minion_id, before, records)
-        if applied.dirty and plan.revokes(applied.stored, now):
-            self.replica.revocation_due = True  # our own removal, finished before a crash
+        if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
+            # Our own removal, finished before a crash; or one that Salt did by halves.
+            self.replica.revocation_due = True
         # What was refused is looked at again after a restart, to be reported again.
         mark = content.mark if not now.slot or now.key in records else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)

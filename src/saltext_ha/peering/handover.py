@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from saltext_ha import master_key
+from saltext_ha import cluster, master_key
 from saltext_ha.errors import TrustError
 from saltext_ha.peering.files import write_whole
 
@@ -37,8 +37,9 @@ def take(opts: Mapping[str, Any]) -> dict[str, str]:
     """
     The key pair of this master, and its signing pair where it has one, as texts to send.
 
-    :raises TrustError: there is no complete pair here.
+    :raises TrustError: there is no complete pair here, or it is not ours to hand over.
     """
+    refuse_in_cluster(opts)
     shared = {}
     for role, name in zip(ROLES, _names(opts), strict=True):
         private, public = (master_key.read(opts, f"{name}.{end}") for end in ("pem", "pub"))
@@ -88,6 +89,8 @@ def place(
     :raises TrustError: the halves do not fit, a different pair is there, or the files cannot be
         written.
     """
+    if shared:
+        refuse_in_cluster(opts)
     write = _write_files if _in_files(opts) else _write_cache
     try:
         todo = _todo(opts, shared, force, again)
@@ -148,6 +151,19 @@ def compare(opts: Mapping[str, Any], shared: Mapping[str, Any]) -> list[str]:
         "this master and the group have different master keys; hot-hot minions need one: see "
         "salt-run ha.status"
     ]
+
+
+def refuse_in_cluster(opts: Mapping[str, Any]) -> None:
+    """
+    Stop where Salt exchanges the pair that minions know (``cluster.pem``) by itself.
+
+    :raises TrustError: *opts* are those of a member of a cluster.
+    """
+    if member := cluster.of(opts):
+        raise TrustError(
+            f"share_master_key: this master is a member of cluster {member.name}, whose key "
+            "(cluster.pem) Salt itself hands to its members; invite without share_master_key"
+        )
 
 
 def _names(opts: Mapping[str, Any]) -> tuple[str, str]:

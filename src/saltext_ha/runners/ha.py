@@ -340,11 +340,13 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
         salt-run ha.invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha.peering import identity, invites
+    from saltext_ha.peering import handover, identity, invites
 
     def work(settings: config.HaConfig) -> Answer:
         if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= 86400:
             raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
+        if share_master_key:
+            handover.refuse_in_cluster(__opts__)
         ours = identity.load_or_create(settings.state_dir, settings.name)
         made = invites.invite(
             settings.state_dir,

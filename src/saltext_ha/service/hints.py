@@ -4,6 +4,9 @@ Hints from Salt's event bus: an id to look at now, instead of at the next pass o
 ``salt/key`` follows ``salt-key`` and the key wheel, ``salt/auth`` a minion that knocks. Neither is
 the truth: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Who did it is told by
 the events of the key wheel, if at all: see :mod:`saltext_ha.service.actors`.
+
+In Salt's own cluster the bus carries the events of the other masters, too, with ``__peer_id``.
+They say what was done there; a process of Salt's may do the same here in this moment.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ log = logging.getLogger(__name__)
 
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
+FROM_PEER = "__peer_id"
 # What Salt calls it: 3006 and 3007 the first of each, 3008 the second.
 ACTS = {
     "accept": ACCEPTED,
@@ -49,6 +53,8 @@ def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
     """What an event says about keys, if anything, given the wheel calls that were heard before."""
     if not isinstance(data, Mapping) or not isinstance(data.get("id"), str):
         return None
+    if tag == KEY_TAG and data.get(FROM_PEER):
+        return Hint(data["id"], "cluster", False)
     minion_id, act = data["id"], data.get("act")
     if tag == KEY_TAG:
         state = ACTS.get(act, "") if isinstance(act, str) else ""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import master_key, version
+from saltext_ha import cluster, master_key, version
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
@@ -156,7 +156,7 @@ class Service:
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
                 self.config.group,
-                self.config.mode,
+                self.mode,
                 self.core.replica.node,
             )
             await self._watch_parent(os.getppid())
@@ -183,7 +183,6 @@ class Service:
     def only_report(self, reason: str) -> None:
         """From now on this master never writes its key store."""
         self.only_reports = reason
-        self.notes["only reports"] = reason
         self.core.keeper.enforce = False
 
     @functools.cached_property
@@ -204,9 +203,8 @@ class Service:
         replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
         lost = known and is_new
         replica.take_node()
-        if self.opts.get("cluster_id"):
-            self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
-            self.notes["cluster"] = f"{self.only_reports}; ha only reports"
+        member = cluster.of(self.opts)
+        self.only_reports = member.why_only_reported(config.repair) if member else ""
         with replica.transaction():
             replica.mode = config.mode
         if replica.paused:
@@ -225,6 +223,7 @@ class Service:
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
+            deleted_by_salt=member is not None and not self.only_reports,
             announce=self.announce,
             who=self._calls.who,
             adopting=lost,

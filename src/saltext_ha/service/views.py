@@ -59,6 +59,7 @@ class Views:
         unknown = any(row["state"] == "unknown" for row in masters)
         apart = _master_keys({service.config.name: own, **answers}, bool(service.config.secret))
         ok = ok and not apart
+        reason = service.only_reports
         return {
             "kind": "status",
             "group": service.config.group,
@@ -70,8 +71,9 @@ class Views:
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
             "notes": [
-                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
                 *apart,
+                *([f"{service.config.name} only observes: {reason}"] if reason else []),
+                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
             ],
             "retcode": 2 if unknown else 0 if ok else 1,
         }
