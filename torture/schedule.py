@@ -339,12 +339,13 @@ class _Author:
             self.add("kill", on=name)
             self.some(1, 3)
         self.add("lose_replica", on=name)
-        alone = rng.random() < 0.3
+        alone = rng.random() < 0.4
         if alone:
             self.add("partition", sides=[[name], others], mode=REFUSE)
         self.add("start", on=name)
         if alone:
-            self.some(1, 2)
+            self.some(0, 2)
+            self.restart(name, 0.5)
             self.add("heal", break_off=True)
         self.settle()
 
