@@ -159,7 +159,9 @@ def _marks(world: World, name: str) -> tuple[object, object, object]:
         path = Path(member.place.pki_dir, folder)
         with os.scandir(path) as entries:
             for entry in entries:
-                info = entry.stat()
-                files[f"{folder}/{entry.name}"] = (info.st_ino, info.st_mtime_ns)
+                # Dot files are no keys: the engine signs the folder whenever it starts.
+                if not entry.name.startswith("."):
+                    info = entry.stat()
+                    files[f"{folder}/{entry.name}"] = (info.st_ino, info.st_mtime_ns)
     events = [e for e in member.announced() if not e["tag"].startswith("peer/")]
     return files, len(world.watcher.rotations[name]), len(events)

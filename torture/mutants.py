@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import keeper, observer, replica
+from saltext_ha import keeper, observer, replica, standing
 from saltext_ha.keeper import Keeper
 from saltext_ha.observer import Observer
 from saltext_ha.replica import Replica
@@ -47,8 +47,9 @@ def causal_context() -> None:
 
 
 def hold() -> None:
-    """However many keys are gone: it is believed."""
+    """However many keys are gone, and whosever folder it is: it is believed."""
     vars_of(guard.RevocationGuard)("allows", lambda self, gone, accepted, now: True)
+    vars_of(standing.Standing)("look", lambda self: standing.OURS)
 
 
 def apply_journal() -> None:

@@ -14,7 +14,7 @@ from saltext_ha.peering import identity, invites
 from saltext_ha.peering.join import join
 from saltext_ha.peering.trust import Trust
 from torture.faults import can_protect
-from torture.keys import ACCEPTED, DENIED, PENDING, REJECTED, Entry
+from torture.keys import ACCEPTED, DENIED, PENDING
 from torture.ledger import DELETE, GRANT, KNOCK, REJECT, Act
 from torture.member import Copy, Member
 from torture.operators import Done
@@ -25,7 +25,6 @@ from torture.world import BULK_KEY, Violation, World, pairs_of
 
 MAX_REVOKED = 8
 """Fewer accepted keys than are held back are taken away on a master in one history."""
-ENOUGH_TO_HOLD = 12
 LONG = 50_000
 """Seconds that an invitation holds: longer than any clock is off."""
 
@@ -264,13 +263,10 @@ class Player:
 
     def _unmount(self, step: Step) -> bool:
         member = self._member(step)
-        if len(self.world.accepted(member.name)) < ENOUGH_TO_HOLD or not member.disk.healthy:
+        if not self.world.accepted(member.name) or not member.disk.healthy:
             return False
-        shown = member.folders.look()
         with _Hands(self.world, member):
             member.disk.unmount()
-        # What was not accepted is gone as well, and that is believed; and comes back.
-        self._ghosts(member, shown, self.ledger.known_to(member.name), deleted=True)
         return True
 
     def _mount(self, step: Step) -> bool:
@@ -349,7 +345,7 @@ class Player:
 
     def _forget(self, member: Member, known: set[int]) -> None:
         self.ledger.forgot(member.name)
-        self._ghosts(member, member.folders.look(), known, deleted=False)
+        self._ghosts(member, known)
         # An AES key that was still to be rotated was written down in what is lost.
         now = time.monotonic()
         self.world.hands.setdefault(member.name, []).append(Operation(member.name, "", now - 2, now))
@@ -362,17 +358,12 @@ class Player:
                 for pair in pairs_of(minion_id):
                     self.ledger.ghost(member.name, DELETE, pair, copy.known)
 
-    def _ghosts(
-        self, member: Member, shown: dict[str, Entry], known: set[int], deleted: bool
-    ) -> None:
-        kinds = {ACCEPTED: GRANT, REJECTED: REJECT, PENDING: KNOCK, DENIED: KNOCK}
-        for minion_id, entry in shown.items():
+    def _ghosts(self, member: Member, known: set[int]) -> None:
+        """What its folders show is taken in as nobody's work, by one who knew *known*."""
+        kinds = {ACCEPTED: GRANT, PENDING: KNOCK, DENIED: KNOCK}
+        for minion_id, entry in member.folders.look().items():
             for state, key in entry.items():
-                if deleted and state == ACCEPTED:
-                    continue
-                if deleted:
-                    self.ledger.ghost(member.name, DELETE, (minion_id, key), known)
-                if state != REJECTED or deleted:
+                if state in kinds:
                     self.ledger.ghost(member.name, kinds[state], (minion_id, key), known)
 
     # -- members

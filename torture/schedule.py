@@ -76,29 +76,15 @@ class History:
         )
 
 
-@dataclass(frozen=True)
-class Flags:
-    """
-    Faults that are only survived when the key store tells its own story (a marker in it).
-
-    ``older_folder``: a backup of the key folder is restored; ``work_while_away``: operators work
-    elsewhere while a master's key folder is not mounted.
-    """
-
-    older_folder: bool = False
-    work_while_away: bool = False
-
-
-def history(seed: int, flags: Flags = Flags()) -> History:  # noqa: B008  # frozen
+def history(seed: int) -> History:
     """The history of *seed*."""
-    return _Author(seed, flags).write()
+    return _Author(seed).write()
 
 
 class _Author:
-    def __init__(self, seed: int, flags: Flags) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
-        self.flags = flags
         self.steps: list[Step] = []
         count = self.rng.choice((3, 3, 3, 4, 4, 5))
         specs = [self._master(f"m{number + 1}") for number in range(count + 1)]
@@ -119,12 +105,11 @@ class _Author:
             (3, self.read_only),
             (3, self.lost_replica),
             (3, self.older_replica),
+            (3, self.older_folder),
             (3, self.unmounted),
             (3, self.replay),
             (2, self.membership),
         ]
-        if self.flags.older_folder:
-            episodes.append((3, self.older_folder))
         weights, works = [weight for weight, _ in episodes], [work for _, work in episodes]
         self.some(2, 4)
         for work in self.rng.choices(works, weights, k=self.rng.randint(2, 4)):
@@ -365,6 +350,9 @@ class _Author:
         name = self.one()
         self.known()
         self.add("save_folder", on=name)
+        # A folder is signed anew at each start, and every hour; a backup is older than that.
+        self.add("kill", on=name)
+        self.add("start", on=name)
         self.some(1, 4)
         self.contested(self.names)
         self.add("settle")
@@ -381,11 +369,13 @@ class _Author:
         if down:
             self.add("stop", on=name)
         self.add("unmount", on=name)
-        if down:
+        if down and self.rng.random() < 0.7:
             self.add("start", on=name)
-        if self.flags.work_while_away:
-            self.some(1, 3, self.others(name))
+        self.some(0, 3, self.others(name))
+        if self.rng.random() < 0.5:
+            self.contested(self.others(name))
         self.add("mount", on=name)
+        self.add("start", on=name)
         self.add("settle")
 
     def replay(self) -> None:

@@ -167,6 +167,8 @@ class Observer:
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
+        with self.replica.transaction():
+            self.replica.blank = False
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""

@@ -129,7 +129,13 @@ class Replica:
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
+        except ReplicaError:
+            self._db.close()
+            raise
         except sqlite3.Error as exc:
+            # An engine that tries again in the same process must not find a lock of its own.
+            with contextlib.suppress(AttributeError, sqlite3.Error):
+                self._db.close()
             # "database is locked" and the like are OperationalErrors; the file itself is fine.
             damaged = not isinstance(exc, sqlite3.OperationalError)
             kind = ReplicaDamaged if damaged else ReplicaError
@@ -429,6 +435,15 @@ class Replica:
         self._set_meta("signatures", " ".join(tokens))
 
     @property
+    def blank(self) -> bool:
+        """Whether nothing was recorded since the file was made: neither here nor from a peer."""
+        return self._meta("blank") == "1"
+
+    @blank.setter
+    def blank(self, blank: bool) -> None:
+        self._set_meta("blank", "1" if blank else "0")
+
+    @property
     def paused(self) -> bool:
         """
         Whether the store is not to be written for now: an operator said so, or the configured
@@ -469,6 +484,8 @@ class Replica:
         # All in one transaction: a crash must not leave a replica that writes under no name.
         steps = " ".join(MIGRATIONS[version:])
         node = f"INSERT OR IGNORE INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
+        if not version:
+            node += " INSERT INTO meta VALUES ('blank', '1');"
         done = f"PRAGMA user_version = {len(MIGRATIONS)};"
         self._db.executescript(f"BEGIN; {steps} {node} {done} COMMIT;")
 

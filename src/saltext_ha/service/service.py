@@ -184,11 +184,22 @@ class Service:
     # -- starting
 
     def _open_keeper(self) -> Keeper:
+        replica = self._open_replica(self.config.state_dir / REPLICA_FILE)
+        try:
+            return self._make_keeper(replica)
+        except BaseException:
+            # Whoever tries again in this process must not find a lock of its own.
+            replica.close()
+            raise
+
+    def _make_keeper(self, replica: Replica) -> Keeper:
         config = self.config
-        known = bool(self.trust.peers())
-        replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
-        lost = known and is_new
+        # Until a peer was asked, and not only at the first start.
+        lost = replica.blank and bool(self.trust.peers())
         replica.take_node()
+        if replica.blank and not lost:
+            with replica.transaction():
+                replica.blank = False
         if self.opts.get("cluster_id"):
             self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
             self.notes["cluster"] = f"{self.only_reports}; ha only reports"
@@ -214,11 +225,10 @@ class Service:
             adopting=lost,
         )
 
-    def _open_replica(self, path: Path) -> tuple[Replica, bool]:
-        """The replica, and whether it had to be begun anew; a damaged file is moved aside."""
-        is_new = not path.exists()
+    def _open_replica(self, path: Path) -> Replica:
+        """The replica; a damaged file is moved aside, and another one begun."""
         try:
-            return Replica(path), is_new
+            return Replica(path)
         except ReplicaDamaged as exc:
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
             for suffix in ("", "-wal", "-shm"):
@@ -226,7 +236,7 @@ class Service:
                     path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
             log.error("ha replica: %s; moved aside to %s", exc, aside)
             self.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
-            return Replica(path), True
+            return Replica(path)
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
