@@ -180,7 +180,7 @@ class Member:
         """Back the key folder up."""
         target = self.place.root / f"{self.name}.pki"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self.place.pki_dir, target)
+        shutil.copytree(self.place.pki_dir, target, symlinks=True)
         self.copies["folder"] = Copy(target, known, self.folders.look())
 
     def restore_folder(self) -> Copy | None:
@@ -188,7 +188,7 @@ class Member:
         copy = self.copies.get("folder")
         if copy:
             shutil.rmtree(self.place.pki_dir)
-            shutil.copytree(copy.path, self.place.pki_dir)
+            shutil.copytree(copy.path, self.place.pki_dir, symlinks=True)
         return copy
 
     def _replica(self, suffix: str = "") -> Path:

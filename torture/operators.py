@@ -114,6 +114,18 @@ class Operator:
                 done.gone.add((state, key))
         return done
 
+    def clean(self) -> int:
+        """
+        Delete files that are no keys: on a full disk Salt leaves empty ones behind. How many.
+        """
+        count = 0
+        for minion_id, entry in self._folders.look().items():
+            for state, key in entry.items():
+                if key == UNKNOWN:
+                    self._folders.path(state, minion_id).unlink(missing_ok=True)
+                    count += 1
+        return count
+
     # -- minions
 
     def knock(self, minion_id: str, key: str) -> Done:

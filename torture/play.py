@@ -246,8 +246,12 @@ class Player:
     def _free(self, step: Step) -> bool:
         member = self._member(step)
         was = member.disk.full
-        member.disk.free(member.pid)
+        self._make_room(member)
         return was
+
+    def _make_room(self, member: Member) -> None:
+        member.disk.free(member.pid)
+        self.counts["empty key files left by a full disk"] += member.operator.clean()
 
     def _protect(self, step: Step) -> bool:
         if not can_protect(self.world.mounting):
@@ -447,7 +451,7 @@ class Player:
         for name in self.world.group():
             member = self.world.members[name]
             member.cont()
-            member.disk.free(member.pid)
+            self._make_room(member)
             member.disk.unprotect()
             if member.disk.away:
                 self._mount({"do": "mount", "on": name})

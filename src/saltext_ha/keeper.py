@@ -223,8 +223,11 @@ class Keeper(Observer):
         found = self.holds.look()
         if found == OLDER or self.holds.doubt:
             return seen
-        for batch in batches(self.replica.dirty()):
-            self._apply_batch(batch, seen)
+        try:
+            for batch in batches(self.replica.dirty()):
+                self._apply_batch(batch, seen)
+        finally:
+            self.missed.update(seen.unsettled)
         if self.replica.revocation_due:
             self._revoke()
             with self.replica.transaction():

@@ -96,6 +96,11 @@ class Observer:
         self.adopting = adopting
         self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
         self.refused: dict[str, str] = {}
+        self.missed: set[str] = set()
+        """
+        Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
+        full. The store takes them for known, so the next pass has to name them.
+        """
         self._name = name
         self._clock = clock
         self._announce = announce
@@ -140,10 +145,12 @@ class Observer:
         seen = Seen([], [])
         ids = list(ids)
         certain = certain or deleted
+        self.missed.update(ids)
         if not released:
             self.holds.hold_back(ids, certain, by)
         for batch in batches(ids):
             self._observe_batch(batch, seen, by, certain, deleted, released)
+        self.missed.difference_update(set(ids).difference(seen.unsettled))
         return seen
 
     def release(self) -> Seen:

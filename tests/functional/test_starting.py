@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engines import Engine, Place, befriend
+from benchmarks.keys import plant
 from saltext_ha.errors import ReplicaError
 from saltext_ha.replica import Replica
 from saltext_ha.service.service import Service
@@ -97,3 +98,26 @@ def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path
     assert not asyncio.run(waits_for_a_peer())
     befriend(place, peer)
     assert not asyncio.run(waits_for_a_peer())
+
+
+def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    plant(place.pki_dir, ["web1", "web2"])
+
+    async def shown(engine: Engine) -> list[str]:
+        core = engine.service.core
+        return await core.run(lambda: [i for i, stored in core.replica.placed() if stored.slot])
+
+    async def delete_on_a_full_disk() -> None:
+        async with Engine(place) as engine:
+            assert await shown(engine) == ["web1", "web2"]
+            with full_disk():
+                (place.pki_dir / "minions" / "web1").unlink()
+                await engine.hint("web1", gone=True)
+                assert await shown(engine) == ["web1", "web2"], "it could be written after all"
+                assert "cannot be written" in engine.service.core.problem
+            await engine.settle()  # nothing else changes in the folders
+            while await shown(engine) != ["web2"]:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(delete_on_a_full_disk(), 30))

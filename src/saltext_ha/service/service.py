@@ -282,7 +282,7 @@ class Service:
     async def _watch_folders(self) -> None:
         while True:
             await asyncio.sleep(FOLDER_INTERVAL)
-            if await self.core.run(self.core.keeper.store.touched):
+            if await self.core.run(self.core.keeper.store.touched) or self.core.keeper.missed:
                 await self.core.scan()
 
     async def _scan_regularly(self) -> None:
