@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.wait import wait_for
 from saltext_ha.errors import HaError
-from torture.keys import ACCEPTED, FOLDERS, KEYS, PENDING, REJECTED, Slot
+from torture.keys import ACCEPTED, FOLDERS, KEYS, PENDING, REJECTED, UNKNOWN, Slot
 from torture.ledger import REVOCATIONS, Ledger
 from torture.watch import Change, by_engines, revoked
 from torture.world import Violation, World
@@ -68,14 +68,15 @@ def _slot_flaws(
 
 def replaced(ledger: Ledger, changes: Iterable[Change]) -> list[str]:
     """I4: accepted keys that another took the place of, though nobody ever revoked them."""
-    return [
-        f"I4 {change.minion_id} on {change.on}: {change.before[ACCEPTED]} became"
-        f" {change.after[ACCEPTED]}, and nobody revoked it"
-        for change in changes
-        if ACCEPTED in change.before
-        and change.after.get(ACCEPTED, change.before[ACCEPTED]) != change.before[ACCEPTED]
-        and not ledger.about((change.minion_id, change.before[ACCEPTED]), *REVOCATIONS)
-    ]
+    flaws = []
+    for change in changes:
+        old, new = change.before.get(ACCEPTED), change.after.get(ACCEPTED)
+        if not old or not new or old == new or UNKNOWN in (old, new):
+            continue
+        if not ledger.about((change.minion_id, old), *REVOCATIONS):
+            where = f"{change.minion_id} on {change.on}"
+            flaws.append(f"I4 {where}: {old} became {new}, and nobody revoked it")
+    return flaws
 
 
 def check(world: World, seed: int) -> list[str]:

@@ -187,8 +187,10 @@ class Member:
         """Put that backup in place of the key folder."""
         copy = self.copies.get("folder")
         if copy:
-            shutil.rmtree(self.place.pki_dir)
-            shutil.copytree(copy.path, self.place.pki_dir, symlinks=True)
+            new = self.place.pki_dir.with_name("pki.new")
+            shutil.copytree(copy.path, new, symlinks=True)
+            self.place.pki_dir.rename(self.place.folder / f"pki.old-{os.urandom(3).hex()}")
+            new.rename(self.place.pki_dir)
         return copy
 
     def _replica(self, suffix: str = "") -> Path:

@@ -70,20 +70,21 @@ class Watcher(threading.Thread):
 
     def look(self, watched: _Watched) -> None:
         """One look at one master."""
-        member, now = watched.member, time.monotonic()
+        member, begun = watched.member, time.monotonic()
         rotate = member.place.folder / "cache" / ROTATE
         if rotate.exists():
             rotate.unlink(missing_ok=True)
-            self.rotations[member.name].append(now)
+            self.rotations[member.name].append(begun)
         shown = watched.folders.look()
         if shown != watched.shown:
+            at = time.monotonic()
             for minion_id in shown.keys() | watched.shown.keys():
                 before, after = watched.shown.get(minion_id, {}), shown.get(minion_id, {})
                 if before != after:
                     self.changes.append(
-                        Change(member.name, minion_id, before, after, watched.looked, now)
+                        Change(member.name, minion_id, before, after, watched.looked, at)
                     )
-        watched.shown, watched.looked = shown, now
+        watched.shown, watched.looked = shown, begun
 
 
 @dataclass
