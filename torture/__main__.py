@@ -13,10 +13,10 @@ from pathlib import Path
 
 from torture import report, schedule
 from torture.faults import own_mounts
+from torture.history import History
 from torture.mutants import MUTANTS
 from torture.nursery import Nursery
-from torture.run import Result, Setting, run
-from torture.schedule import History
+from torture.run import Setting, run
 from torture.shrink import shortest_prefix, without_idle_steps
 
 TRIES = 3
@@ -123,9 +123,12 @@ def _parallel(options: argparse.Namespace, mutant: str) -> Iterator[dict[str, ob
         for interpreter in options.python:
             command += ["--python", interpreter]
         commands.append(command)
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryDirectory(
-        prefix="t-", dir=options.folder, ignore_cleanup_errors=True
-    ) as folder:
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryDirectory(
+            prefix="t-", dir=options.folder, ignore_cleanup_errors=True
+        ) as folder,
+    ):
         for command in commands:
             command += ["--folder", folder]  # of our own: a worker that is ended leaves it behind
         workers = [
@@ -185,8 +188,7 @@ def _mutants(options: argparse.Namespace) -> int:
     survivors = []
     for mutant in MUTANTS:
         tried = 0
-        for result in _parallel(options, mutant):
-            tried += 1
+        for tried, result in enumerate(_parallel(options, mutant), 1):
             flaws = result["flaws"]
             if flaws:
                 assert isinstance(flaws, list)

@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from lab.wait import wait_for
@@ -16,7 +17,7 @@ from saltext_ha.errors import HaError
 from torture.keys import ACCEPTED, FOLDERS, KEYS, PENDING, REJECTED, UNKNOWN, Slot
 from torture.ledger import REVOCATIONS, Ledger
 from torture.watch import Change, by_engines, revoked
-from torture.world import Violation, World
+from torture.world import World
 
 ROTATED = 10.0
 IDLE = 0.5
@@ -112,7 +113,7 @@ def _revoked_really(world: World) -> list[str]:
             continue
         last = max(change.since for change in taken)
         try:
-            wait_for(lambda n=name, t=last: _rotated(world, n, t), ROTATED, "rotated")
+            wait_for(partial(_rotated, world, name, last), ROTATED, "rotated")
         except TimeoutError:
             ids = ", ".join(change.minion_id for change in taken)
             flaws.append(f"I9 {name} revoked {ids} and rotated no AES key after it")
@@ -146,7 +147,10 @@ def _idle(world: World, seed: int) -> list[str]:
     flaws = []
     for name in group:
         for what, old, new in zip(
-            ("a key file", "the AES key", "an event"), before[name], _marks(world, name), strict=True
+            ("a key file", "the AES key", "an event"),
+            before[name],
+            _marks(world, name),
+            strict=True,
         ):
             if old != new:
                 flaws.append(f"I7 {name}: {what} changed though nothing happened: {old} → {new}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp.web  # noqa: F401  # imported once, before engines are forked
-import salt.key
+import salt.key  # noqa: F401
 
 from benchmarks.engines import Place
 from saltext_ha.engines import ha
@@ -100,16 +100,11 @@ class _Announcer:
     """Writes the engine's events to a file, one JSON line each."""
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
-        self._file = open(Path(opts["root_dir"]) / EVENTS, "a", encoding="utf-8")
+        self._path = Path(opts["root_dir"]) / EVENTS
 
     def __call__(self, tag: str, data: Mapping[str, Any]) -> None:
-        with contextlib.suppress(OSError):
-            self._file.write(json.dumps({"tag": tag, "data": dict(data)}) + "\n")
-            self._file.flush()
+        with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"tag": tag, "data": dict(data)}) + "\n")
 
     def stop(self) -> None:
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-
-__all__ = ["BUS", "EVENTS", "LEGACY", "run", "salt"]
+        """Nothing is kept open."""

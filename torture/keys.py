@@ -68,7 +68,7 @@ class Folders:
 
     def _name(self, path: str) -> str | None:
         try:
-            info = os.stat(path)
+            info = Path(path).stat()
             mark = (info.st_ino, info.st_mtime_ns, info.st_size)
             known = self._read.get(path)
             if known and known[0] == mark:

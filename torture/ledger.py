@@ -132,9 +132,7 @@ class Ledger:
     def unsettled(self, on: str, minion_id: str) -> bool:
         """Whether word of what others did to *minion_id* may be arriving at *on* just now."""
         coming = self._perhaps[on] - self._surely[on]
-        return any(
-            self.acts[n].on != on and self.acts[n].pair[0] == minion_id for n in coming
-        )
+        return any(self.acts[n].on != on and self.acts[n].pair[0] == minion_id for n in coming)
 
     def noticed(self, on: str, minion_id: str) -> None:
         """The engine of *on* has recorded what was done there to *minion_id*."""

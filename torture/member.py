@@ -129,7 +129,9 @@ class Member:
             bus.setblocking(False)
             for event in events:
                 with contextlib.suppress(OSError):
-                    bus.sendto(json.dumps(event).encode(), str(Path(self.place.opts["sock_dir"]) / BUS))
+                    bus.sendto(
+                        json.dumps(event).encode(), str(Path(self.place.opts["sock_dir"]) / BUS)
+                    )
 
     def announced(self) -> list[dict[str, Any]]:
         """The events that its engine fired."""

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import keeper, observer, replica, standing
+from saltext_ha import keeper, observer, standing
 from saltext_ha.keeper import Keeper
 from saltext_ha.observer import Observer
 from saltext_ha.replica import Replica
-from saltext_ha.replication import guard
-from saltext_ha.replication.record import DELETED, Record
+from saltext_ha.replication import guard, placement
+from saltext_ha.replication.digest import bucket_of
+from saltext_ha.replication.record import ACCEPTED, DELETED, Record, record_digest
 from saltext_ha.service import service
 
 
@@ -26,10 +27,10 @@ def tombstones() -> None:
     def put_or_forget(self: Replica, record: Record) -> None:
         put(self, record)
         if record.state == DELETED:
-            bucket = replica.bucket_of(record.minion_id)
+            bucket = bucket_of(record.minion_id)
             where = (bucket, record.minion_id, record.fingerprint)
             self._db.execute("DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?", where)
-            self._changes.append((self.records, bucket, replica.record_digest(record)))
+            self._changes.append((self.records, bucket, record_digest(record)))
 
     vars_of(Replica)("put", put_or_forget)
 
@@ -94,10 +95,9 @@ def rotation() -> None:
 
 def quiet_conflicts() -> None:
     """Of two accepted keys one is chosen, so that all masters show the same."""
-    from saltext_ha.replication import placement
 
     def choose(states: Any, accepted: Iterable[bytes], current: Any) -> tuple[str, bytes]:
-        return placement.ACCEPTED, min(accepted)
+        return ACCEPTED, min(accepted)
 
     vars(placement)["_kept_in_conflict"] = choose
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torture.keys import ACCEPTED, DENIED, FOLDERS, KEYS, PENDING, REJECTED, UNKNOWN, Folders
@@ -137,7 +138,7 @@ class Operator:
         order = (ACCEPTED, PENDING) if self._legacy else (PENDING, ACCEPTED)
         there = next((entry[state] for state in order if state in entry), None)
         state = PENDING if there is None else DENIED
-        if there == key or entry.get(state) == key or there == UNKNOWN:
+        if there in (key, UNKNOWN) or entry.get(state) == key:
             return done
         try:
             self._in_place(state, minion_id, key) if self._legacy else self._store(
@@ -186,7 +187,7 @@ class Operator:
             self._write(temporary, str(target), key)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
             raise
 
     def _in_place(self, state: str, minion_id: str, key: str) -> None:
@@ -196,7 +197,7 @@ class Operator:
     def _write(temporary: str, target: str, key: str) -> None:
         with open(temporary, "w", encoding="utf-8") as stream:
             stream.write(KEYS[key])
-        os.rename(temporary, target)
+        Path(temporary).rename(target)
 
 
 def make_folders(folders: Folders) -> None:

@@ -1,10 +1,8 @@
-"""Acts the steps of a history out, one method a kind of step, and enters what came of it."""
+"""Acts the steps of a history out, one method a kind of step."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,26 +12,24 @@ from saltext_ha.peering import identity, invites
 from saltext_ha.peering.join import join
 from saltext_ha.peering.trust import Trust
 from torture.faults import can_protect
+from torture.history import BULK, History, Step
 from torture.keys import ACCEPTED, DENIED, PENDING
-from torture.ledger import DELETE, GRANT, KNOCK, REJECT, Act
+from torture.ledger import DELETE, GRANT, KNOCK, REJECT
 from torture.member import Copy, Member
-from torture.operators import Done
+from torture.people import People
 from torture.proxy import OPEN
-from torture.schedule import BULK, History, Step
 from torture.watch import Operation
 from torture.world import BULK_KEY, Violation, World, pairs_of
 
-MAX_REVOKED = 8
-"""Fewer accepted keys than are held back are taken away on a master in one history."""
 LONG = 50_000
 """Seconds that an invitation holds: longer than any clock is off."""
 
 
-class Player:
+class Player(People):
     """Acts out on *world*."""
 
     def __init__(self, world: World, history: History) -> None:
-        self.world, self.ledger, self.counts = world, world.ledger, world.counts
+        super().__init__(world)
         self._history = history
         self._recordings: list[tuple[list[Any], set[int]]] = []
 
@@ -50,127 +46,6 @@ class Player:
         self.world.flow()
         name = str(step["do"]) + (f" {step['mode']}" if "mode" in step else "")
         self.counts[name if happened is not False else f"{name} (nothing to do)"] += 1
-
-    # -- people and minions
-
-    def _act(self, step: Step) -> bool:
-        member = self.world.members.get(step["on"])
-        if member is None or member.disk.away:
-            return False
-        done = self._do(member, step)
-        self._enter(member, step, done)
-        if step.get("wait"):
-            for minion_id in done:
-                self.world.notice(member.name, minion_id)
-        return bool(done)
-
-    def _do(self, member: Member, step: Step) -> dict[str, Done]:
-        """Touch the files; what came of it by id, where anything did."""
-        did: dict[str, Done] = {}
-        for minion_id in self._ids(member, step):
-            begun = time.monotonic()
-            done = self._hand(member, step, minion_id)
-            if not step.get("untold"):
-                member.tell(done.events)
-            self.world.operations.append(
-                Operation(member.name, minion_id, begun, time.monotonic())
-            )
-            if not done.nothing:
-                did[minion_id] = done
-        return did
-
-    def _ids(self, member: Member, step: Step) -> list[str]:
-        if step["do"] == "bulk_accept":
-            return sorted(i for i, entry in member.folders.look().items() if PENDING in entry)
-        return list(step.get("ids") or [step["id"]])
-
-    def _hand(self, member: Member, step: Step, minion_id: str) -> Done:
-        operator, what = member.operator, step["do"]
-        if what in ("delete", "remove", "bulk_delete", "reject_accepted"):
-            entry = member.folders.entry(minion_id)
-            if ACCEPTED in entry:
-                if member.revoked >= MAX_REVOKED:
-                    return Done()
-                member.revoked += 1
-        if what == "knock":
-            return operator.knock(minion_id, step["key"])
-        if what == "put":
-            return operator.put(minion_id, step["key"])
-        hands: dict[str, Callable[[], Done]] = {
-            "accept": lambda: operator.accept(minion_id),
-            "bulk_accept": lambda: operator.accept(minion_id),
-            "accept_denied": lambda: operator.accept(minion_id, denied=True),
-            "reject": lambda: operator.reject(minion_id),
-            "reject_accepted": lambda: operator.reject(minion_id, accepted=True),
-            "delete": lambda: operator.delete(minion_id),
-            "bulk_delete": lambda: operator.delete(minion_id),
-            "remove": lambda: operator.remove(minion_id),
-        }
-        return hands[what]()
-
-    def _enter(
-        self, member: Member, step: Step, did: dict[str, Done], racing: bool = False
-    ) -> list[Act]:
-        acts: list[Act] = []
-        silent = step["do"] == "remove" or bool(step.get("untold"))
-        for minion_id, done in did.items():
-            self.ledger.begin()
-
-            def act(kind: str, key: str, certain: bool = True, i: str = minion_id) -> None:
-                acts.append(self.ledger.act(member.name, kind, (i, key), certain))
-
-            # A key that is gone in the instant in which the engine moves it: who tells nobody
-            # cannot be told from somebody who made the same move.
-            vague = silent and (racing or self.ledger.unsettled(member.name, minion_id))
-            if done.granted:
-                act(GRANT, done.granted)
-            if done.rejected:
-                act(REJECT, done.rejected)
-            if done.knocked:
-                act(KNOCK, done.knocked)
-            for _, key in sorted(done.gone):
-                act(DELETE, key, not vague)
-            if done.rejected or (done.gone and not done.granted) or done.broken:
-                # salt-key speaks of ids: other keys that the engine knows may be meant, too.
-                named = {key for _, key in done.gone} | {done.rejected}
-                for pair in pairs_of(minion_id):
-                    if pair[1] not in named:
-                        act(DELETE, pair[1], False)
-        return acts
-
-    def _race(self, step: Step) -> None:
-        world = self.world
-        can_reach = world.may_reach()
-        queues: dict[str, list[Step]] = defaultdict(list)
-        for act in sorted(step["acts"], key=lambda act: float(act["after"])):
-            # Whoever kills an engine does not wait for the operator there.
-            queues[act["on"] + ("/engine" if act["do"] == "kill" else "")].append(act)
-        did: dict[str, list[tuple[Step, dict[str, Done]]]] = defaultdict(list)
-        begun = time.monotonic()
-
-        def work(name: str) -> None:
-            for act in queues[name]:
-                time.sleep(max(0.0, begun + act["after"] - time.monotonic()))
-                member = world.members.get(act["on"])
-                if member is None:
-                    continue
-                if act["do"] == "kill":
-                    self.counts["kill while racing"] += member.kill()
-                elif not member.disk.away:
-                    did[name].append((act, self._do(member, act)))
-
-        threads = [threading.Thread(target=work, args=(name,)) for name in queues]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        entered: list[Act] = []
-        for name, done in did.items():
-            for act, what in done:
-                entered += self._enter(world.members[name], act, what, racing=True)
-                kind = act["do"] if what else f"{act['do']} (nothing to do)"
-                self.counts[f"{kind} while racing"] += 1
-        self.ledger.raced(entered, can_reach)
 
     # -- engines
 
@@ -352,10 +227,12 @@ class Player:
         self._ghosts(member, known)
         # An AES key that was still to be rotated was written down in what is lost.
         now = time.monotonic()
-        self.world.hands.setdefault(member.name, []).append(Operation(member.name, "", now - 2, now))
+        self.world.hands.setdefault(member.name, []).append(
+            Operation(member.name, "", now - 2, now)
+        )
 
     def _since(self, member: Member, copy: Copy) -> None:
-        """What changed since the backup is taken for work that was done now, knowing what it had."""
+        """What changed since the backup is taken for work of now, by one who knew what it has."""
         now = member.folders.look()
         for minion_id in now.keys() | copy.shown.keys():
             if now.get(minion_id) != copy.shown.get(minion_id):

@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from torture.history import BULK, History
 from torture.run import Result
-from torture.schedule import BULK, History
 
 
 def failure(result: Result, shortest: History | None = None) -> str:

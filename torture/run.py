@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torture import checker
+from torture.history import History
 from torture.nursery import Nursery
 from torture.play import Player
-from torture.schedule import History
 from torture.world import Violation, World
 
 TAIL = 15

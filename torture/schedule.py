@@ -1,79 +1,15 @@
 """
-From a seed to a history: masters, and steps that happen to them. Pure; no step knows what came of
-the one before, so every prefix of a history is a history.
+From a seed to a history. Pure; no step knows what came of the one before it.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from torture.history import BULK, HOT, KEY_NAMES, MAX_OFFSET, History, MasterSpec, Step
 from torture.proxy import DEAF, REFUSE, SILENT, SLOW
-
-Step = dict[str, Any]
-
-HOT = ("web1", "web2", "db1")
-"""Few ids, so that what happens to them collides."""
-BULK = tuple(f"node{number:02}" for number in range(14))
-"""Accepted on all masters from the start: more than what is believed to be gone at once."""
-KEY_NAMES = ("k0", "k1", "k2")
-MAX_OFFSET = 6 * 3600
-
-
-@dataclass(frozen=True)
-class MasterSpec:
-    """One master: its clock (seconds ahead), its key folders' layout, and which Salt of those given."""
-
-    name: str
-    offset: int
-    layout: str
-    salt: int
-
-
-@dataclass(frozen=True)
-class History:
-    """
-    All that is needed to act a history out again.
-
-    ``masters`` are there from the start, ``spare`` may join later.
-    """
-
-    seed: int
-    masters: tuple[MasterSpec, ...]
-    spare: MasterSpec
-    steps: tuple[Step, ...] = field(default=())
-
-    def prefix(self, length: int) -> History:
-        """Its first *length* steps."""
-        return self.with_steps(self.steps[:length])
-
-    def with_steps(self, steps: Sequence[Step]) -> History:
-        """The same masters with other steps."""
-        return History(self.seed, self.masters, self.spare, tuple(steps))
-
-    def to_json(self) -> str:
-        """One line."""
-        data = {
-            "seed": self.seed,
-            "masters": [vars(master) for master in self.masters],
-            "spare": vars(self.spare),
-            "steps": list(self.steps),
-        }
-        return json.dumps(data)
-
-    @classmethod
-    def from_json(cls, text: str) -> History:
-        """What :meth:`to_json` wrote."""
-        data = json.loads(text)
-        return cls(
-            data["seed"],
-            tuple(MasterSpec(**master) for master in data["masters"]),
-            MasterSpec(**data["spare"]),
-            tuple(data["steps"]),
-        )
 
 
 def history(seed: int) -> History:
@@ -238,10 +174,7 @@ class _Author:
 
     def one_way(self) -> None:
         pairs = [
-            (a, b)
-            for a in self.names
-            for b in self.names
-            if a != b and self.rng.random() < 0.5
+            (a, b) for a in self.names for b in self.names if a != b and self.rng.random() < 0.5
         ]
         self.add("links", pairs=pairs, mode=self.rng.choice((DEAF, REFUSE, SILENT)))
         self.some(2, 4)

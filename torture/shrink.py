@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torture.schedule import History, Step
+from torture.history import History, Step
 
 Fails = Callable[[History], bool]
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from benchmarks.engines import befriend
 from lab.network import Network
 from torture.auditor import Auditor, Report
+from torture.history import BULK, History, MasterSpec
 from torture.keys import ACCEPTED, DENIED, KEYS, Entry, Slot, slot_of
 from torture.ledger import GRANT, Ledger
 from torture.member import Member
 from torture.nursery import Nursery
 from torture.proxy import OPEN, REFUSE, SILENT, SLOW, Loop, Relay
-from torture.schedule import BULK, History, MasterSpec
 from torture.watch import Operation, Watcher
 
 BULK_KEY = "k2"
@@ -205,9 +205,7 @@ class World:
             if reports[name].root != reports[first].root:
                 return f"the records of {first} and {name} differ", reports
             for minion_id in sorted(shown[first].keys() | shown[name].keys()):
-                ours, theirs = (
-                    self.slot(n, shown[n].get(minion_id, {})) for n in (first, name)
-                )
+                ours, theirs = (self.slot(n, shown[n].get(minion_id, {})) for n in (first, name))
                 if ours != theirs and minion_id not in reports[name].conflicts:
                     return f"{minion_id} on {first}: {ours}, on {name}: {theirs}", reports
         return "", reports
@@ -249,9 +247,7 @@ def pairs_of(minion_id: str) -> Iterator[tuple[str, str]]:
     return ((minion_id, key) for key in KEYS)
 
 
-def _components(
-    names: Iterable[str], linked: Callable[[str, str], bool]
-) -> Iterator[list[str]]:
+def _components(names: Iterable[str], linked: Callable[[str, str], bool]) -> Iterator[list[str]]:
     left = list(names)
     while left:
         found = [left.pop(0)]

@@ -12,7 +12,7 @@ from saltext_ha.errors import StoreError
 from saltext_ha.keystore import signature
 from saltext_ha.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
-from tests.functional.keepers import KEYS, Master, exchange, shared, wipe
+from tests.functional.keepers import KEYS, Crash, Master, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -309,3 +309,17 @@ def test_one_deleted_key_that_somebody_puts_back_by_hand_is_accepted(
     m1.knock("web1", 0, ACCEPTED)
     exchange(m1, m2)
     assert accepted(m2) == {"web1"}
+
+
+def test_a_crash_at_the_very_first_signature_leaves_the_store_unsigned(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(owner: str, token: str | None) -> None:
+        raise Crash
+
+    monkeypatch.setattr(m1.store, "sign", crash)
+    with pytest.raises(Crash):
+        m1.keeper.holds.provenance.sign()
+    m1.restart()
+    # Not MISSING: nothing was taken away, and nobody has to release anything.
+    assert m1.keeper.holds.provenance.look() == UNSIGNED
