@@ -49,7 +49,7 @@ def causal_context() -> None:
 
 def hold() -> None:
     """However many keys are gone, and whosever folder it is: it is believed."""
-    vars_of(guard.RevocationGuard)("allows", lambda self, gone, accepted, now: True)
+    vars_of(guard.RevocationGuard)("allows", lambda self, ids, accepted, now: True)
     vars_of(standing.Standing)("look", lambda self: standing.OURS)
 
 

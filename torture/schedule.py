@@ -86,6 +86,9 @@ class _Author:
         """A few acts, one after the other; mostly each is noticed before the next."""
         for _ in range(self.rng.randint(low, high)):
             step = self.act(self.rng.choice(names) if names else None)
+            if step["do"] == "accept" and self.rng.random() < 0.5:
+                key = self.rng.choice(KEY_NAMES[:2])
+                self.add("knock", on=step["on"], id=step["id"], key=key, wait=True)
             if self.rng.random() < 0.6:
                 step["wait"] = True
             self.steps.append(step)

@@ -213,8 +213,10 @@ class World:
     def notice(self, name: str, minion_id: str) -> None:
         """Wait until the engine of *name* has recorded what its folders show for *minion_id*."""
         member = self.members[name]
+        if not member.healthy:
+            return
         end = time.monotonic() + NOTICED
-        while member.healthy and time.monotonic() < end:
+        while time.monotonic() < end:
             report = self.auditor.report(member)
             if report and not report.held:
                 there, noted = member.folders.entry(minion_id), report.shown.get(minion_id, {})

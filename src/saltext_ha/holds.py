@@ -95,7 +95,7 @@ class Holds:
         if not suspects:
             return
         accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
-        if self._guard.allows(len(suspects), accepted, time.monotonic()):
+        if self._guard.allows(suspects, accepted, time.monotonic()):
             return
         log.error(
             "ha held: %d accepted keys are gone from the key store of %s, or back though they were "
