@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import keeper, observer, standing
+from saltext_ha import keeper, observer, provenance
 from saltext_ha.keeper import Keeper
 from saltext_ha.observer import Observer
 from saltext_ha.replica import Replica
@@ -50,7 +50,7 @@ def causal_context() -> None:
 def hold() -> None:
     """However many keys are gone, and whosever folder it is: it is believed."""
     vars_of(guard.RevocationGuard)("allows", lambda self, ids, accepted, now: True)
-    vars_of(standing.Standing)("look", lambda self: standing.OURS)
+    vars_of(provenance.Provenance)("look", lambda self: provenance.OURS)
 
 
 def apply_journal() -> None:
