@@ -134,13 +134,13 @@ class Observer:
         if self.adopting:
             return Seen([], [])
         if not released:
-            was_in_doubt = bool(self.holds.doubt)
             found = self.holds.look()
             if found == OLDER:
                 return self.adopt()
             if self.holds.doubt:
                 return Seen([], [])
-            if was_in_doubt:
+            if self.holds.look_again:
+                self.holds.look_again = False
                 ids = {*ids, *self.replica.held()}
         seen = Seen([], [])
         ids = list(ids)

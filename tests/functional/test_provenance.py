@@ -127,6 +127,46 @@ def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) ->
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[1]}
 
 
+def unmounted(master: Master) -> Path:
+    """Its accepted keys, as they lie aside while an empty folder is in their place."""
+    aside = master.root / "aside"
+    (master.root / "minions").rename(aside)
+    (master.root / "minions").mkdir()
+    return aside
+
+
+@pytest.mark.parametrize("first", ["apply", "merge"])
+def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
+    m1: Master, m2: Master, first: str
+) -> None:
+    shared(m1, m2, *names(3))
+    aside = unmounted(m1)
+    m1.scan()
+    assert len(m1.replica.held()) == 3
+    put_back(m1, aside)
+    if first == "apply":
+        m1.keeper.apply()
+    else:
+        m1.keeper.merge(m2.records()[:1])
+    m1.settle()
+    assert m1.replica.held() == {}
+    assert accepted(m1) == set(names(3))
+
+
+def test_a_folder_that_came_back_while_the_engine_was_away_holds_nothing(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, *names(3))
+    aside = unmounted(m1)
+    m1.scan()
+    assert len(m1.replica.held()) == 3
+    put_back(m1, aside)
+    m1.restart()
+    m1.store.recall(m1.replica.marks())  # as at every start: what is as it was is not named
+    m1.settle()
+    assert m1.replica.held() == {}
+
+
 def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1", "web2")
     wipe(m1)
