@@ -27,6 +27,7 @@ class _Author:
         self.masters, self.spare = specs[:-1], specs[-1]
         self.names = [master.name for master in self.masters]
         self.joined = False
+        self.ids = 0
 
     def write(self) -> History:
         episodes: list[tuple[int, Callable[[], None]]] = [
@@ -38,8 +39,8 @@ class _Author:
             (4, self.crash),
             (3, self.freeze),
             (3, self.full_disk),
-            (3, self.read_only),
-            (3, self.lost_replica),
+            (4, self.read_only),
+            (4, self.lost_replica),
             (3, self.older_replica),
             (3, self.older_folder),
             (3, self.unmounted),
@@ -93,22 +94,31 @@ class _Author:
                 step["wait"] = True
             self.steps.append(step)
 
-    def contested(self, names: Sequence[str]) -> None:
+    def contested(self, names: Sequence[str], about: str = "") -> None:
         """Two masters that decide differently about one key, which may be accepted before."""
-        minion_id, rng = self.rng.choice(HOT), self.rng
+        minion_id, rng = about or self.rng.choice(HOT), self.rng
         for name in rng.sample(list(names), min(2, len(names))):
             what = rng.choice(("accept", "accept", "delete", "delete", "reject_accepted", "reject"))
             if what == "accept":
                 self.add("knock", on=name, id=minion_id, key=rng.choice(KEY_NAMES[:2]), wait=True)
             self.add(what, on=name, id=minion_id, wait=rng.random() < 0.7)
 
-    def known(self) -> None:
-        """An id is accepted, and all know it."""
+    def fresh(self) -> str:
+        """An id to which nothing happened yet."""
+        self.ids += 1
+        return f"new{self.ids}"
+
+    def known(self, chance: float = 1.0) -> str:
+        """With that *chance* an id that is accepted, and all know it; else one of the hot ones."""
         rng = self.rng
-        minion_id, on = rng.choice(HOT), rng.choice(self.names)
+        if rng.random() >= chance:
+            return rng.choice(HOT)
+        minion_id = self.fresh() if rng.random() < 0.5 else rng.choice(HOT)
+        on = rng.choice(self.names)
         self.add("knock", on=on, id=minion_id, key=rng.choice(KEY_NAMES[:2]), wait=True)
         self.add("accept", on=on, id=minion_id, wait=True)
         self.add("settle")
+        return minion_id
 
     def add(self, do: str, **more: Any) -> None:
         self.steps.append({"do": do, **more})
@@ -131,13 +141,11 @@ class _Author:
 
     def race(self) -> None:
         rng = self.rng
-        if rng.random() < 0.7:
-            self.known()
-        minion_id = rng.choice(HOT)
+        about = self.known(0.7)
         acts = []
         for name in rng.sample(self.names, rng.randint(2, len(self.names))):
             for _ in range(rng.choice((1, 1, 2))):
-                step = self.act(name, minion_id if rng.random() < 0.8 else None)
+                step = self.act(name, about if rng.random() < 0.8 else None)
                 acts.append({**step, "after": round(rng.choice((0, rng.uniform(0, 0.3))), 4)})
         if rng.random() < 0.5:
             acts.append({"do": "kill", "on": self.one(), "after": round(rng.uniform(0, 0.3), 4)})
@@ -150,8 +158,7 @@ class _Author:
 
     def partition(self) -> None:
         rng = self.rng
-        if rng.random() < 0.6:
-            self.known()
+        about = self.known(0.6)
         names = list(self.names)
         rng.shuffle(names)
         cut = rng.randint(1, len(names) - 1)
@@ -165,7 +172,7 @@ class _Author:
         for side in sides:
             self.some(1, 3, side)
         for _ in range(rng.randint(0, 2)):
-            self.contested([rng.choice(sides[0]), rng.choice(sides[-1])])
+            self.contested([rng.choice(sides[0]), rng.choice(sides[-1])], about)
         self.settle(0.3)
         if rng.random() < 0.3:
             victim = self.one()
@@ -194,42 +201,40 @@ class _Author:
 
     def crash(self) -> None:
         name = self.one()
-        if self.rng.random() < 0.5:
-            self.known()
+        about = self.known(0.5)
         self.add(self.rng.choice(("kill", "kill", "stop")), on=name)
         self.some(1, 3)
-        self.contested([name, self.rng.choice(self.others(name))])
+        self.contested([name, self.rng.choice(self.others(name))], about)
         self.settle(0.3)
         self.add("start", on=name)
         self.settle()
 
     def freeze(self) -> None:
         name = self.one()
+        about = self.known(0.5)
         self.add("freeze", on=name)
         self.some(1, 3)
-        self.contested([name, self.rng.choice(self.others(name))])
+        self.contested([name, self.rng.choice(self.others(name))], about)
         self.settle(0.2)
         self.add("cont", on=name)
         self.settle()
 
     def full_disk(self) -> None:
         name = self.one()
-        if self.rng.random() < 0.5:
-            self.known()
+        about = self.known(0.5)
         self.add("fill", on=name)
         self.some(1, 3)
-        self.contested([name, self.rng.choice(self.others(name))])
+        self.contested([name, self.rng.choice(self.others(name))], about)
         self.restart(name, 0.4)
         self.add("free", on=name)
         self.settle()
 
     def read_only(self) -> None:
         name = self.one()
-        if self.rng.random() < 0.6:
-            self.known()
+        about = self.known(0.6)
         self.add("protect", on=name)
         self.some(1, 3, self.others(name))
-        self.contested(self.others(name))
+        self.contested(self.others(name), about)
         self.settle(0.5)
         self.restart(name, 0.6)
         self.add("unprotect", on=name)
@@ -243,9 +248,9 @@ class _Author:
     def lost_replica(self) -> None:
         name, rng = self.one(), self.rng
         others = self.others(name)
-        if rng.random() < 0.5:
+        if rng.random() < 0.7:
             # What the master shows is older than what the others decide meanwhile.
-            minion_id = rng.choice(HOT)
+            minion_id = self.fresh()
             self.add("knock", on=name, id=minion_id, key="k0", wait=True)
             self.add(rng.choice(("reject", "reject", "accept")), on=name, id=minion_id, wait=True)
             self.add("settle")
@@ -255,8 +260,7 @@ class _Author:
             self.add("knock", on=other, id=minion_id, key="k0", wait=True)
             self.add("accept", on=other, id=minion_id, wait=True)
         else:
-            if rng.random() < 0.5:
-                self.known()
+            self.known(0.5)
             self.add("kill", on=name)
             self.some(1, 3)
         self.add("lose_replica", on=name)
@@ -284,13 +288,13 @@ class _Author:
 
     def older_folder(self) -> None:
         name = self.one()
-        self.known()
+        about = self.known()
         self.add("save_folder", on=name)
         # A folder is signed anew at each start, and every hour; a backup is older than that.
         self.add("kill", on=name)
         self.add("start", on=name)
         self.some(1, 4)
-        self.contested(self.names)
+        self.contested(self.names, about)
         self.add("settle")
         if self.rng.random() < 0.5:
             self.add("kill", on=name)
@@ -316,11 +320,10 @@ class _Author:
 
     def replay(self) -> None:
         source, target = self.rng.sample(self.names, 2)
-        if self.rng.random() < 0.6:
-            self.known()
+        about = self.known(0.6)
         self.add("record", on=source)
         self.some(1, 3)
-        self.contested(self.names)
+        self.contested(self.names, about)
         self.settle()
         self.add("replay", on=target, seed=self.rng.randrange(1000))
 
