@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha import minion_key
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
 from saltext_ha.replica import NEVER, Applied, Replica
@@ -67,8 +68,11 @@ class Keeper(Observer):
             found = self.observe(ids)
             seen.records.extend(found.records)
             seen.unsettled.extend(found.unsettled)
+            point("merge.begin")
             with self.replica.transaction():
                 learned += self._merge_batch(batch)
+                point("merge.record")
+            point("merge.done")
         return learned, seen
 
     def _merge_batch(self, batch: Sequence[Record]) -> int:
@@ -122,6 +126,7 @@ class Keeper(Observer):
                 self.replica.put(record)
                 changed.append(record)
             self._mark(minion_id, before)
+        point("decide.done")
         return changed
 
     # -- from the replica to the store
@@ -139,9 +144,12 @@ class Keeper(Observer):
         for batch in batches(self.replica.dirty()):
             self._apply_batch(batch, seen)
         if self.replica.revocation_due:
+            point("revoke.begin")
             self._revoke()
+            point("revoke.done")
             with self.replica.transaction():
                 self.replica.revocation_due = False
+            point("revoke.marked")
         return seen
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
@@ -169,12 +177,15 @@ class Keeper(Observer):
             after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
         if not changes:
             return
+        point("apply.begin")
         # What the store may show by our own doing is written down before it does.
         with self.replica.transaction():
             for change in changes:
                 if change.steps:
                     self.replica.set_applied(change.minion_id, before[change.minion_id])
+        point("apply.aims")
         missing, failed = self.store.apply(changes)
+        point("apply.store")
         for minion_id, reason in failed.items():
             self._refuse(minion_id, reason)
             del after[minion_id]
@@ -191,6 +202,7 @@ class Keeper(Observer):
                     self.replica.unhold([minion_id])
                 done = NEVER if expected == ABSENT else Applied(expected)
                 self.replica.set_applied(minion_id, done, mark)
+        point("apply.done")
         for minion_id in missing & after.keys():
             stored, _, known, _ = before[minion_id]
             if stored.key:

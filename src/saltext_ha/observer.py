@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
@@ -147,9 +148,11 @@ class Observer:
         is recorded as if it had happened now.
         """
         seen = Seen([], [])
+        point("adopt.begin")
         for batch in batches(self.store.changed()):
             self._observe_batch(batch, seen, "", True, False, False)
         self.adopting = False
+        point("adopt.done")
         return seen
 
     def _observe_batch(
@@ -197,6 +200,8 @@ class Observer:
             self.replica.unhold(back)
             for minion_id, content, applied in found:
                 seen.records.extend(self._record(minion_id, content, applied, by))
+            point("observe.record")
+        point("observe.done")
 
     def _vanished(self, minion_id: str, content: Content, applied: Applied) -> bool:
         """Whether the id's key is gone, and not by our own hand."""
@@ -233,6 +238,7 @@ class Observer:
         )
         with self.replica.transaction():
             self.replica.hold(gone, self._clock())
+        point("hold.done")
         self._announce("held", {"master": self._name, "ids": sorted(gone)})
 
     def _wanted(self, minion_id: str, applied: Applied) -> Stored:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgpack
 
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.faults import point
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
@@ -187,6 +188,7 @@ class Replica:
         with self.transaction():
             self._set_meta("node", node)
         self.node, self.counter = node, 0
+        point("replica.node")
 
     def seen(self) -> dict[str, int]:
         """The highest counter seen of every node that ever wrote."""
@@ -385,6 +387,7 @@ class Replica:
             f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
             f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         )
+        point("replica.created")
 
     def _load(self) -> None:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))

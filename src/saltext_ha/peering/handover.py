@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from saltext_ha import master_key
 from saltext_ha.errors import TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering.files import private_dir, sync_dir, write_whole
 
 PRIVATE_MODE = 0o400
@@ -75,11 +76,15 @@ def place(opts: Mapping[str, Any], shared: Mapping[str, Any], force: bool = Fals
         for end in ("pub", "pem"):
             old = base.with_name(f"{base.name}.{end}")
             if old.exists():
+                point("handover.aside")
                 old.rename(old.with_name(f"{old.name}.before-{stamp}"))
         sync_dir(pki)
+        point("handover.private")
         # The private half first: Salt makes the public one from it, never the other way round.
         write_whole(base.with_name(f"{base.name}.pem"), private.encode(), PRIVATE_MODE)
+        point("handover.public")
         write_whole(base.with_name(f"{base.name}.pub"), public.encode(), PUBLIC_MODE)
+    point("handover.done")
     return [f"{base}.pem is the group's now: start or restart salt-master" for base, _, _ in todo]
 
 

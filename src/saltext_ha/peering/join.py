@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha.errors import PeerUnreachable, TokenError, TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering import tls, wire
 from saltext_ha.peering.client import Exchange
 from saltext_ha.peering.identity import Identity
@@ -83,7 +84,9 @@ async def join(
     for member in members:
         trust.check(member)
     for member in members:
+        point("join.pin")
         trust.pin(member)
+    point("join.done")
     shared, unreached = reply.get("shared"), reply.get("unreached")
     return Joined(
         ticket.group,

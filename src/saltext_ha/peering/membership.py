@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.errors import InvalidRecord, PeerError, TokenError, TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering import wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
@@ -170,6 +171,7 @@ class Membership:
         :raises TrustError: there is no such peer.
         """
         self._trust.remove(name)
+        point("remove.tell")
         return await self.exchange()
 
     async def leave(self) -> dict[str, str]:
@@ -185,6 +187,7 @@ class Membership:
         note = {"fingerprint": self._identity.fingerprint, "name": self._name, "removed": ""}
         unreached = {}
         for peer in peers:
+            point("leave.tell")
             try:
                 # Only the removal: the answer to it is the last that this certificate may hear.
                 payload = {"removed": [note]}
@@ -192,7 +195,9 @@ class Membership:
             except PeerError as exc:
                 unreached[peer.name] = str(exc)
         for peer in peers:
+            point("leave.unpin")
             self._trust.unpin(peer.name)
+        point("leave.done")
         return unreached
 
     async def join(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -215,15 +220,19 @@ class Membership:
         if joiner.name == self._name:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         self._trust.check(joiner)
+        point("invite.consume")
         # Used up before it is granted: a crash in between costs a token, never a second grant.
         if not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
+        point("invite.pin")
         self._trust.pin(joiner)
         log.info(
             "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
         )
+        point("invite.tell")
         # The joiner itself listens to nobody yet: it learns of the group from our answer.
         unreached = await self.exchange(skip=joiner.name)
+        point("invite.reply")
         ourselves = {
             "name": self._name,
             "url": self._url,

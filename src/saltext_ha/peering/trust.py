@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from saltext_ha.config import NAME, check_url
 from saltext_ha.errors import TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering.files import create_whole, private_dir, sync_dir, write_whole
 from saltext_ha.peering.tls import read_certificate
 
@@ -201,6 +202,7 @@ class Trust:
             self._removed_dir / _file_name(removed.fingerprint),
             json.dumps(removed.__dict__, indent=1).encode(),
         )
+        point("remove.unpin")
         peer = self.by_fingerprint(removed.fingerprint)
         if peer is not None:
             self.unpin(peer.name)
