@@ -203,10 +203,15 @@ class Engine:
 
 
 class EngineProcess:
-    """The service of *place* in a process of its own, which ends with this one at the latest."""
+    """
+    The service of *place* in a process of its own, which ends with this one at the latest.
 
-    def __init__(self, place: Place) -> None:
+    :param environment: variables that it has beside this process's own.
+    """
+
+    def __init__(self, place: Place, environment: Mapping[str, str] | None = None) -> None:
         self.place = place
+        self.environment = dict(environment or {})
         self.start_seconds = 0.0
         """From the first line of the service to the open control socket; no imports."""
         self._process: subprocess.Popen[str] | None = None
@@ -235,6 +240,7 @@ class EngineProcess:
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,
+            env={**os.environ, **self.environment},
         )
 
     def wait_ready(self, timeout: float = START) -> None:
@@ -274,6 +280,22 @@ class EngineProcess:
         """``kill -9``."""
         self._end(signal.SIGKILL)
 
+    def wait_ended(self, timeout: float = START) -> int:
+        """
+        Return when it has ended by itself: its exit status, or the signal's number negated.
+
+        :raises TimeoutError: it goes on.
+        """
+        process = self._process
+        if process is None:
+            raise RuntimeError(f"{self.place.name} is not running")
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.place.name} still runs after {timeout:g} s") from None
+        self._forget()
+        return status
+
     def control(self, command: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
         What the runner would be answered.
@@ -311,7 +333,10 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout:
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._process and self._process.stdout:
             self._process.stdout.close()
         self._process = None
 

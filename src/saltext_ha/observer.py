@@ -151,6 +151,8 @@ class Observer:
         point("adopt.begin")
         for batch in batches(self.store.changed()):
             self._observe_batch(batch, seen, "", True, False, False)
+        with self.replica.transaction():
+            self.replica.adopting = False
         self.adopting = False
         point("adopt.done")
         return seen

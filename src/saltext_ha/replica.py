@@ -359,6 +359,15 @@ class Replica:
         self._set_meta("revocation_due", "1" if due else "0")
 
     @property
+    def adopting(self) -> bool:
+        """Whether it was begun anew, and what the store shows is still to be adopted."""
+        return self._meta("adopting") == "1"
+
+    @adopting.setter
+    def adopting(self, adopting: bool) -> None:
+        self._set_meta("adopting", "1" if adopting else "0")
+
+    @property
     def paused(self) -> bool:
         """Whether an operator said that the store is not to be written for now."""
         return self._meta("paused") == "1"
@@ -385,6 +394,7 @@ class Replica:
         # All in one transaction: a crash must not leave a replica that writes under no name.
         self._db.executescript(
             f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
+            " INSERT INTO meta VALUES ('adopting', '1');"
             f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         )
         point("replica.created")

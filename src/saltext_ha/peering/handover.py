@@ -72,18 +72,21 @@ def place(opts: Mapping[str, Any], shared: Mapping[str, Any], force: bool = Fals
         todo.append((pki / name, private, public))
     private_dir(pki)
     for base, private, public in todo:
-        stamp = time.strftime("%Y%m%dT%H%M%S")
-        for end in ("pub", "pem"):
-            old = base.with_name(f"{base.name}.{end}")
-            if old.exists():
-                point("handover.aside")
-                old.rename(old.with_name(f"{old.name}.before-{stamp}"))
+        # At every moment there is a private half, and no public one beside it that does not fit:
+        # Salt makes a missing public half from the private one, and a new pair where it finds none.
+        pem, pub = (base.with_name(f"{base.name}.{end}") for end in ("pem", "pub"))
+        before = f".before-{time.strftime('%Y%m%dT%H%M%S')}"
+        if pem.exists():
+            point("handover.aside")
+            write_whole(pem.with_name(pem.name + before), pem.read_bytes(), PRIVATE_MODE)
+        if pub.exists():
+            point("handover.aside")
+            pub.rename(pub.with_name(pub.name + before))
         sync_dir(pki)
         point("handover.private")
-        # The private half first: Salt makes the public one from it, never the other way round.
-        write_whole(base.with_name(f"{base.name}.pem"), private.encode(), PRIVATE_MODE)
+        write_whole(pem, private.encode(), PRIVATE_MODE)
         point("handover.public")
-        write_whole(base.with_name(f"{base.name}.pub"), public.encode(), PUBLIC_MODE)
+        write_whole(pub, public.encode(), PUBLIC_MODE)
     point("handover.done")
     return [f"{base}.pem is the group's now: start or restart salt-master" for base, _, _ in todo]
 

@@ -174,12 +174,13 @@ class Membership:
         point("remove.tell")
         return await self.exchange()
 
-    async def leave(self) -> dict[str, str]:
+    async def leave(self, renew: Callable[[], object] = lambda: None) -> dict[str, str]:
         """
         Have the others remove this master, then trust nobody any more.
 
-        Afterwards this master needs a new identity (:func:`.identity.renew`) to join anywhere.
-
+        :param renew: gives this master the new identity (:func:`.identity.renew`) that it needs to
+            join anywhere. Called before anybody is unpinned: while one is pinned yet, a leave that
+            was interrupted can be repeated.
         :return: name → reason, of those that could not be told: ``ha.remove_peer`` on another
             member does it.
         """
@@ -194,6 +195,7 @@ class Membership:
                 await call_once(self._identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
                 unreached[peer.name] = str(exc)
+        renew()
         for peer in peers:
             point("leave.unpin")
             self._trust.unpin(peer.name)

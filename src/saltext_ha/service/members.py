@@ -76,8 +76,9 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        unreached = await service.membership.leave()
-        identity.renew(service.config.state_dir, service.config.name)
+        unreached = await service.membership.leave(
+            lambda: identity.renew(service.config.state_dir, service.config.name)
+        )
         notes = [f"left; {name} does not trust this master any more" for name in names]
         notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]
         notes += [

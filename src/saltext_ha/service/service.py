@@ -153,9 +153,12 @@ class Service:
     def _open_keeper(self) -> Keeper:
         config = self.config
         known = bool(self.trust.peers())
-        replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
-        lost = known and is_new
+        replica = self._open_replica(config.state_dir / REPLICA_FILE)
+        lost = known and replica.adopting
         replica.take_node()
+        if not known:
+            with replica.transaction():
+                replica.adopting = False
         if self.opts.get("cluster_id"):
             self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
             self.notes["cluster"] = f"{self.only_reports}; ha only reports"
@@ -181,11 +184,10 @@ class Service:
             adopting=lost,
         )
 
-    def _open_replica(self, path: Path) -> tuple[Replica, bool]:
-        """The replica, and whether it had to be begun anew; a damaged file is moved aside."""
-        is_new = not path.exists()
+    def _open_replica(self, path: Path) -> Replica:
+        """The replica; a damaged file is moved aside, and it is begun anew."""
         try:
-            return Replica(path), is_new
+            return Replica(path)
         except ReplicaDamaged as exc:
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
             for suffix in ("", "-wal", "-shm"):
@@ -193,7 +195,7 @@ class Service:
                     path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
             log.error("ha replica: %s; moved aside to %s", exc, aside)
             self.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
-            return Replica(path), True
+            return Replica(path)
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
@@ -256,7 +258,8 @@ class Service:
 
     async def _follow_members(self) -> None:
         generation = -1
-        due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+        # At once: a crash may have kept a removal from being told.
+        due = asyncio.get_running_loop().time()
         while True:
             if self.trust.generation() != generation:
                 generation = self.trust.generation()
