@@ -15,7 +15,7 @@ from saltext_ha.errors import HaError
 from saltext_ha.faults import VARIABLE
 from saltext_ha.replica import Replica
 
-SOON = 20.0
+SOON = 60.0
 ACCEPTED, PENDING, REJECTED, DENIED = FOLDERS
 Keys = dict[tuple[str, str], str]
 
@@ -80,6 +80,10 @@ class Master:
             return self.engine.control(command, payload)
         return {}
 
+    def is_fine(self) -> bool:
+        """Whether ``ha.status`` says so: of all masters, and that nothing is left to be done."""
+        return self.ask("status").get("retcode") == 0
+
     def note(self) -> str:
         """What ``ha.status`` says of this master."""
         return next((row["note"] for row in self.ask("status")["masters"] if row["self"]), "")
@@ -138,6 +142,6 @@ class Group:
         for master in masters:
             wait_for(lambda m=master: m.shown() == expected, SOON, f"{master.name} shows that")
         for master in masters:
-            wait_for(lambda m=master: m.ask("status")["retcode"] == 0, SOON, f"{master.name} is ok")
+            wait_for(master.is_fine, SOON, f"ha.status on {master.name} is OK", poll=0.1)
         for master in masters:
             assert master.shown() == expected, master.name

@@ -1,4 +1,4 @@
-"""``salt-run ha.…`` without Salt's own start: the runner module in a process of its own."""
+"""``salt-run ha.…`` without Salt's own start."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from benchmarks.engines import Place
 from saltext_ha.runners import ha
 
 
-def run(
-    place: Place, function: str, environment: Mapping[str, str] | None = None, **arguments: Any
-) -> tuple[int, dict[str, Any]]:
-    """
-    Call a function of the runner on the master *place*.
+def run(place: Place, function: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of a function of the runner on the master *place*."""
+    ha.__opts__ = place.opts
+    ha.__context__ = {}
+    return dict(getattr(ha, function)(**arguments))
 
-    :return: the exit status of the process (a signal's number negated), and the answer.
-    """
+
+def start(
+    place: Place, function: str, environment: Mapping[str, str], **arguments: Any
+) -> subprocess.Popen[bytes]:
+    """The same in a process of its own, with *environment* beside ours."""
     order = {
         "place": {"root": str(place.root), "name": place.name, "port": place.port},
         "ha": dict(place.ha),
@@ -29,25 +32,18 @@ def run(
         "function": function,
         "arguments": arguments,
     }
-    done = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.runner", json.dumps(order)],
-        stdout=subprocess.PIPE,
-        text=True,
         cwd=Path(__file__).parent.parent,
-        env={**os.environ, **(environment or {})},
-        timeout=60,
-        check=False,
+        env={**os.environ, **environment},
     )
-    return done.returncode, json.loads(done.stdout) if done.stdout else {}
 
 
 def _main() -> None:
     order = json.loads(sys.argv[1])
     order["place"]["root"] = Path(order["place"]["root"])
     place = Place(**order["place"], ha=order["ha"], options=order["options"])
-    ha.__opts__ = place.opts
-    ha.__context__ = {}  # type: ignore[attr-defined]
-    print(json.dumps(getattr(ha, order["function"])(**order["arguments"])))
+    print(run(place, order["function"], **order["arguments"]))
 
 
 if __name__ == "__main__":

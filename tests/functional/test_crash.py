@@ -98,7 +98,7 @@ def decide(master: Master) -> Keys:
     )
 
 
-@case("observe.record", ("observe.record", 2), "observe.done", ("observe.done", 2))
+@case("observe.record", ("observe.record", 2), "observe.done")
 def the_operators_master_dies(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
     with m1.dying(point, times):
@@ -111,29 +111,21 @@ def the_operators_master_dies(root: Path, point: Point, times: int) -> None:
 @case(
     "merge.begin",
     "merge.record",
-    ("merge.record", 2),
     "merge.done",
     "apply.begin",
-    ("apply.begin", 2),
     "apply.aims",
     ("apply.aims", 2),
     "store.write",
     ("store.write", 3),
     "store.rename",
-    ("store.rename", 3),
     "store.sync",
-    ("store.sync", 2),
     ("store.sync", 4),
     "store.remove",
-    ("store.remove", 2),
-    ("store.remove", 5),
-    ("store.remove", 6),
+    ("store.remove", 3),
     "apply.store",
     ("apply.store", 2),
     "apply.done",
-    ("apply.done", 2),
     "revoke.begin",
-    ("revoke.begin", 2),
     "revoke.rotate",
     "revoke.clean",
     "revoke.done",
@@ -148,10 +140,10 @@ def a_master_dies_while_it_follows(root: Path, point: Point, times: int) -> None
     assert m2.rotation.exists()
 
 
-@case("merge.begin", "merge.record", "merge.done", "apply.begin", "decide.done")
+@case("merge.record", "merge.done", "decide.done")
 def two_accept_different_keys(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
-    m2.engine.stop()
+    m2.engine.kill()
     m1.knock({"db": KEYS["web10"]})
     m1.accept("db")
     m1.accept(*ACCEPT)
@@ -203,10 +195,10 @@ def a_key_folder_vanishes(root: Path, point: Point, times: int) -> None:
     assert not m1.rotation.exists()
 
 
-@case("replica.created", "replica.node", "adopt.begin", "observe.record", "adopt.done")
+@case("replica.created", "adopt.begin", "observe.record", "adopt.done")
 def a_replica_is_lost(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
-    m2.engine.stop()
+    m2.engine.kill()
     expected = decide(m1)
     m1.ask("sync")
     # What lies there is of no known age: decided by nobody, as far as the group can know.
@@ -218,10 +210,10 @@ def a_replica_is_lost(root: Path, point: Point, times: int) -> None:
     group.comes_to(expected)
 
 
-@case("replica.node", "merge.record", "apply.store")
+@case("replica.node", "apply.store")
 def a_master_dies_while_it_catches_up(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
-    m2.engine.stop()
+    m2.engine.kill()
     expected = decide(m1)
     m1.ask("sync")
     with m2.dying(point, times):
@@ -230,7 +222,7 @@ def a_master_dies_while_it_catches_up(root: Path, point: Point, times: int) -> N
     assert m2.rotation.exists()
 
 
-@case("identity.certificate", "file.rename", "file.sync", "replica.created")
+@case("identity.certificate", "file.sync")
 def a_master_dies_at_its_first_start(root: Path, point: Point, times: int) -> None:
     group = group_of(root, "m1")
     (m1,) = group.masters
@@ -286,15 +278,12 @@ def all_trust_each_other(*masters: Master) -> None:
 
 
 def token_of(master: Master) -> str:
-    status, answer = runner.run(master.place, "invite", share_master_key=True)
-    assert status == 0, answer
-    return str(answer["token"])
+    return str(runner.run(master.place, "invite", share_master_key=True)["token"])
 
 
 def let_join(master: Master, token: str) -> int:
-    status, answer = runner.run(master.place, "join", master.environment, token=token, force=True)
-    assert status == 0 or not answer
-    return status or int(answer["retcode"])
+    """The exit status of ``salt-run ha.join``."""
+    return int(runner.run(master.place, "join", token=token, force=True)["retcode"])
 
 
 def two_and_a_stranger(root: Path) -> tuple[Group, Master, Master, Master]:
@@ -317,16 +306,12 @@ UNITED = in_folder(ACCEPTED, *ACCEPT, *KEEP) | in_folder(PENDING, *WAIT)
 @case(
     "join.pin",
     ("join.pin", 2),
-    "file.rename",
-    "file.sync",
     "join.done",
     "handover.aside",
     ("handover.aside", 2),
     "handover.private",
-    ("file.rename", 3),
     "handover.public",
     ("file.rename", 4),
-    ("file.sync", 4),
     "handover.done",
 )
 def the_master_that_joins_dies(root: Path, point: Point, times: int) -> None:
@@ -334,7 +319,8 @@ def the_master_that_joins_dies(root: Path, point: Point, times: int) -> None:
     shared, own = new_pair(m1), new_pair(m3)
     token = token_of(m1)
     with m3.failing(f"KILL {point} {times}"):
-        assert let_join(m3, token) == -signal.SIGKILL
+        joining = runner.start(m3.place, "join", m3.environment, token=token, force=True)
+        assert joining.wait(SOON) == -signal.SIGKILL
     assert_pair_is_whole(m3)
     assert let_join(m3, token) == 0
     for name, content in shared.items():
@@ -344,7 +330,7 @@ def the_master_that_joins_dies(root: Path, point: Point, times: int) -> None:
     group.comes_to(UNITED)
 
 
-@case("invite.consume", "invite.pin", "file.rename", "file.sync", "invite.tell", "invite.reply")
+@case("invite.consume", "invite.pin", "invite.tell", "invite.reply")
 def the_master_that_invites_dies(root: Path, point: Point, times: int) -> None:
     group, m1, m2, m3 = two_and_a_stranger(root)
     shared = new_pair(m1)
@@ -365,7 +351,6 @@ def the_master_that_invites_dies(root: Path, point: Point, times: int) -> None:
     ("leave.unpin", 2),
     "leave.done",
     "identity.drop",
-    "identity.certificate",
 )
 def a_master_that_leaves_dies(root: Path, point: Point, times: int) -> None:
     group = group_of(root, "m1", "m2", "m3")
@@ -383,21 +368,21 @@ def a_master_that_leaves_dies(root: Path, point: Point, times: int) -> None:
     expected = in_folder(ACCEPTED, *ACCEPT) | in_folder(PENDING, *WAIT)
     group.comes_to(expected, among=(m1, m2))
     new_pair(m1)
-    m3.engine.stop()
+    m3.engine.kill()
     m3.engine.start()
     assert let_join(m3, token_of(m1)) == 0
     all_trust_each_other(m1, m2, m3)
     group.comes_to(expected)
 
 
-@case("remove.unpin", "file.rename", "file.sync", "remove.tell")
+@case("file.rename", "remove.unpin", "remove.tell")
 def a_master_that_removes_another_dies(root: Path, point: Point, times: int) -> None:
     group = group_of(root, "m1", "m2", "m3")
     m1, m2, m3 = group.masters
     m1.knock({i: KEYS[i] for i in (*ACCEPT, *WAIT)})
     group.start()
     group.comes_to(in_folder(PENDING, *ACCEPT, *WAIT))
-    m3.engine.stop()
+    m3.engine.kill()
     with m1.dying(point, times):
         m1.ask("remove_peer", name="m3")
     m1.ask("remove_peer", name="m3")
@@ -409,7 +394,7 @@ def a_master_that_removes_another_dies(root: Path, point: Point, times: int) -> 
     new_pair(m1)
     m3.engine.start()
     m3.ask("leave")
-    m3.engine.stop()
+    m3.engine.kill()
     m3.engine.start()
     assert let_join(m3, token_of(m1)) == 0
     all_trust_each_other(m1, m2, m3)

@@ -76,7 +76,8 @@ def place(opts: Mapping[str, Any], shared: Mapping[str, Any], force: bool = Fals
         # Salt makes a missing public half from the private one, and a new pair where it finds none.
         pem, pub = (base.with_name(f"{base.name}.{end}") for end in ("pem", "pub"))
         before = f".before-{time.strftime('%Y%m%dT%H%M%S')}"
-        if pem.exists():
+        # What an attempt that was interrupted put there is no key to be kept.
+        if pem.exists() and pem.read_bytes() != private.encode():
             point("handover.aside")
             write_whole(pem.with_name(pem.name + before), pem.read_bytes(), PRIVATE_MODE)
         if pub.exists():
