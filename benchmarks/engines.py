@@ -207,11 +207,18 @@ class EngineProcess:
     The service of *place* in a process of its own, which ends with this one at the latest.
 
     :param environment: variables that it has beside this process's own.
+    :param module: what is run, if not this one; it ends in :func:`main`.
     """
 
-    def __init__(self, place: Place, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        environment: Mapping[str, str] | None = None,
+        module: str = "benchmarks.engines",
+    ) -> None:
         self.place = place
         self.environment = dict(environment or {})
+        self.module = module
         self.start_seconds = 0.0
         """From the first line of the service to the open control socket; no imports."""
         self._process: subprocess.Popen[str] | None = None
@@ -236,7 +243,7 @@ class EngineProcess:
         with contextlib.suppress(FileNotFoundError):
             place.config.control_socket.unlink()  # a killed one leaves it behind
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.engines", json.dumps(arguments)],
+            [sys.executable, "-m", self.module, json.dumps(arguments)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,
@@ -364,8 +371,9 @@ def _listens(path: Path) -> bool:
     return True
 
 
-def _main() -> None:
-    from saltext_ha.service import main
+def main() -> None:
+    """Run the engine that the first argument describes."""
+    from saltext_ha.service import main as service
 
     quiet()
     arguments = json.loads(sys.argv[1])
@@ -373,10 +381,10 @@ def _main() -> None:
     print(time.monotonic(), flush=True)
     # Nothing may wait for a reader of this pipe later.
     os.dup2(2, 1)
-    main.run(place.opts, place.config)
+    service.run(place.opts, place.config)
 
 
 __all__ = ["Engine", "EngineProcess", "EngineUnavailable", "Place", "befriend", "free_port"]
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,24 @@ from lab.wait import wait_for
 from saltext_ha.errors import HaError
 from saltext_ha.faults import VARIABLE
 from saltext_ha.replica import Replica
+from tests.shifted import CLOCK
 
-SOON = 60.0
+SOON = 15.0
 ACCEPTED, PENDING, REJECTED, DENIED = FOLDERS
 Keys = dict[tuple[str, str], str]
 
 
 class Master:
-    """One master whose engine is a process; its *faults* file says where that is to fail."""
+    """One master whose engine is a process that a test can make fail."""
 
-    def __init__(self, root: Path, name: str, **options: Any) -> None:
-        self.place = Place(root, name, {"sync_interval": 0.2}, options)
+    def __init__(self, root: Path, name: str) -> None:
+        self.place = Place(root, name, {"sync_interval": 0.2})
         self.name = name
         self.pki_dir = self.place.pki_dir
         self.faults = root / f"{name}.faults"
-        self.environment = {VARIABLE: str(self.faults)}
-        self.engine = EngineProcess(self.place, self.environment)
+        self.clock = root / f"{name}.clock"
+        self.environment = {VARIABLE: str(self.faults), CLOCK: str(self.clock)}
+        self.engine = EngineProcess(self.place, self.environment, "tests.shifted")
         for folder in FOLDERS:
             (self.pki_dir / folder).mkdir(mode=0o700)
 
@@ -88,6 +90,12 @@ class Master:
         """What ``ha.status`` says of this master."""
         return next((row["note"] for row in self.ask("status")["masters"] if row["self"]), "")
 
+    def set_clock(self, offset: float) -> None:
+        """From now on its wall clock is *offset* seconds ahead of the true one."""
+        temporary = self.clock.with_suffix(".new")
+        temporary.write_text(str(offset))
+        temporary.rename(self.clock)
+
     # -- failing
 
     @contextlib.contextmanager
@@ -111,10 +119,14 @@ class Master:
 
 
 class Group:
-    """Masters below *root*; those of *names* trust each other and know of no key yet."""
+    """
+    Masters below *root*; those of *names* trust each other and know of no key yet.
 
-    def __init__(self, root: Path, *names: str) -> None:
-        self.masters = [Master(root, name) for name in names]
+    :param roots: for masters that are to live elsewhere.
+    """
+
+    def __init__(self, root: Path, *names: str, roots: Mapping[str, Path] | None = None) -> None:
+        self.masters = [Master((roots or {}).get(name, root), name) for name in names]
         for master in self.masters:
             master.place.config.state_dir.mkdir(mode=0o700)
             # An engine that trusts peers but finds no replica takes it for lost.
