@@ -16,7 +16,7 @@ from saltext_ha.faults import VARIABLE
 from saltext_ha.replica import Replica
 from tests.shifted import CLOCK
 
-SOON = 15.0
+SOON = 60.0
 ACCEPTED, PENDING, REJECTED, DENIED = FOLDERS
 Keys = dict[tuple[str, str], str]
 

@@ -131,6 +131,11 @@ class Keeper(Observer):
 
     # -- from the replica to the store
 
+    def unfinished(self) -> bool:
+        """Whether an apply left something, for instance an entry that cannot be written."""
+        active = self.enforce and not self.adopting and not self.replica.paused
+        return active and bool(self.replica.dirty() or self.replica.revocation_due)
+
     def apply(self) -> Seen:
         """
         Bring the store to what the records say, wherever that was written down to be done.
@@ -191,6 +196,7 @@ class Keeper(Observer):
             del after[minion_id]
         with self.replica.transaction():
             for minion_id, expected in after.items():
+                self.refused.pop(minion_id, None)
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
                 if content is None or content.stored != expected:

@@ -7,6 +7,7 @@ compared with what was last seen or applied; see ``replication/change.py`` for w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
@@ -98,6 +99,8 @@ class Observer:
         self.replica = replica
         self.adopting = adopting
         self.refused: dict[str, str] = {}
+        self.missed: set[str] = set()
+        """Ids whose change could not be recorded, and which the store does not name again."""
         self._name = name
         self._guard = guard
         self._clock = clock
@@ -134,10 +137,11 @@ class Observer:
             return seen
         ids = list(ids)
         certain = certain or deleted
-        if not released:
-            self._hold_back(ids, certain)
-        for batch in batches(ids):
-            self._observe_batch(batch, seen, by, certain, deleted, released)
+        with self._remembered(ids):
+            if not released:
+                self._hold_back(ids, certain)
+            for batch in batches(ids):
+                self._observe_batch(batch, seen, by, certain, deleted, released)
         return seen
 
     def adopt(self) -> Seen:
@@ -149,13 +153,25 @@ class Observer:
         """
         seen = Seen([], [])
         point("adopt.begin")
-        for batch in batches(self.store.changed()):
-            self._observe_batch(batch, seen, "", True, False, False)
+        ids = [*{*self.store.changed(), *self.missed}]
+        with self._remembered(ids):
+            for batch in batches(ids):
+                self._observe_batch(batch, seen, "", True, False, False)
         with self.replica.transaction():
             self.replica.adopting = False
         self.adopting = False
         point("adopt.done")
         return seen
+
+    @contextlib.contextmanager
+    def _remembered(self, ids: Sequence[str]) -> Iterator[None]:
+        """On a full disk what was looked at cannot be recorded; it is to be looked at again."""
+        try:
+            yield
+        except BaseException:
+            self.missed.update(ids)
+            raise
+        self.missed.difference_update(ids)
 
     def _observe_batch(
         self,

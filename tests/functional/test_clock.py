@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.keys import public_keys
+from saltext_ha.peering.client import call_once
+from tests import peers
 from tests.processes import ACCEPTED, PENDING, REJECTED, Group
 
 KEYS = dict(zip((f"web{number}" for number in range(4)), public_keys(7), strict=False))
@@ -54,3 +58,33 @@ def test_a_clock_jumps_between_decisions(group: Group, there: float) -> None:
     m2.ask("sync")
     del left[ACCEPTED, "web2"]
     group.comes_to(left | {(ACCEPTED, "web1"): KEYS["web1"]})
+
+
+@pytest.mark.parametrize("years", [-60, 100])
+def test_masters_whose_clocks_are_years_apart_talk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """
+    A certificate made by a clock that was years off is pinned like any other, and serves.
+
+    OpenSSL asks the kernel for the time, which no test can set; so the certificate is moved.
+    """
+
+    class Elsewhen(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Elsewhen:
+            return super().now(tz) + datetime.timedelta(days=365 * years)
+
+    m1 = peers.Master(tmp_path, "m1")
+    with monkeypatch.context() as patch:
+        patch.setattr("saltext_ha.peering.identity.datetime.datetime", Elsewhen)
+        m2 = peers.Master(tmp_path, "m2")
+    peers.befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running({"echo": peers.echo}), m2.running({"echo": peers.echo}):
+            for one, other in ((m1, m2), (m2, m1)):
+                answer = await call_once(one.identity, other.peer, "echo")
+                assert answer["caller"] == one.name
+
+    asyncio.run(main())
