@@ -182,7 +182,7 @@ class Observer:
         deleted: bool,
         released: bool,
     ) -> None:
-        found: list[tuple[str, Content, Applied]] = []
+        found: list[tuple[str, Content, Applied, bytes | None]] = []
         back: list[str] = []
         held = self.replica.held()
         for minion_id in ids:
@@ -194,6 +194,7 @@ class Observer:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
+            unseen = None
             if not content.stored.slot and not content.stored.denied:
                 self.refused.pop(minion_id, None)
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
@@ -204,6 +205,9 @@ class Observer:
                 if not released and content.stored.state not in (ACCEPTED, REJECTED):
                     continue
                 back.append(minion_id)
+                if not released and content.stored.key != applied.stored.key:
+                    # Who decides about another key in an emptied store does not see this one.
+                    unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
             if content.stored == applied.stored and not (
                 deleted and (_is_pending(applied) or minion_id in self._raced)
             ):
@@ -211,13 +215,13 @@ class Observer:
             if not certain and not released and self._vanished(minion_id, content, applied):
                 seen.unsettled.append(minion_id)
                 continue
-            found.append((minion_id, content, applied))
+            found.append((minion_id, content, applied, unseen))
         if not found and not back:
             return
         with self.replica.transaction():
             self.replica.unhold(back)
-            for minion_id, content, applied in found:
-                seen.records.extend(self._record(minion_id, content, applied, by))
+            for minion_id, content, applied, unseen in found:
+                seen.records.extend(self._record(minion_id, content, applied, by, unseen))
             point("observe.record")
         point("observe.done")
 
@@ -262,13 +266,19 @@ class Observer:
     def _wanted(self, minion_id: str, applied: Applied) -> Stored:
         return place(self.replica.get(minion_id).values(), applied.stored)
 
-    def _record(self, minion_id: str, content: Content, applied: Applied, by: str) -> list[Record]:
-        """Write down one id's change; inside a transaction."""
+    def _record(
+        self, minion_id: str, content: Content, applied: Applied, by: str, unseen: bytes | None
+    ) -> list[Record]:
+        """
+        Write down one id's change; inside a transaction.
+
+        :param unseen: a key that is not meant by what is done to the id.
+        """
         records = self.replica.get(minion_id)
         now = content.stored
         if applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return []  # our own apply, interrupted; the next one finishes it
-        states = {key: record.state for key, record in records.items()}
+        states = {key: record.state for key, record in records.items() if key != unseen}
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
         raced = self._raced.pop(minion_id, None)

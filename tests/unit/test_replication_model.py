@@ -132,7 +132,10 @@ class Group(RuleBasedStateMachine):
     def reject(self, number: int, minion_id: str) -> None:
         member = self.pick(number)
         accepted = {pair for pair in member.live(minion_id) if member.state(pair) == ACCEPTED}
+        held = member.master.replica.applied(minion_id).stored.key
         key = member.master.reject(minion_id)
+        if minion_id in member.master.replica.held() and key != held:
+            accepted -= {(minion_id, held or b"")}  # not seen in an emptied store
         member.act("revoke", {(minion_id, key), *accepted} if key else set())
 
     @rule(number=masters, minion_id=minion_ids)
