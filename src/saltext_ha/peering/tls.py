@@ -16,7 +16,6 @@ from cryptography import x509
 from saltext_ha.errors import TrustError
 from saltext_ha.peering.identity import Identity
 
-
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, which ssl does not name
 
 
