@@ -203,10 +203,22 @@ class Engine:
 
 
 class EngineProcess:
-    """The service of *place* in a process of its own, which ends with this one at the latest."""
+    """
+    The service of *place* in a process of its own, which ends with this one at the latest.
 
-    def __init__(self, place: Place) -> None:
+    :param environment: variables that it has beside this process's own.
+    :param module: what is run, if not this one; it ends in :func:`main`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        environment: Mapping[str, str] | None = None,
+        module: str = "benchmarks.engines",
+    ) -> None:
         self.place = place
+        self.environment = dict(environment or {})
+        self.module = module
         self.start_seconds = 0.0
         """From the first line of the service to the open control socket; no imports."""
         self._process: subprocess.Popen[str] | None = None
@@ -231,10 +243,11 @@ class EngineProcess:
         with contextlib.suppress(FileNotFoundError):
             place.config.control_socket.unlink()  # a killed one leaves it behind
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.engines", json.dumps(arguments)],
+            [sys.executable, "-m", self.module, json.dumps(arguments)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,
+            env={**os.environ, **self.environment},
         )
 
     def wait_ready(self, timeout: float = START) -> None:
@@ -274,6 +287,22 @@ class EngineProcess:
         """``kill -9``."""
         self._end(signal.SIGKILL)
 
+    def wait_ended(self, timeout: float = START) -> int:
+        """
+        Return when it has ended by itself: its exit status, or the signal's number negated.
+
+        :raises TimeoutError: it goes on.
+        """
+        process = self._process
+        if process is None:
+            raise RuntimeError(f"{self.place.name} is not running")
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.place.name} still runs after {timeout:g} s") from None
+        self._forget()
+        return status
+
     def control(self, command: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
         What the runner would be answered.
@@ -311,7 +340,10 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout:
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._process and self._process.stdout:
             self._process.stdout.close()
         self._process = None
 
@@ -339,8 +371,9 @@ def _listens(path: Path) -> bool:
     return True
 
 
-def _main() -> None:
-    from saltext_ha.service import main
+def main() -> None:
+    """Run the engine that the first argument describes."""
+    from saltext_ha.service import main as service
 
     quiet()
     arguments = json.loads(sys.argv[1])
@@ -348,10 +381,10 @@ def _main() -> None:
     print(time.monotonic(), flush=True)
     # Nothing may wait for a reader of this pipe later.
     os.dup2(2, 1)
-    main.run(place.opts, place.config)
+    service.run(place.opts, place.config)
 
 
 __all__ = ["Engine", "EngineProcess", "EngineUnavailable", "Place", "befriend", "free_port"]
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import MISSING, UNSIGNED, Provenance
 from saltext_ha.replica import Applied, Replica
@@ -115,6 +116,7 @@ class Holds:
     def _hold(self, ids: Sequence[str]) -> None:
         with self._replica.transaction():
             self._replica.hold(ids, self._clock())
+        point("hold.done")
         some = sorted(ids)[:MAX_ANNOUNCED]
         self._announce("held", {"master": self._name, "count": len(ids), "ids": some})
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
+from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import OLDER
@@ -185,6 +186,7 @@ class Observer:
         was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
         seen = Seen([], [])
+        point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
@@ -193,6 +195,7 @@ class Observer:
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""
+        point("adopt.done")
         return seen
 
     def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
@@ -236,7 +239,7 @@ class Observer:
         deleted: bool,
         released: bool,
     ) -> None:
-        found: list[tuple[str, Content, Applied]] = []
+        found: list[tuple[str, Content, Applied, bytes | None]] = []
         back: list[str] = []
         held = self.replica.held()
         for minion_id in ids:
@@ -248,6 +251,7 @@ class Observer:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
+            unseen = None
             if not content.stored.slot and not content.stored.denied:
                 self.refused.pop(minion_id, None)
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
@@ -257,6 +261,9 @@ class Observer:
                 if not released and self.holds.is_held(minion_id, content, applied, by):
                     continue
                 back.append(minion_id)
+                if not released and content.stored.key != applied.stored.key:
+                    # Who decides about another key in an emptied store does not see this one.
+                    unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
             if content.stored == applied.stored and not (
                 deleted and (_is_pending(applied) or minion_id in self._raced)
             ):
@@ -264,7 +271,7 @@ class Observer:
             if not certain and not released and self._vanished(minion_id, content, applied):
                 seen.unsettled.append(minion_id)
                 continue
-            found.append((minion_id, content, applied))
+            found.append((minion_id, content, applied, unseen))
         if not found and not back:
             return
         if not released and (self.holds.look() == OLDER or self.holds.doubt):
@@ -273,8 +280,10 @@ class Observer:
             return
         with self.replica.transaction():
             self.replica.unhold(back)
-            for minion_id, content, applied in found:
-                seen.records.extend(self._record(minion_id, content, applied, by))
+            for minion_id, content, applied, unseen in found:
+                seen.records.extend(self._record(minion_id, content, applied, by, unseen))
+            point("observe.record")
+        point("observe.done")
 
     def _vanished(self, minion_id: str, content: Content, applied: Applied) -> bool:
         """Whether the id's key is gone, and not by our own hand."""
@@ -282,13 +291,19 @@ class Observer:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
-    def _record(self, minion_id: str, content: Content, applied: Applied, by: str) -> list[Record]:
-        """Write down one id's change; inside a transaction."""
+    def _record(
+        self, minion_id: str, content: Content, applied: Applied, by: str, unseen: bytes | None
+    ) -> list[Record]:
+        """
+        Write down one id's change; inside a transaction.
+
+        :param unseen: a key that is not meant by what is done to the id.
+        """
         records = self.replica.get(minion_id)
         now = content.stored
         if applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return []  # our own apply, interrupted; the next one finishes it
-        states = {key: record.state for key, record in records.items()}
+        states = {key: record.state for key, record in records.items() if key != unseen}
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
         raced = self._raced.pop(minion_id, None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.replica import Replica
 
@@ -74,7 +75,9 @@ class Provenance:
             # Either is right until the new one is known to be there.
             self._remember([borne, token])
         # A store that bears none of ours must not be expected to bear one before it does.
+        point("sign.write")
         self._store.sign(self._name, token)
+        point("sign.done")
         self._remember([token])
         self._signed = time.monotonic()
 

@@ -20,6 +20,7 @@ import msgpack
 
 from saltext_ha import schema
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.faults import point
 from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
@@ -154,6 +155,7 @@ class Replica:
         with self.transaction():
             self._set_meta("node", node)
         self.node, self.counter = node, 0
+        point("replica.node")
 
     def seen(self) -> dict[str, int]:
         """The highest counter seen of every node that ever wrote."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from saltext_ha.faults import point
+
 FIRST = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE record (
@@ -70,6 +72,7 @@ def migrate(db: sqlite3.Connection, version: int, node: str) -> None:
     steps.append(f"PRAGMA user_version = {len(MIGRATIONS)};")
     try:
         db.executescript(f"BEGIN IMMEDIATE; {' '.join(steps)} COMMIT;")
+        point("replica.created")
     except sqlite3.Error:
         if db.in_transaction:
             db.execute("ROLLBACK")

@@ -352,6 +352,28 @@ def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> N
     assert len(m1.files()) == len(m2.files()) == 11
 
 
+@pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
+def test_who_decides_in_an_emptied_folder_does_not_mean_the_key_that_is_held(
+    m1: Master, m2: Master, state: str
+) -> None:
+    ids = {f"web{number}" for number in range(11)}
+    shared(m1, m2, *ids)
+    for minion_id in ids:
+        m1.remove(minion_id)
+    m1.scan()
+    m1.knock("web0", key=1)
+    m1.scan()
+    m1.move("web0", PENDING, state)
+    exchange(m1, m2)
+    assert m2.file(ACCEPTED, "web0").read_text() == KEYS[0]
+    assert m2.state("web0", key=0) == ACCEPTED
+    assert m2.state("web0", key=1) == state
+    assert m2.revoked == 0
+    # Of two accepted keys each master keeps its own, until the conflict is ended.
+    here = KEYS[1] if state == ACCEPTED else KEYS[0]
+    assert m1.files()[ACCEPTED, "web0"] == here
+
+
 def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master) -> None:
     ids = [f"web{number}" for number in range(11)]
     shared(m1, m2, *ids)

@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from saltext_ha.faults import point
+
 
 def private_dir(path: Path) -> Path:
     """Create *path* (and its parents) when missing, and close it to everyone but its owner."""
@@ -25,10 +27,12 @@ def write_whole(
     """
     temporary = _write_temporary(path, data, mode, owner)
     try:
+        point("file.rename")
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    point("file.sync")
     sync_dir(path.parent)
 
 
@@ -40,12 +44,14 @@ def create_whole(path: Path, data: bytes, mode: int = 0o600) -> bool:
     """
     temporary = _write_temporary(path, data, mode)
     try:
+        point("file.rename")
         # Unlike rename, link fails when the name is taken.
         os.link(temporary, path)
     except FileExistsError:
         return False
     finally:
         temporary.unlink(missing_ok=True)
+    point("file.sync")
     sync_dir(path.parent)
     return True
 

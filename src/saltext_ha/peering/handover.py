@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from saltext_ha import cluster, master_key
 from saltext_ha.errors import TrustError
-from saltext_ha.peering.files import write_whole
+from saltext_ha.faults import point
+from saltext_ha.peering.files import sync_dir, write_whole
 
 PRIVATE_MODE = 0o400
 PUBLIC_MODE = 0o644
@@ -202,21 +203,22 @@ def _write_files(opts: Mapping[str, Any], pair: _Pair) -> None:
         if owner is not None:
             os.chown(pki, *owner)
     stamp = time.strftime("%Y%m%dT%H%M%S")
-    files = {
-        _behind(opts, pki / f"{pair.name}.{end}"): (text.encode(), mode)
-        # The private half first: Salt makes the public one from it, never the other way round.
-        for end, text, mode in (
-            ("pem", pair.private, PRIVATE_MODE),
-            ("pub", pair.public, PUBLIC_MODE),
-        )
-    }
-    for file, (_, mode) in files.items() if pair.backup else ():
+    pem, pub = (_behind(opts, pki / f"{pair.name}.{end}") for end in ("pem", "pub"))
+    for file, mode in ((pem, PRIVATE_MODE), (pub, PUBLIC_MODE)) if pair.backup else ():
         # A copy: there is to be a key at every instant.
         if file.is_file():
+            point("handover.aside")
             kept = file.with_name(f"{file.name}.before-{stamp}")
             write_whole(kept, file.read_bytes(), mode, owner)
-    for file, (content, mode) in files.items():
-        write_whole(file, content, mode, owner)
+    if pair.backup:
+        # Never a public half that does not fit: Salt makes a missing one from the private half.
+        pub.unlink(missing_ok=True)
+        sync_dir(pki)
+    point("handover.private")
+    write_whole(pem, pair.private.encode(), PRIVATE_MODE, owner)
+    point("handover.public")
+    write_whole(pub, pair.public.encode(), PUBLIC_MODE, owner)
+    point("handover.done")
 
 
 def _behind(opts: Mapping[str, Any], path: Path) -> Path:

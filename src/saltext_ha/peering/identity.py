@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from saltext_ha.errors import TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering.files import create_whole, private_dir
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
             key_file.chmod(0o600)
         key = _load_key(key_file)
         if not certificate_file.exists():
+            point("identity.certificate")
             create_whole(certificate_file, _new_certificate(key, name), mode=0o644)
         pem = certificate_file.read_text("ascii")
     except (OSError, UnicodeDecodeError) as exc:
@@ -86,6 +88,7 @@ def renew(state_dir: Path, name: str) -> Identity:
     """
     # Key last: a certificate without its key would be refused after a crash in between.
     (state_dir / CERTIFICATE_FILE).unlink(missing_ok=True)
+    point("identity.drop")
     (state_dir / KEY_FILE).unlink(missing_ok=True)
     return load_or_create(state_dir, name)
 

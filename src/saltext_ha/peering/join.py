@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha.errors import PeerUnreachable, TokenError, TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering import tls, wire
 from saltext_ha.peering.client import Exchange
 from saltext_ha.peering.identity import Identity
@@ -108,7 +109,9 @@ def accept(
     if place is not None:
         place(shared)
     for member in members:
+        point("join.pin")
         trust.pin(member)
+    point("join.done")
     return Joined(
         group,
         tuple(member.name for member in members),

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.errors import InvalidRecord, PeerError, TokenError, TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering import wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
@@ -174,14 +175,16 @@ class Membership:
         :raises TrustError: there is no such peer.
         """
         self._trust.remove(name)
+        point("remove.tell")
         return await self.exchange()
 
-    async def leave(self) -> dict[str, str]:
+    async def leave(self, renew: Callable[[], object] = lambda: None) -> dict[str, str]:
         """
         Have the others remove this master, then trust nobody any more.
 
-        Afterwards this master needs a new identity (:func:`.identity.renew`) to join anywhere.
-
+        :param renew: gives this master the new identity (:func:`.identity.renew`) that it needs to
+            join anywhere. Called before anybody is unpinned: while one is pinned yet, a leave that
+            was interrupted can be repeated.
         :return: name → reason, of those that could not be told: ``ha.remove_peer`` on another
             member does it.
         """
@@ -189,14 +192,18 @@ class Membership:
         note = {"fingerprint": self._identity.fingerprint, "name": self._name, "removed": ""}
         unreached = {}
         for peer in peers:
+            point("leave.tell")
             try:
                 # Only the removal: the answer to it is the last that this certificate may hear.
                 payload = {"removed": [note]}
                 await call_once(self._identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
                 unreached[peer.name] = str(exc)
+        renew()
         for peer in peers:
+            point("leave.unpin")
             self._trust.unpin(peer.name)
+        point("leave.done")
         return unreached
 
     async def join(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -224,15 +231,19 @@ class Membership:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         self._trust.check(joiner)
         shared = dict(self._share(invite)) if self._share else {}
+        point("invite.consume")
         # Used up before it is granted: a crash in between costs a token, never a second grant.
         if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
+        point("invite.pin")
         self._trust.pin(joiner)
         log.info(
             "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
         )
+        point("invite.tell")
         # The joiner itself listens to nobody yet: it learns of the group from our answer.
         unreached = await self.exchange(skip=joiner.name)
+        point("invite.reply")
         ourselves = {
             "name": self._name,
             "url": self._url,

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from saltext_ha.config import NAME, check_url
 from saltext_ha.errors import TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering.files import create_whole, private_dir, sync_dir, write_whole
 from saltext_ha.peering.tls import read_certificate
 
@@ -138,6 +139,9 @@ class Trust:
             log.info("peer pinned name=%s fingerprint=%s", peer.name, _short(peer.fingerprint))
             return True
         there = _read_peer(path)
+        if self._is_removed(there):
+            self.unpin(peer.name)  # a removal was interrupted between its note and this
+            return self.pin(peer)
         _same_certificate(there, peer)
         if there.url == peer.url:
             return False
@@ -151,7 +155,7 @@ class Trust:
 
         :raises TrustError: as :meth:`pin` does.
         """
-        if (self._removed_dir / _file_name(peer.fingerprint)).exists():
+        if self._is_removed(peer):
             raise TrustError(
                 f"{peer.name}: certificate {_short(peer.fingerprint)} was removed from this group "
                 f"and stays out; that master needs a new one (salt-run ha.leave on it, then join)"
@@ -201,6 +205,7 @@ class Trust:
             self._removed_dir / _file_name(removed.fingerprint),
             json.dumps(removed.__dict__, indent=1).encode(),
         )
+        point("remove.unpin")
         peer = self.by_fingerprint(removed.fingerprint)
         if peer is not None:
             self.unpin(peer.name)
@@ -219,6 +224,9 @@ class Trust:
             notes.append(Removed(_fingerprint_of(path.name), name, when))
         return notes
 
+    def _is_removed(self, peer: Peer) -> bool:
+        return (self._removed_dir / _file_name(peer.fingerprint)).exists()
+
     def _refresh(self) -> None:
         signature = _signature(self._peers_dir)
         if signature == self._signature:
@@ -229,7 +237,7 @@ class Trust:
             if before.get(file) != problem:
                 log.error("peer file ignored: %s", problem)
         for name, peer in list(self._pinned.items()):
-            if (self._removed_dir / _file_name(peer.fingerprint)).exists():
+            if self._is_removed(peer):
                 del self._pinned[name]
         self._reachable = {
             name: replace(peer, url=self._urls[name]) if name in self._urls else peer

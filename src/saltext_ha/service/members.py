@@ -79,8 +79,9 @@ class Members:
             return {"kind": "notice", "notes": notes, "retcode": 0}
         # First: the others may know the secret, and would take this master back at once.
         standing.mark_left(service.config.state_dir)
-        unreached = await service.membership.leave()
-        identity.renew(service.config.state_dir, service.config.name)
+        unreached = await service.membership.leave(
+            lambda: identity.renew(service.config.state_dir, service.config.name)
+        )
         notes = [f"left; {name} does not trust this master any more" for name in names]
         notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]
         notes += [

@@ -313,7 +313,8 @@ class Service:
 
     async def _follow_members(self) -> None:
         generation = -1
-        due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+        # At once: a crash may have kept a removal from being told.
+        due = asyncio.get_running_loop().time()
         while True:
             if self.trust.generation() != generation:
                 generation = self.trust.generation()
