@@ -65,6 +65,7 @@ class Master:
             "127.0.0.1",
             self.port,
             join=membership.join,
+            plan=membership.plan,
             limits=limits,
         )
         await listener.start()

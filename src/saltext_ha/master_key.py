@@ -30,13 +30,13 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {"fingerprint": None, "pair": None, "sign_fingerprint": None}
     try:
         name = name_of(opts)
-        described["fingerprint"] = _fingerprint(read(opts, f"{name}.pub"))
+        described["fingerprint"] = fingerprint(read(opts, f"{name}.pub"))
         described["pair"] = _pair(
             read(opts, f"{name}.pem"), read(opts, f"{name}.pub"), _passphrase(opts)
         )
         if opts.get("master_sign_pubkey"):
             sign = opts.get("master_sign_key_name") or "master_sign"
-            described["sign_fingerprint"] = _fingerprint(read(opts, f"{sign}.pub"))
+            described["sign_fingerprint"] = fingerprint(read(opts, f"{sign}.pub"))
     except Exception as exc:
         # A key store of the site's own may raise anything. The text of such an error may quote
         # what it read, so only its type is told.
@@ -59,18 +59,22 @@ def name_of(opts: Mapping[str, Any]) -> str:
 
 def read(opts: Mapping[str, Any], name: str) -> bytes | None:
     """One half of a pair as PEM, or None when it is not there; ``OSError`` as files raise it."""
-    driver = opts.get("keys.cache_driver", "localfs_key")
-    if driver == "localfs_key":
+    if in_files(opts):
         clustered = name.startswith("cluster.")
         folder = Path(opts["cluster_pki_dir"] if clustered else opts["pki_dir"])
         path = folder / name
         return path.read_bytes() if path.is_file() else None
     import salt.cache
 
-    text = salt.cache.Cache(opts, driver=driver).fetch("master_keys", name)
+    text = salt.cache.Cache(opts, driver=opts["keys.cache_driver"]).fetch("master_keys", name)
     if not text:
         return None
     return text if isinstance(text, bytes) else str(text).encode()
+
+
+def in_files(opts: Mapping[str, Any]) -> bool:
+    """Whether this master keeps its own keys as files."""
+    return bool(opts.get("keys.cache_driver", "localfs_key") == "localfs_key")
 
 
 def _passphrase(opts: Mapping[str, Any]) -> bytes | None:
@@ -78,7 +82,8 @@ def _passphrase(opts: Mapping[str, Any]) -> bytes | None:
     return str(value).encode() if value else None
 
 
-def _fingerprint(pem: bytes | None) -> str | None:
+def fingerprint(pem: bytes | None) -> str | None:
+    """The SHA-256 of a public key as a minion's ``master_finger`` takes it; None without a key."""
     if not pem:
         return None
     # Without the first and last line, as a minion's master_finger and salt-key of 3006 and 3007

@@ -77,6 +77,19 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     return _checked(key, pem, key_file, certificate_file)
 
 
+def existing_or_provisional(state_dir: Path, name: str) -> Identity:
+    """
+    This master's identity where it has one; else one that is good for a question only: it lies
+    in memory, nothing is written.
+    """
+    key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
+    if key_file.exists() and certificate_file.exists():
+        return load_or_create(state_dir, name)
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = _new_certificate(key, name).decode("ascii")
+    return _checked(key, pem, key_file, certificate_file)
+
+
 def renew(state_dir: Path, name: str) -> Identity:
     """
     Throw the identity away and make a new one; peers know nothing of it before it joins.

@@ -30,6 +30,7 @@ Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
 JoinHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
 
 JOIN = "join"
+PLAN = "plan"
 _PREFIX = "/v1/"
 
 
@@ -49,7 +50,9 @@ class PeerListener:
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
         ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
         without, and logged.
-    :param join: answers callers without a certificate, who may call nothing but ``join``.
+    :param join: answers callers without a certificate, who may call nothing but ``join`` and
+        ``plan``.
+    :param plan: answers those who only ask what joining would do.
     """
 
     def __init__(
@@ -61,12 +64,15 @@ class PeerListener:
         port: int,
         *,
         join: JoinHandler | None = None,
+        plan: JoinHandler | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._identity = identity
         self._trust = trust
         self._handlers = dict(handlers)
-        self._join = join
+        self._strangers = {
+            name: handler for name, handler in ((JOIN, join), (PLAN, plan)) if handler is not None
+        }
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
@@ -162,7 +168,7 @@ class PeerListener:
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> bytes:
         method, peer = self._admit(request, connection)
         max_body, max_items = self._limits.max_body, wire.MAX_ITEMS
-        if method == JOIN:
+        if method in (JOIN, PLAN):
             max_body, max_items = wire.MAX_JOIN_BODY, wire.MAX_JOIN_ITEMS
         body = await self._body(request, max_body)
         try:
@@ -170,9 +176,8 @@ class PeerListener:
         except ValueError as exc:
             raise _Refused(400, "malformed", f"the body is {exc}") from None
         try:
-            if method == JOIN:
-                assert self._join is not None
-                answer = await self._join(payload)
+            if method in (JOIN, PLAN):
+                answer = await self._strangers[method](payload)
             else:
                 assert peer is not None
                 answer = await self._handlers[method](peer, payload)
@@ -208,10 +213,10 @@ class PeerListener:
                 supported=list(wire.PROTOCOLS),
             )
         method = request.path.removeprefix(_PREFIX)
-        if peer is None and method != JOIN:
+        if peer is None and method not in (JOIN, PLAN):
             raise _Refused(401, "no_certificate", "only join is answered without a certificate")
-        known = self._join is not None if method == JOIN else method in self._handlers
-        if not known or not request.path.startswith(_PREFIX):
+        known = self._strangers if method in (JOIN, PLAN) else self._handlers
+        if method not in known or not request.path.startswith(_PREFIX):
             raise _Refused(404, "unknown_method", f"there is no {request.path[:80]!r} here")
         if request.method != "POST":
             raise _Refused(405, "not_a_post", "calls are made by POST")

@@ -13,7 +13,7 @@ import hmac
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
 from saltext_ha.peering.listener import Handler
-from saltext_ha.peering.token import reply_mac, request_mac
+from saltext_ha.peering.token import plan_mac, plan_reply_mac, reply_mac, request_mac
 from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class Membership:
     :param name: this master's, and *url*, *group*: as others are told.
     :param share: what to hand to a master that joins besides the members, given the invitation
         (for instance the group's master key, when ``share_master_key`` is set there).
+    :param outlook: what to tell a master that only asks what joining would do, given the
+        invitation and where it has got to (bytes of its own choice, at first none).
     :param timeout: seconds that telling one peer may take.
     """
 
@@ -64,6 +66,7 @@ class Membership:
         url: str,
         group: str,
         share: Callable[[Invite], Mapping[str, Any]] | None = None,
+        outlook: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         timeout: float = 3.0,
     ) -> None:
         self._identity = identity
@@ -73,6 +76,7 @@ class Membership:
         self._url = url
         self._group = group
         self._share = share
+        self._outlook = outlook
         self._timeout = timeout
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[float] = deque(maxlen=MAX_FAILED_JOINS)
@@ -202,19 +206,8 @@ class Membership:
         :raises TokenError: the token does not entitle it.
         :raises TrustError: its name or certificate cannot be taken.
         """
-        self._throttle()
-        joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
-        group = payload.get("group")
-        try:
-            invite = self._proven(payload, joiner, group)
-        except TokenError:
-            self._failed.append(time.monotonic())
-            raise
-        if group != self._group or invite.group != self._group:
-            raise TokenError(f"this master is of the group {self._group!r}, not {group!r}")
-        if joiner.name == self._name:
-            raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
-        self._trust.check(joiner)
+        joiner, invite = self._entitled(payload)
+        self._check_joiner(joiner)
         # Used up before it is granted: a crash in between costs a token, never a second grant.
         if not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
@@ -224,16 +217,10 @@ class Membership:
         )
         # The joiner itself listens to nobody yet: it learns of the group from our answer.
         unreached = await self.exchange(skip=joiner.name)
-        ourselves = {
-            "name": self._name,
-            "url": self._url,
-            "certificate": self._identity.certificate,
-        }
-        others = [p for p in self._trust.pinned().values() if p.fingerprint != joiner.fingerprint]
         reply = wire.pack(
             {
                 "group": self._group,
-                "members": [ourselves, *map(_described, others)],
+                "members": self._introduced(joiner),
                 "unreached": unreached,
                 "shared": dict(self._share(invite)) if self._share else {},
             }
@@ -241,17 +228,76 @@ class Membership:
         mac = reply_mac(invite.key, self._identity.fingerprint, joiner.fingerprint, reply)
         return {"reply": reply, "mac": mac}
 
-    def _proven(self, payload: Mapping[str, Any], joiner: Peer, group: object) -> Invite:
+    async def plan(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        Handler for a master with a token that asks what joining would do: nothing is done, and
+        the token is as good as before.
+
+        :raises TokenError: the token does not entitle it.
+        """
+        after = payload.get("after")
+        if not isinstance(after, bytes):
+            raise TokenError("the request does not say where it has got to")
+        joiner, invite = self._entitled(payload, after)
+        refused = ""
+        try:
+            self._check_joiner(joiner)
+        except TrustError as exc:
+            refused = str(exc)
+        reply = wire.pack(
+            {
+                "name": self._name,
+                "refused": refused,
+                "members": self._introduced(joiner),
+                "outlook": dict(await self._outlook(invite, after)) if self._outlook else {},
+            }
+        )
+        mac = plan_reply_mac(
+            invite.key, self._identity.fingerprint, joiner.fingerprint, after, reply
+        )
+        return {"reply": reply, "mac": mac}
+
+    def _entitled(
+        self, payload: Mapping[str, Any], after: bytes | None = None
+    ) -> tuple[Peer, Invite]:
+        """Who asks, and by which invitation; *after* when it only asks for a plan."""
+        self._throttle()
+        joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
+        group = payload.get("group")
+        try:
+            invite = self._proven(payload, joiner, group, after)
+        except TokenError:
+            self._failed.append(time.monotonic())
+            raise
+        if group != self._group or invite.group != self._group:
+            raise TokenError(f"this master is of the group {self._group!r}, not {group!r}")
+        return joiner, invite
+
+    def _check_joiner(self, joiner: Peer) -> None:
+        if joiner.name == self._name:
+            raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
+        self._trust.check(joiner)
+
+    def _introduced(self, joiner: Peer) -> list[dict[str, str]]:
+        """The members as a joining master is told of them: this one first."""
+        ourselves = {
+            "name": self._name,
+            "url": self._url,
+            "certificate": self._identity.certificate,
+        }
+        others = [p for p in self._trust.pinned().values() if p.fingerprint != joiner.fingerprint]
+        return [ourselves, *map(_described, others)]
+
+    def _proven(
+        self, payload: Mapping[str, Any], joiner: Peer, group: object, after: bytes | None
+    ) -> Invite:
         invite = self._invites.find(payload.get("invite"), joiner.fingerprint)
         mac = payload.get("mac")
-        expected = request_mac(
-            invite.key,
-            self._identity.fingerprint,
-            joiner.fingerprint,
-            joiner.name,
-            joiner.url,
-            str(group),
-        )
+        asked = (self._identity.fingerprint, joiner.fingerprint, joiner.name, joiner.url)
+        if after is None:
+            expected = request_mac(invite.key, *asked, str(group))
+        else:
+            expected = plan_mac(invite.key, *asked, str(group), after)
         if not isinstance(mac, bytes) or not hmac.compare_digest(mac, expected):
             wrong = self._wrong_proofs[invite.id] = self._wrong_proofs.get(invite.id, 0) + 1
             if wrong >= MAX_WRONG_PROOFS:

@@ -264,7 +264,9 @@ def peers() -> Answer:
     return _ask("peers")
 
 
-def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
+def invite(
+    expires: int = 600, share_master_key: bool = False, share_signing_key: bool = False
+) -> Answer:
     """
     Print a one-time token with which one more master can join this group.
 
@@ -273,6 +275,9 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     share_master_key
         Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, where there is
         one) to the master that joins, so that minions know it by the same key.
+    share_signing_key
+        Hand over the ``master_sign`` pair only. The masters keep different keys, and failover
+        minions with ``verify_master_pubkey_sign: True`` know each of them by its signature.
 
     CLI Example:
 
@@ -281,11 +286,13 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
         salt-run ha.invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha.peering import identity, invites
+    from saltext_ha.peering import handover, identity, invites
 
     def work(settings: config.HaConfig) -> Answer:
         if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= 86400:
             raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
+        if share_signing_key and not share_master_key:
+            handover.take(__opts__, (handover.SIGN,))  # better now than when somebody joins
         ours = identity.load_or_create(settings.state_dir, settings.name)
         made = invites.invite(
             settings.state_dir,
@@ -294,6 +301,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
             settings.group,
             expires_in=expires,
             share_master_key=bool(share_master_key),
+            share_signing_key=bool(share_signing_key),
         )
         return {
             "kind": "invite",
@@ -307,7 +315,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     return _answer(work)
 
 
-def join(token: str, wait: float = 0, force: bool = False) -> Answer:
+def join(token: str, wait: float = 0, force: bool = False, test: bool = False) -> Answer:
     """
     Join the group that a token from ``ha.invite`` on another master invites to.
 
@@ -318,6 +326,11 @@ def join(token: str, wait: float = 0, force: bool = False) -> Answer:
     force
         Replace a different master key that this master has by the one that the invitation shares;
         the old one is kept beside it.
+    test
+        Only print what joining would do: which keys would be accepted, rejected, deleted or denied
+        where, what would be in conflict, what becomes of the master key, and why it would be
+        refused. Nothing is written on either side, and the token stays good. The group's side is
+        as the inviting master has it.
 
     Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
     with different keys is shown as a conflict.
@@ -326,14 +339,29 @@ def join(token: str, wait: float = 0, force: bool = False) -> Answer:
 
     .. code-block:: bash
 
+        salt-run ha.join ha1.… test=True
         salt-run ha.join ha1.…
     """
+    if test:
+        from saltext_ha import rehearsal
+
+        return _answer(
+            lambda settings: rehearsal.rehearse(
+                __opts__, settings, str(token), wait=float(wait), force=bool(force)
+            )
+        )
     from saltext_ha.peering import handover, identity, trust
     from saltext_ha.peering import join as joining
+    from saltext_ha.replica import REPLICA_FILE, Replica
 
     def work(settings: config.HaConfig) -> Answer:
         ours = identity.load_or_create(settings.state_dir, settings.name)
         pinned = trust.Trust(settings.state_dir)
+        database = settings.state_dir / REPLICA_FILE
+        if not pinned.peers() and not database.exists():
+            # A missing replica beside pinned peers is a lost one, and then what the peers decided
+            # holds against the key store. Here none was ever there.
+            Replica(database).close()
         joined = asyncio.run(
             joining.join(
                 ours,

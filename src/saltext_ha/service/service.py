@@ -20,14 +20,14 @@ from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
 from saltext_ha.peering import handover
 from saltext_ha.peering import identity as identities
-from saltext_ha.peering.invites import Invites
+from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.trust import Peer, Trust
-from saltext_ha.replica import Replica
+from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
-from saltext_ha.service import antientropy, hints
+from saltext_ha.service import antientropy, hints, knowledge
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
@@ -40,7 +40,6 @@ from saltext_ha.service.views import Views
 
 log = logging.getLogger(__name__)
 
-REPLICA_FILE = "replica.db"
 FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
 # A master that was killed leaves its engine behind for a moment.
@@ -67,7 +66,8 @@ class Service:
             config.name,
             config.url,
             config.group,
-            share=lambda invite: handover.take(opts) if invite.share_master_key else {},
+            share=lambda invite: handover.take(opts, invite.shares),
+            outlook=self._outlook,
             timeout=config.peer_timeout,
         )
         self.links: dict[str, Link] = {}
@@ -100,6 +100,7 @@ class Service:
             self.config.listen_host,
             self.config.port,
             join=self.membership.join,
+            plan=self.membership.plan,
         )
         group = Group(self)
         commands: dict[str, Command] = {}
@@ -295,8 +296,21 @@ class Service:
             "name": self.config.name,
             "group": self.config.group,
             "mode": self.config.mode,
+            "one_denied": self.core.keeper.store.one_denied,
             "salt": version.salt(),
             "version": version.ours(),
+        }
+
+    async def _outlook(self, invite: Invite, after: bytes) -> dict[str, Any]:
+        """What a master hears that asks what joining would do: states of keys, no keys."""
+        if not after:
+            await self.core.scan()
+        return {
+            "writes_not": self.notes.get("paused", "") or self.only_reports,
+            "one_denied": self.core.keeper.store.one_denied,
+            "fingerprints": handover.fingerprints(self.opts),
+            "shares": list(invite.shares),
+            "page": await self.core.run(knowledge.page, self.core.replica, after),
         }
 
     async def _adopt(self) -> None:
