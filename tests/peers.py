@@ -64,8 +64,7 @@ class Master:
             {**membership.handlers(), **(handlers or {})},
             "127.0.0.1",
             self.port,
-            join=membership.join,
-            plan=membership.plan,
+            strangers=membership.strangers(),
             limits=limits,
         )
         await listener.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,13 @@ from benchmarks.engines import Engine, Place
 from saltext_ha.keystore import open_store
 from saltext_ha.peering.trust import Trust
 from saltext_ha.replication.placement import Stored
-from saltext_ha.runners import ha as runner
-from saltext_ha.service import knowledge, service
+from saltext_ha.service import knowledge
 from saltext_ha.service.differences import _text
 from saltext_ha.service.hints import Hint
+from tests.engines import no_bus, run, running, until
 from tests.keys import public_key
+
+__all__ = ["no_bus"]
 
 A, B = public_key(0), public_key(1)
 FOLDERS = {"accepted": "minions", "pending": "minions_pre", "rejected": "minions_rejected"}
@@ -37,17 +38,6 @@ HOLDINGS: dict[str, Holding] = {
     },
 }
 HA = {"hold_minimum": 1000, "sync_interval": 0.2, "group": "prod"}
-
-
-def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """``salt-run ha.…`` on *place*."""
-    runner.__opts__, runner.__context__ = place.opts, {}
-    answer: dict[str, Any] = getattr(runner, function)(*args, **kwargs)
-    return answer
-
-
-async def run_beside(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    return await asyncio.to_thread(run, place, function, *args, **kwargs)
 
 
 def tree(place: Place) -> dict[str, tuple[int, int, bytes]]:
@@ -95,41 +85,6 @@ async def hold(engine: Engine, holdings: dict[str, Holding]) -> None:
     await core.hinted([Hint(minion_id, "operator", False) for minion_id in holdings])
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.02)
-
-    try:
-        await asyncio.wait_for(look(), 20)
-    except asyncio.TimeoutError:
-        raise AssertionError(f"never: {what}") from None
-
-
-@contextlib.asynccontextmanager
-async def running(*places: Place) -> AsyncIterator[list[Engine]]:
-    async with contextlib.AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Engine(place)) for place in places]
-
-
-class Silent:
-    """Fires no events: there is no bus here, and each try to find it takes time."""
-
-    def __init__(self, opts: Any) -> None:
-        pass
-
-    def __call__(self, tag: str, data: Any) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-
-@pytest.fixture(autouse=True)
-def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "Announcer", Silent)
-
-
 @pytest.fixture
 def m1(tmp_path: Path) -> Place:
     return Place(tmp_path, "m1", HA)
@@ -164,17 +119,17 @@ def test_the_plan_is_what_the_join_does(m1: Place, m2: Place, joiner: str) -> No
                     await stack.aclose()
             await hold(one, ours)
             before = {place.name: shown(place, ids) for place in (m1, m2)}
-            token = (await run_beside(m1, "invite"))["token"]
+            token = (await run(m1, "invite"))["token"]
             files = tree(m1), tree(m2)
 
-            plan = await run_beside(m2, "join", token, test=True)
-            again = await run_beside(m2, "join", token, test=True)
+            plan = await run(m2, "join", token, test=True)
+            again = await run(m2, "join", token, test=True)
             assert (tree(m1), tree(m2)) == files
             assert plan["problems"] == [], plan
             assert again["changes"] == plan["changes"]
             assert not Trust(m1.config.state_dir).peers()
 
-            joined = await run_beside(m2, "join", token)
+            joined = await run(m2, "join", token)
             assert joined["members"] == ["m1"], joined
             if joiner != "running":
                 two = await stack.enter_async_context(Engine(m2))
@@ -209,8 +164,8 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
 
     async def main() -> None:
         async with running(m1, m2) as (one, two):
-            token = (await run_beside(m1, "invite"))["token"]
-            await run_beside(m2, "join", token)
+            token = (await run(m1, "invite"))["token"]
+            await run(m2, "join", token)
             await one.meets(two)
             plant(m1, "web1", {"minions": A})
             await one.hint("web1")
@@ -218,17 +173,17 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
             await one.hint("web1", gone=True)
             replicas = one.service.core.replica, two.service.core.replica
             await until(lambda: replicas[0].records.root == replicas[1].records.root, "both know")
-            left = await run_beside(m2, "leave")
+            left = await run(m2, "leave")
             assert left["retcode"] == 0, left
             # Accepted again by somebody who knows of the deletion, which m2 still remembers.
             plant(m1, "web1", {"minions": A})
             await one.hint("web1")
         async with running(m1, m2) as (one, two):
-            token = (await run_beside(m1, "invite"))["token"]
-            plan = await run_beside(m2, "join", token, test=True)
+            token = (await run(m1, "invite"))["token"]
+            plan = await run(m2, "join", token, test=True)
             changes = [(c["master"], c["id"], c["to"].split()[0]) for c in plan["changes"]]
             assert changes == [("m2", "web1", "accepted")]
-            await run_beside(m2, "join", token)
+            await run(m2, "join", token)
             await until(lambda: shown(m2, ["web1"])["web1"].startswith("accepted"), "m2 has it")
 
     asyncio.run(main())
@@ -243,8 +198,8 @@ def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch)
                 for number in range(23):
                     plant(engine.place, f"{name}{number}", {"minions": A})
                     await engine.notice(f"{name}{number}")
-            token = (await run_beside(m1, "invite"))["token"]
-            plan = await run_beside(m2, "join", token, test=True)
+            token = (await run(m1, "invite"))["token"]
+            plan = await run(m2, "join", token, test=True)
         assert {(c["master"], c["id"]) for c in plan["changes"]} == {
             *(("m2", f"a{number}") for number in range(23)),
             *(("the group (m1)", f"b{number}") for number in range(23)),
@@ -256,21 +211,21 @@ def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch)
 def test_what_would_be_refused_is_said(m1: Place, m2: Place, tmp_path: Path) -> None:
     async def main() -> None:
         async with running(m1):
-            token = (await run_beside(m1, "invite"))["token"]
+            token = (await run(m1, "invite"))["token"]
             other = Place(tmp_path, "other", {**HA, "group": "test", "name": "m1"})
             before = tree(other)
-            plan = await run_beside(other, "join", token, test=True)
+            plan = await run(other, "join", token, test=True)
             assert plan["retcode"] == 1
             text = "\n".join(plan["problems"])
             assert "the token is of the group 'prod'" in text
             assert "the inviting master's own name" in text
             assert tree(other) == before
             assert not other.config.state_dir.exists()
-            bad = await run_beside(m2, "join", token[:-4] + "AAAA", test=True)
+            bad = await run(m2, "join", token[:-4] + "AAAA", test=True)
             assert bad["retcode"] == 2
             assert "altered" in bad["error"]
             # The token is as good as before.
-            assert (await run_beside(m2, "join", token))["members"] == ["m1"]
+            assert (await run(m2, "join", token))["members"] == ["m1"]
 
     asyncio.run(main())
 
@@ -280,8 +235,8 @@ def test_what_becomes_of_the_master_key_is_said(m1: Place, m2: Place) -> None:
         (place.pki_dir / "master.pub").write_text(key)
 
     async def plan(**kwargs: Any) -> dict[str, Any]:
-        token = await run_beside(m1, "invite", share_master_key=bool(kwargs.pop("share", 0)))
-        return await run_beside(m2, "join", token["token"], test=True, **kwargs)
+        token = await run(m1, "invite", share_master_key=bool(kwargs.pop("share", 0)))
+        return await run(m2, "join", token["token"], test=True, **kwargs)
 
     async def main() -> None:
         async with running(m1):

@@ -202,7 +202,12 @@ def _members(reply: Mapping[str, Any], identity: Identity) -> list[Peer]:
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise TrustError("the answer to the join request names no members")
     members = [
-        make_peer(entry.get("name"), entry.get("url"), entry.get("certificate"))
+        make_peer(
+            entry.get("name"),
+            entry.get("url"),
+            entry.get("certificate"),
+            former=entry.get("former", ()),
+        )
         for entry in entries
     ]
-    return [member for member in members if member.fingerprint != identity.fingerprint]
+    return [member for member in members if not member.fingerprints & identity.fingerprints]

@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
-JoinHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
+OpenHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
 
-JOIN = "join"
-PLAN = "plan"
+# What may be called without a certificate that is pinned here.
+OPEN = ("join", "plan", "certificates")
 _PREFIX = "/v1/"
 
 
@@ -50,9 +50,8 @@ class PeerListener:
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
         ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
         without, and logged.
-    :param join: answers callers without a certificate, who may call nothing but ``join`` and
-        ``plan``.
-    :param plan: answers those who only ask what joining would do.
+    :param strangers: the same for callers without a certificate, who may call nothing but
+        :data:`OPEN`.
     """
 
     def __init__(
@@ -63,16 +62,13 @@ class PeerListener:
         host: str,
         port: int,
         *,
-        join: JoinHandler | None = None,
-        plan: JoinHandler | None = None,
+        strangers: Mapping[str, OpenHandler] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._identity = identity
         self._trust = trust
         self._handlers = dict(handlers)
-        self._strangers = {
-            name: handler for name, handler in ((JOIN, join), (PLAN, plan)) if handler is not None
-        }
+        self._strangers = dict(strangers or {})
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
@@ -139,6 +135,13 @@ class PeerListener:
             await self._server.wait_closed()
         self._server = self._http = self._door = None
 
+    def show(self, identity: Identity) -> None:
+        """Show another certificate from now on; whoever is connected has to come again."""
+        self._identity = identity
+        self._context = None
+        if self._door is not None:
+            self._door.close()
+
     def _tls_context(self) -> ssl.SSLContext:
         generation = self._trust.generation()
         if self._context is None or generation != self._context_generation:
@@ -168,7 +171,7 @@ class PeerListener:
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> bytes:
         method, peer = self._admit(request, connection)
         max_body, max_items = self._limits.max_body, wire.MAX_ITEMS
-        if method in (JOIN, PLAN):
+        if method in OPEN:
             max_body, max_items = wire.MAX_JOIN_BODY, wire.MAX_JOIN_ITEMS
         body = await self._body(request, max_body)
         try:
@@ -176,7 +179,7 @@ class PeerListener:
         except ValueError as exc:
             raise _Refused(400, "malformed", f"the body is {exc}") from None
         try:
-            if method in (JOIN, PLAN):
+            if method in OPEN:
                 answer = await self._strangers[method](payload)
             else:
                 assert peer is not None
@@ -213,9 +216,9 @@ class PeerListener:
                 supported=list(wire.PROTOCOLS),
             )
         method = request.path.removeprefix(_PREFIX)
-        if peer is None and method not in (JOIN, PLAN):
+        if peer is None and method not in OPEN:
             raise _Refused(401, "no_certificate", "only join is answered without a certificate")
-        known = self._strangers if method in (JOIN, PLAN) else self._handlers
+        known = self._strangers if method in OPEN else self._handlers
         if method not in known or not request.path.startswith(_PREFIX):
             raise _Refused(404, "unknown_method", f"there is no {request.path[:80]!r} here")
         if request.method != "POST":

@@ -22,7 +22,7 @@ from saltext_ha.peering import wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
-from saltext_ha.peering.listener import Handler
+from saltext_ha.peering.listener import Handler, OpenHandler
 from saltext_ha.peering.token import plan_mac, plan_reply_mac, reply_mac, request_mac
 from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
 
@@ -69,7 +69,7 @@ class Membership:
         outlook: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         timeout: float = 3.0,
     ) -> None:
-        self._identity = identity
+        self.identity = identity
         self._trust = trust
         self._invites = invites
         self._name = name
@@ -85,6 +85,17 @@ class Membership:
     def handlers(self) -> dict[str, Handler]:
         """What the listener is to answer pinned peers with; :meth:`join` is passed besides."""
         return {"members": self.members}
+
+    def strangers(self) -> dict[str, OpenHandler]:
+        """What the listener is to answer callers without a certificate with."""
+        return {"join": self.join, "plan": self.plan, "certificates": self.certificates}
+
+    async def certificates(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        Handler: all the certificates of this master, which are no secret. Each proves the next,
+        so that who pinned a former one can take over the present one.
+        """
+        return {"certificates": list(self.identity.chain)}
 
     def offer(self) -> dict[str, Any]:
         """What this master tells its peers: itself, whom it has pinned, who was removed."""
@@ -111,6 +122,7 @@ class Membership:
         _check_list("removed", removed, MAX_REMOVED)
         problems: list[str] = []
         ours = False
+        mine = self.identity.fingerprints
         out: list[str] = []
         for entry in removed:
             note = Removed(
@@ -118,7 +130,7 @@ class Membership:
                 str(entry.get("name", ""))[:64],
                 str(entry.get("removed", ""))[:40],
             )
-            if note.fingerprint == self._identity.fingerprint:
+            if note.fingerprint in mine:
                 ours = True
                 continue
             try:
@@ -126,16 +138,19 @@ class Membership:
                     out.append(note.name)
             except TrustError as exc:
                 problems.append(str(exc))
-        self._move(peer, payload.get("self"), problems)
+        problems += self.moved(peer, payload.get("self"))
         adopted: list[str] = []
         barred = {note.fingerprint for note in self._trust.removed()}
         for entry in members:
             try:
-                member = make_peer(entry.get("name"), entry.get("url"), entry.get("certificate"))
-                if member.fingerprint == self._identity.fingerprint or member.fingerprint in barred:
+                member = _introduced(entry)
+                if member.fingerprints & (mine | barred):
                     continue
                 if member.name == self._name:
                     raise TrustError(f"{member.name}: is this master's own name")
+                known = self._trust.pinned().get(member.name)
+                if known is not None and member.fingerprint in known.fingerprints:
+                    continue  # they have a former certificate; they hear of the present one
                 # Where a member is to be reached it says itself; others only introduce it.
                 if self._trust.by_fingerprint(member.fingerprint) is None:
                     self._trust.pin(member)
@@ -145,6 +160,24 @@ class Membership:
         learnt = Absorbed(tuple(adopted), tuple(out), tuple(problems), ours)
         self._report(peer, learnt)
         return learnt
+
+    def moved(self, peer: Peer, described: object) -> list[str]:
+        """
+        Call the pinned *peer* from now on where it says that it is.
+
+        :param described: what it says about itself; its ``url`` is looked at.
+        :return: why that cannot be taken, if it cannot.
+        """
+        if not isinstance(described, Mapping) or described.get("url") is None:
+            return []
+        pinned = self._trust.pinned().get(peer.name)
+        if pinned is None or described["url"] == pinned.url:
+            return []
+        try:
+            self._trust.pin(make_peer(pinned.name, described["url"], pinned.certificate))
+        except TrustError as exc:
+            return [str(exc)]
+        return []
 
     async def exchange(self, skip: str = "") -> dict[str, str]:
         """
@@ -157,7 +190,7 @@ class Membership:
 
         async def tell(peer: Peer) -> str | None:
             try:
-                answer = await call_once(self._identity, peer, "members", offer, self._timeout)
+                answer = await call_once(self.identity, peer, "members", offer, self._timeout)
                 self.absorb(peer, answer)
             except (PeerError, InvalidRecord) as exc:
                 return str(exc)
@@ -186,13 +219,13 @@ class Membership:
             member does it.
         """
         peers = list(self._trust.peers().values())
-        note = {"fingerprint": self._identity.fingerprint, "name": self._name, "removed": ""}
+        note = {"fingerprint": self.identity.fingerprint, "name": self._name, "removed": ""}
         unreached = {}
         for peer in peers:
             try:
                 # Only the removal: the answer to it is the last that this certificate may hear.
                 payload = {"removed": [note]}
-                await call_once(self._identity, peer, "members", payload, self._timeout)
+                await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
                 unreached[peer.name] = str(exc)
         for peer in peers:
@@ -225,7 +258,7 @@ class Membership:
                 "shared": dict(self._share(invite)) if self._share else {},
             }
         )
-        mac = reply_mac(invite.key, self._identity.fingerprint, joiner.fingerprint, reply)
+        mac = reply_mac(invite.key, self.identity.fingerprint, joiner.fingerprint, reply)
         return {"reply": reply, "mac": mac}
 
     async def plan(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -253,7 +286,7 @@ class Membership:
             }
         )
         mac = plan_reply_mac(
-            invite.key, self._identity.fingerprint, joiner.fingerprint, after, reply
+            invite.key, self.identity.fingerprint, joiner.fingerprint, after, reply
         )
         return {"reply": reply, "mac": mac}
 
@@ -278,12 +311,13 @@ class Membership:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         self._trust.check(joiner)
 
-    def _introduced(self, joiner: Peer) -> list[dict[str, str]]:
+    def _introduced(self, joiner: Peer) -> list[dict[str, Any]]:
         """The members as a joining master is told of them: this one first."""
         ourselves = {
             "name": self._name,
             "url": self._url,
-            "certificate": self._identity.certificate,
+            "certificate": self.identity.certificate,
+            "former": list(self.identity.former),
         }
         others = [p for p in self._trust.pinned().values() if p.fingerprint != joiner.fingerprint]
         return [ourselves, *map(_described, others)]
@@ -293,7 +327,7 @@ class Membership:
     ) -> Invite:
         invite = self._invites.find(payload.get("invite"), joiner.fingerprint)
         mac = payload.get("mac")
-        asked = (self._identity.fingerprint, joiner.fingerprint, joiner.name, joiner.url)
+        asked = (self.identity.fingerprint, joiner.fingerprint, joiner.name, joiner.url)
         if after is None:
             expected = request_mac(invite.key, *asked, str(group))
         else:
@@ -317,17 +351,6 @@ class Membership:
             if wait > 0:
                 raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")
 
-    def _move(self, peer: Peer, described: object, problems: list[str]) -> None:
-        if not isinstance(described, Mapping):
-            return
-        pinned = self._trust.pinned().get(peer.name)
-        if pinned is None or described.get("url") == pinned.url:
-            return
-        try:
-            self._trust.pin(make_peer(pinned.name, described.get("url"), pinned.certificate))
-        except TrustError as exc:
-            problems.append(str(exc))
-
     def _report(self, peer: Peer, learnt: Absorbed) -> None:
         if learnt.adopted or learnt.removed:
             log.info(
@@ -345,8 +368,22 @@ class Membership:
                 log.warning("membership from=%s problem=%s", peer.name, problem)
 
 
-def _described(peer: Peer) -> dict[str, str]:
-    return {"name": peer.name, "url": peer.url, "certificate": peer.certificate}
+def _described(peer: Peer) -> dict[str, Any]:
+    return {
+        "name": peer.name,
+        "url": peer.url,
+        "certificate": peer.certificate,
+        "former": list(peer.former),
+    }
+
+
+def _introduced(entry: Mapping[str, Any]) -> Peer:
+    return make_peer(
+        entry.get("name"),
+        entry.get("url"),
+        entry.get("certificate"),
+        former=entry.get("former", ()),
+    )
 
 
 def _check_list(what: str, value: object, limit: int) -> None:

@@ -231,6 +231,28 @@ def leave(test: bool = False) -> Answer:
     return _ask("leave", test=bool(test))
 
 
+def renew(test: bool = False) -> Answer:
+    """
+    Give this master a new key and certificate towards its peers, for instance because
+    ``ha.status`` says that the present one ends soon.
+
+    test
+        Only say until when the present one is valid.
+
+    The new certificate is signed with the old key, so every member can check it by itself: those
+    that run take it over within seconds, those that are down when they are back. Minions do not
+    notice; ``master.pem`` is another key.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.renew test=True
+        salt-run ha.renew
+    """
+    return _ask("renew", test=bool(test))
+
+
 def remove_peer(name: str, test: bool = False) -> Answer:
     """
     Take another master out of the group for good, on all members: one that is dead or stolen.

@@ -35,14 +35,29 @@ class Differences:
         service = self._group.service
         nonce = secrets.token_bytes(32)
         await service.core.scan()
-        own, (answers, errors) = await asyncio.gather(
-            self._group.snapshot(nonce), self._group.ask("snapshot", {"nonce": nonce}, SLOW)
+        own, (answers, errors), (summaries, _) = await asyncio.gather(
+            self._group.snapshot(nonce),
+            self._group.ask("snapshot", {"nonce": nonce}, SLOW),
+            self._group.ask("summary", {}, service.config.peer_timeout),
         )
         snapshots: dict[str, Mapping[str, Any] | None] = {service.config.name: own}
         snapshots.update({name: answers.get(name) for name in {*answers, *errors}})
         extra = {"keys": await self._key_section(errors)}
+        groups = {name: answer.get("group") for name, answer in summaries.items()}
+        if set(groups.values()) - {service.config.group}:
+            extra["group"] = self._group_section(groups, errors)
         result = compare.compare(snapshots, errors, extra)
         return {**result, "retcode": compare.exit_code(result)}
+
+    def _group_section(
+        self, groups: Mapping[str, Any], errors: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Masters that trust each other and are configured for different groups."""
+        config = self._group.service.config
+        values: dict[str, Any] = {config.name: config.group, **groups}
+        values.update({name: {"unknown": why} for name, why in errors.items()})
+        fix = "make ha: group: the same in the configuration of all, restart salt-master there"
+        return compare.section([{"path": "ha:group", "values": values, "fix": fix}], errors)
 
     async def _key_section(self, errors: dict[str, str]) -> dict[str, Any]:
         service, replica = self._group.service, self._group.service.core.replica

@@ -69,7 +69,7 @@ class Group:
                 "dirty": len(core.replica.dirty()),
             }
 
-        notes = list(service.notes.values())
+        notes = [*service.notes.values(), *service.certificate_notes()]
         if core.problem:
             notes.append(core.problem)
         if core.keeper.refused:

@@ -6,10 +6,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from saltext_ha.errors import HaError, InvalidRecord, PeerUnreachable, ReplicaError, StoreError
+from saltext_ha.errors import (
+    HaError,
+    InvalidRecord,
+    PeerChanged,
+    PeerUnreachable,
+    ReplicaError,
+    StoreError,
+)
 from saltext_ha.peering.client import PeerClient
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.trust import Peer
@@ -31,6 +38,7 @@ class Link:
 
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
     :param announce: told when the peer comes up and goes down.
+    :param changed: called when another certificate than the pinned one is shown there.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -42,6 +50,7 @@ class Link:
         *,
         greeting: Callable[[], dict[str, Any]],
         announce: Callable[[str, dict[str, Any]], None],
+        changed: Callable[[Peer], Awaitable[None]],
         interval: float,
         timeout: float,
     ) -> None:
@@ -52,9 +61,12 @@ class Link:
         self.error = "not asked yet"
         self.seen: float | None = None
         """When it last answered, in ``time.monotonic`` seconds."""
+        self.since = time.monotonic()
         self.info: dict[str, Any] = {}
         self.refused: list[str] = []
+        self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
+        self._changed = changed
         self._core = core
         self._greeting = greeting
         self._announce = announce
@@ -98,6 +110,8 @@ class Link:
                 # Our own disk: no fault of the peer's, and said once, in the status.
                 log.debug("link to %s: %s", self.peer.name, exc)
                 due = time.monotonic() + self._interval
+            except PeerChanged:
+                await self._changed(self.peer)
             except PeerUnreachable:
                 pass  # noted where it was called
             except HaError as exc:

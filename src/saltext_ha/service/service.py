@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import os
 import threading
@@ -18,8 +19,10 @@ from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
-from saltext_ha.peering import handover
+from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
+from saltext_ha.peering.client import certificates_of
+from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
@@ -42,6 +45,7 @@ log = logging.getLogger(__name__)
 
 FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
+EXPIRES_SOON = datetime.timedelta(days=60)
 # A master that was killed leaves its engine behind for a moment.
 TAKEOVER = 10.0
 STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
@@ -99,8 +103,7 @@ class Service:
             {**self.membership.handlers(), **self._handlers()},
             self.config.listen_host,
             self.config.port,
-            join=self.membership.join,
-            plan=self.membership.plan,
+            strangers=self.membership.strangers(),
         )
         group = Group(self)
         commands: dict[str, Command] = {}
@@ -256,11 +259,11 @@ class Service:
     # -- links
 
     async def _follow_members(self) -> None:
-        generation = -1
+        seen: tuple[int, Identity] | None = None
         due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
         while True:
-            if self.trust.generation() != generation:
-                generation = self.trust.generation()
+            if seen != (self.trust.generation(), self.identity):
+                seen = self.trust.generation(), self.identity
                 await self._relink()
             if self.core.keeper.adopting:
                 await self._adopt()
@@ -273,7 +276,7 @@ class Service:
         """One link to every pinned peer, under its present address and certificate."""
         peers = dict(self.trust.peers())
         for name, link in list(self.links.items()):
-            if peers.get(name) != link.peer:
+            if peers.get(name) != link.peer or link.identity is not self.identity:
                 del self.links[name]
                 await link.close()
                 self._tasks.pop(f"link {name}").cancel()
@@ -285,15 +288,50 @@ class Service:
                     self.core,
                     greeting=self.describe,
                     announce=self.announce,
+                    changed=self._look_for_renewal,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )
                 self._start(f"link {name}", self.links[name].run())
 
+    async def _look_for_renewal(self, peer: Peer) -> None:
+        """A peer shows another certificate: take it over if it follows from the pinned one."""
+        try:
+            chain = await certificates_of(peer, self.config.peer_timeout)
+            if self.trust.renew(peer.name, chain):
+                log.info("ha peer renewed its certificate: name=%s", peer.name)
+        except HaError as exc:
+            log.debug("ha peer %s shows another certificate: %s", peer.name, exc)
+
+    def renew(self) -> Identity:
+        """
+        Take a new certificate and show it from now on.
+
+        :raises TrustError: the present one cannot vouch for it.
+        """
+        self.identity = identities.succeed(self.config.state_dir, self.config.name)
+        self.membership.identity = self.identity
+        self.listener.show(self.identity)
+        return self.identity
+
+    def certificate_notes(self) -> list[str]:
+        """That this master's certificate ends soon, in good time."""
+        end = succession.expiry(self.identity.certificate)
+        left = end - datetime.datetime.now(datetime.timezone.utc)
+        if left > EXPIRES_SOON:
+            return []
+        if left > datetime.timedelta():
+            return [f"its certificate ends on {end:%Y-%m-%d}; run there: salt-run ha.renew"]
+        return [
+            f"its certificate ended on {end:%Y-%m-%d}: salt-run ha.leave there, ha.remove_peer and "
+            "ha.invite on another member, ha.join there"
+        ]
+
     def describe(self) -> dict[str, Any]:
         """What this master says about itself when it meets a peer."""
         return {
             "name": self.config.name,
+            "url": self.config.url,
             "group": self.config.group,
             "mode": self.config.mode,
             "one_denied": self.core.keeper.store.one_denied,
@@ -366,6 +404,7 @@ class Service:
 
     async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         self._heard(peer)
+        self.membership.moved(peer, payload)
         return self.describe()
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
