@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engines import Engine, Place
-from saltext_ha.errors import PeerChanged, PeerRefused, PeerUnreachable, TrustError
+from benchmarks.engines import Engine, Place, free_port
+from saltext_ha.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
 from saltext_ha.peering import identity, succession
-from saltext_ha.peering.client import call_once, certificates_of
+from saltext_ha.peering.client import call_once, certificates_of, introduce
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import make_token
 from saltext_ha.peering.join import join
@@ -151,11 +151,45 @@ def test_calls_in_both_directions_after_a_renewal(m1: Master, m2: Master) -> Non
         async with m1.running({"echo": echo}), m2.running({"echo": echo}):
             with pytest.raises(PeerUnreachable, match="has it pinned"):
                 await call_once(m2.identity, m1.peer, "echo")
-            with pytest.raises(PeerChanged, match="another certificate"):
+            with pytest.raises(PeerMistrust, match="another certificate"):
                 await call_once(m1.identity, pinned, "echo")
             assert m1.trust.renew("m2", await certificates_of(pinned))
             renewed = m1.trust.peers()["m2"]
             assert await call_once(m1.identity, renewed, "echo")
+            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+
+    asyncio.run(main())
+
+
+def test_a_renewed_master_introduces_itself(m1: Master, m2: Master, m3: Master) -> None:
+    """It may be the only one of the two that can reach the other."""
+    befriend(m1, m2)
+    renewed = renew(m2)
+    renew(m3)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}):
+            for who, name in ((m3, "m2"), (m3, "m3"), (m2, "m1"), (m2, "../m2")):
+                with pytest.raises(PeerRefused, match="follow from none"):
+                    await introduce(who.identity, m1.peer, name)
+            assert m1.trust.peers()["m2"].fingerprint != renewed.fingerprint
+            await introduce(m2.identity, m1.peer, "m2")
+            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+            await introduce(m2.identity, m1.peer, "m2")
+
+    asyncio.run(main())
+
+
+def test_as_many_certificates_as_there_may_be_fit_into_a_request(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+
+    async def main() -> None:
+        for _ in range(succession.MAX_FORMER):
+            renew(m2)
+        with pytest.raises(TrustError, match="too many"):
+            renew(m2)
+        async with m1.running({"echo": echo}):
+            await introduce(m2.identity, m1.peer, "m2")
             assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
 
     asyncio.run(main())
@@ -303,6 +337,24 @@ def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
             for engine, other in ((one, two), (two, one)):
                 peer = engine.service.trust.peers()[other.place.name]
                 assert peer.fingerprint == other.service.identity.fingerprint
+
+    asyncio.run(main())
+
+
+def test_ha_renew_and_another_address_while_the_other_is_down(tmp_path: Path) -> None:
+    """m1 cannot call m2 where it was, and does not know the certificate that m2 shows."""
+    p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
+
+    async def main() -> None:
+        async with running(p1, p2) as (one, two):
+            await join_group(p1, p2)
+            await one.meets(two)
+        p3 = Place(tmp_path, "m2", HA, port=free_port())
+        async with running(p3):
+            await run(p3, "renew")
+        async with running(p1, p3) as (one, two):
+            await one.meets(two)
+            await two.meets(one)
 
     asyncio.run(main())
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from saltext_ha.errors import PeerChanged, PeerRefused, PeerUnreachable
+from saltext_ha.errors import PeerMistrust, PeerRefused, PeerUnreachable
 from saltext_ha.peering import succession, tls, wire
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.trust import Peer
@@ -104,6 +104,23 @@ async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
     return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
 
 
+async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 5.0) -> None:
+    """
+    Show *peer* all our certificates, so that it takes over the present one if it pinned a former.
+
+    :param name: ours.
+    :raises PeerError: it cannot be asked, or does not believe it.
+    """
+    exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
+    shown = {"name": name, "certificates": list(identity.chain)}
+    try:
+        await asyncio.wait_for(exchange.call("renewed", shown), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{peer.address} timed out") from None
+    finally:
+        await exchange.close()
+
+
 class Exchange:
     """
     Requests to *url*, whose server must show exactly the certificate *expected*.
@@ -137,7 +154,7 @@ class Exchange:
                     raise
                 status, answer = await self._post(method, body)
         except (aiohttp.ClientError, OSError) as exc:
-            kind = PeerChanged if _is_changed(exc) else PeerUnreachable
+            kind = PeerMistrust if _is_changed(exc) or _hung_up(exc) else PeerUnreachable
             raise kind(f"{self._address} {_reason(exc)}") from None
         try:
             content = wire.unpack(answer)

@@ -157,7 +157,8 @@ def _signing_notes(opts: Mapping[str, Any]) -> list[str]:
     return [
         *notes,
         f"minions need {public} as /etc/salt/pki/minion/{Path(public).name} and "
-        "verify_master_pubkey_sign: True",
+        "verify_master_pubkey_sign: True; turn it on for masters and minions together: either "
+        "refuses the other while only one of them does it",
     ]
 
 

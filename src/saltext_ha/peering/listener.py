@@ -30,7 +30,7 @@ Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
 OpenHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
 
 # What may be called without a certificate that is pinned here.
-OPEN = ("join", "plan", "certificates")
+OPEN = ("join", "plan", "certificates", "renewed")
 _PREFIX = "/v1/"
 
 

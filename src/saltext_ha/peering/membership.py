@@ -23,6 +23,7 @@ from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
 from saltext_ha.peering.listener import Handler, OpenHandler
+from saltext_ha.peering.tls import read_certificate
 from saltext_ha.peering.token import plan_mac, plan_reply_mac, reply_mac, request_mac
 from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
 
@@ -88,7 +89,12 @@ class Membership:
 
     def strangers(self) -> dict[str, OpenHandler]:
         """What the listener is to answer callers without a certificate with."""
-        return {"join": self.join, "plan": self.plan, "certificates": self.certificates}
+        return {
+            "join": self.join,
+            "plan": self.plan,
+            "certificates": self.certificates,
+            "renewed": self.renewed,
+        }
 
     async def certificates(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
@@ -96,6 +102,20 @@ class Membership:
         so that who pinned a former one can take over the present one.
         """
         return {"certificates": list(self.identity.chain)}
+
+    async def renewed(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        Handler: somebody shows all its certificates. They prove themselves, so it does not matter
+        who brings them; what does not follow from a pinned one is refused.
+        """
+        name, shown = payload.get("name"), payload.get("certificates")
+        try:
+            chain = [read_certificate(pem)[0] for pem in shown] if isinstance(shown, list) else []
+            return {"news": self._trust.renew(str(name), chain)}
+        except TrustError as exc:
+            log.debug("renewal refused name=%.80r reason=%s", name, exc)
+            # Strangers are not told whom we know.
+            raise TrustError("these certificates follow from none that is pinned here") from None
 
     def offer(self) -> dict[str, Any]:
         """What this master tells its peers: itself, whom it has pinned, who was removed."""

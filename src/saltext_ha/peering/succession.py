@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltext_ha.errors import TrustError
 
-MAX_FORMER = 32
+# All of them fit into a request of somebody who is not known yet.
+MAX_FORMER = 16
 
 
 def expiry(pem: str) -> datetime.datetime:

@@ -12,7 +12,7 @@ from typing import Any
 from saltext_ha.errors import (
     HaError,
     InvalidRecord,
-    PeerChanged,
+    PeerMistrust,
     PeerUnreachable,
     ReplicaError,
     StoreError,
@@ -38,7 +38,8 @@ class Link:
 
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
     :param announce: told when the peer comes up and goes down.
-    :param changed: called when another certificate than the pinned one is shown there.
+    :param mistrusted: called when one of the two does not know the other's certificate; says
+        whether it does now.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -50,7 +51,7 @@ class Link:
         *,
         greeting: Callable[[], dict[str, Any]],
         announce: Callable[[str, dict[str, Any]], None],
-        changed: Callable[[Peer], Awaitable[None]],
+        mistrusted: Callable[[Peer], Awaitable[bool]],
         interval: float,
         timeout: float,
     ) -> None:
@@ -66,7 +67,7 @@ class Link:
         self.refused: list[str] = []
         self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
-        self._changed = changed
+        self._mistrusted = mistrusted
         self._core = core
         self._greeting = greeting
         self._announce = announce
@@ -110,8 +111,9 @@ class Link:
                 # Our own disk: no fault of the peer's, and said once, in the status.
                 log.debug("link to %s: %s", self.peer.name, exc)
                 due = time.monotonic() + self._interval
-            except PeerChanged:
-                await self._changed(self.peer)
+            except PeerMistrust:
+                if await self._mistrusted(self.peer):
+                    self._wake.set()
             except PeerUnreachable:
                 pass  # noted where it was called
             except HaError as exc:

@@ -21,7 +21,7 @@ from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
 from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
-from saltext_ha.peering.client import certificates_of
+from saltext_ha.peering.client import certificates_of, introduce
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
@@ -288,20 +288,30 @@ class Service:
                     self.core,
                     greeting=self.describe,
                     announce=self.announce,
-                    changed=self._look_for_renewal,
+                    mistrusted=self._reconcile,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )
                 self._start(f"link {name}", self.links[name].run())
 
-    async def _look_for_renewal(self, peer: Peer) -> None:
-        """A peer shows another certificate: take it over if it follows from the pinned one."""
+    async def _reconcile(self, peer: Peer) -> bool:
+        """
+        A peer and this master do not know each other's certificates: each may have renewed its.
+
+        :return: whether that was all, and another call is worth while.
+        """
+        timeout = self.config.peer_timeout
         try:
-            chain = await certificates_of(peer, self.config.peer_timeout)
-            if self.trust.renew(peer.name, chain):
+            if self.trust.renew(peer.name, await certificates_of(peer, timeout)):
                 log.info("ha peer renewed its certificate: name=%s", peer.name)
+                peer = self.trust.peers()[peer.name]
+            if not self.identity.former:
+                return False
+            await introduce(self.identity, peer, self.config.name, timeout)
         except HaError as exc:
-            log.debug("ha peer %s shows another certificate: %s", peer.name, exc)
+            log.debug("ha peer %s stays unknown, or we to it: %s", peer.name, exc)
+            return False
+        return True
 
     def renew(self) -> Identity:
         """
