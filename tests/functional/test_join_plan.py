@@ -175,10 +175,11 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
             await until(lambda: replicas[0].records.root == replicas[1].records.root, "both know")
             left = await run(m2, "leave")
             assert left["retcode"] == 0, left
-            # Accepted again by somebody who knows of the deletion, which m2 still remembers.
+        async with running(m1, m2) as (one, two):
+            # Accepted again, under the name of another start, by somebody who knows of the
+            # deletion, which m2 still remembers.
             plant(m1, "web1", {"minions": A})
             await one.hint("web1")
-        async with running(m1, m2) as (one, two):
             token = (await run(m1, "invite"))["token"]
             plan = await run(m2, "join", token, test=True)
             changes = [(c["master"], c["id"], c["to"].split()[0]) for c in plan["changes"]]

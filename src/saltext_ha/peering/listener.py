@@ -136,11 +136,9 @@ class PeerListener:
         self._server = self._http = self._door = None
 
     def show(self, identity: Identity) -> None:
-        """Show another certificate from now on; whoever is connected has to come again."""
+        """Show another certificate to whoever connects from now on."""
         self._identity = identity
         self._context = None
-        if self._door is not None:
-            self._door.close()
 
     def _tls_context(self) -> ssl.SSLContext:
         generation = self._trust.generation()
