@@ -11,25 +11,15 @@ import pytest
 
 from benchmarks.engines import Engine, Place
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import service
-
-
-class Silent:
-    """Fires no events: there is no bus here, and each try to find one takes time."""
-
-    def __init__(self, opts: Any) -> None:
-        pass
-
-    def __call__(self, tag: str, data: Any) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
+from saltext_ha.service import hints
+from saltext_ha.service.announce import Announcer
 
 
 @pytest.fixture(autouse=True)
 def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "Announcer", Silent)
+    """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
+    monkeypatch.setattr(hints, "listen", lambda *arguments: None)
+    monkeypatch.setattr(Announcer, "_work", lambda self: None)
 
 
 @contextlib.asynccontextmanager

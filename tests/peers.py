@@ -16,7 +16,9 @@ from saltext_ha.peering.connection import Limits
 from saltext_ha.peering.invites import Invites
 from saltext_ha.peering.listener import Handler, PeerListener
 from saltext_ha.peering.membership import Membership
+from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust, make_peer
+from saltext_ha.peering.unattended import Applicant
 
 
 class Master:
@@ -31,6 +33,8 @@ class Master:
         self.url = f"https://127.0.0.1:{free_port()}"
         self.listener: PeerListener | None = None
         self.shared: dict[str, Any] = {}
+        self.secret: bytes | None = None
+        self.share_master_key = False
 
     @property
     def port(self) -> int:
@@ -51,7 +55,16 @@ class Master:
             self.url,
             self.group,
             share=lambda invite: self.shared if invite.share_master_key else {},
+            standing=Standing(self.state_dir, self.group, self.share_master_key, self.secret)
+            if self.secret
+            else None,
         )
+
+    @property
+    def applicant(self) -> Applicant:
+        """This master as one that asks to be let in by the secret."""
+        assert self.secret is not None
+        return Applicant(self.identity, self.trust, self.name, self.url, self.group, self.secret)
 
     @contextlib.asynccontextmanager
     async def running(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from saltext_ha import cluster, secret
 from saltext_ha.errors import ConfigError
 
 DEFAULT_PEER_PORT = 4530
@@ -35,10 +36,14 @@ class PeerAddress:
 @dataclass(frozen=True)
 class HaConfig:
     """
-    All that the engine and the runner read from ``ha:``. Durations are in seconds.
+    All that the engine and the runner read from ``ha:``. Durations are in seconds, except that
+    ``keep_…`` are days.
 
     ``name`` and ``group`` are for people; identity is the certificate. ``listen_host`` defaults
     to Salt's own ``interface``, ``address`` to the name other masters should connect to.
+    ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
+    join, and is handed the master key when ``share_master_key`` is set.
+    ``repair``: write the key store of a member of Salt's own cluster, too.
     """
 
     name: str
@@ -50,11 +55,17 @@ class HaConfig:
     state_dir: Path
     control_socket: Path
     peers: tuple[PeerAddress, ...] = ()
+    repair: bool = False
     sync_interval: float = 3.0
     scan_interval: float = 60.0
     peer_timeout: float = 5.0
     hold_fraction: float = 0.05
     hold_minimum: int = 10
+    keep_tombstones: float = 30.0  # days
+    masters: tuple[str, ...] = ()
+    share_master_key: bool = False
+    secret: bytes | None = field(default=None, repr=False, compare=False)
+    keep_history: float = 365.0  # days
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -112,6 +123,12 @@ def _number(low: float, high: float) -> Callable[[Any], float]:
     return check
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("takes true or false")
+    return value
+
+
 def _integer(low: int, high: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -143,6 +160,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "name": _name,
     "group": _name,
     "mode": _one_of("enforce", "observe"),
+    "repair": _flag,
     "listen_host": _host,
     "port": _integer(1, 65535),
     "address": _host,
@@ -152,7 +170,12 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "peer_timeout": _number(0.1, 300),
     "hold_fraction": _number(0, 1),
     "hold_minimum": _integer(0, 1_000_000),
+    "keep_tombstones": _number(0, 36500),
+    "share_master_key": _flag,
+    "secret_file": _path,
+    "keep_history": _number(1, 36500),
 }
+_LISTS = ("peers", "masters")
 
 
 def parse(opts: Mapping[str, Any]) -> HaConfig:
@@ -171,13 +194,15 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     for key, value in raw.items():
         if key == "peers":
             values["peers"] = _peers(source, value)
+        elif key == "masters":
+            values["masters"] = _masters(source, value)
         elif key in _FIELDS:
             try:
                 values[key] = _FIELDS[key](value)
             except ValueError as exc:
                 raise ConfigError(f"{source}: ha: {key}: {value!r} {exc}") from None
         else:
-            known = [*_FIELDS, "peers"]
+            known = [*_FIELDS, *_LISTS]
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{source}: ha: unknown key {key!r}; {hint}")
@@ -189,9 +214,24 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values.setdefault("port", DEFAULT_PEER_PORT)
     values.setdefault("address", _default_address(values["listen_host"]))
     values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
+    values["secret"] = _secret(source, values.pop("secret_file", None))
+    if member := cluster.of(opts):
+        _check_member(source, member, values)
     return HaConfig(
         control_socket=Path(opts["sock_dir"]) / "ha_control.ipc", source=source, **values
     )
+
+
+def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any]) -> None:
+    """What cannot be set on a member of Salt's own cluster."""
+    if values.get("repair") and (reason := member.why_no_repair()):
+        raise ConfigError(f"{source}: ha: repair: True cannot be: {reason}")
+    state_dir = values["state_dir"]
+    if not member.isolated and state_dir.resolve().is_relative_to(member.key_dir.resolve()):
+        raise ConfigError(
+            f"{source}: ha: state_dir: {state_dir} lies in the folder that all masters of cluster "
+            f"{member.name} share; set one of this master's own, such as /var/lib/salt-ha"
+        )
 
 
 def _default_name(source: str, opts: Mapping[str, Any]) -> str:
@@ -211,6 +251,30 @@ def _default_address(listen_host: str) -> str:
     except ValueError:
         wildcard = False
     return socket.getfqdn() if wildcard else listen_host
+
+
+def _secret(source: str, path: Path | None) -> bytes | None:
+    try:
+        return secret.read(path, os.environ)
+    except ValueError as exc:
+        where = f"ha: secret_file: {path}" if path else f"the environment: {secret.VARIABLE}"
+        raise ConfigError(f"{source}: {where}: {exc}") from None
+
+
+def _masters(source: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{source}: ha: masters: takes a list of https://host:port")
+    urls: list[str] = []
+    for index, entry in enumerate(value):
+        where = f"{source}: ha: masters[{index}]: {entry!r}"
+        try:
+            url = check_url(entry)
+        except ValueError as exc:
+            raise ConfigError(f"{where} {exc}") from None
+        if url in urls:
+            raise ConfigError(f"{where} stands twice")
+        urls.append(url)
+    return tuple(urls)
 
 
 def _peers(source: str, value: Any) -> tuple[PeerAddress, ...]:

@@ -10,21 +10,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
+from saltext_ha.provenance import OLDER, OURS
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DELETED,
     Record,
     Value,
     decide,
     merge,
+    record_digest,
+    within,
 )
+
+
+class Merged(NamedTuple):
+    """What :meth:`Keeper.merge` did."""
+
+    learned: int
+    """How many records taught us something."""
+    seen: Seen
+    """Local changes that were found on the way."""
+    dropped: list[Record]
+    """Records that all masters dropped, and of which the peer is to be told so."""
+
+
+class Dropping(NamedTuple):
+    """Which tombstones a group drops: (id, fingerprint) each, and what all masters have had."""
+
+    keys: Sequence[tuple[str, bytes]]
+    horizon: Mapping[str, int]
+    epoch: int
 
 
 class Keeper(Observer):
@@ -51,32 +73,36 @@ class Keeper(Observer):
 
     # -- from the peers to the replica
 
-    def merge(self, records: Iterable[Record]) -> tuple[int, Seen]:
+    def merge(self, records: Iterable[Record]) -> Merged:
         """
         Take *records* of a peer in, and write down what is to be applied.
 
         Local changes are looked for first, so that an operator's decision is recorded with what
         that operator could know.
-
-        :return: how many records taught us something, and local changes found on the way.
         """
-        learned = 0
-        seen = Seen([], [])
+        merged = Merged(0, Seen([], []), [])
         for batch in batches(records):
             ids = list(dict.fromkeys(record.minion_id for record in batch))
             found = self.observe(ids)
-            seen.records.extend(found.records)
-            seen.unsettled.extend(found.unsettled)
+            merged.seen.records.extend(found.records)
+            merged.seen.unsettled.extend(found.unsettled)
+            horizon = self.replica.horizon()
             with self.replica.transaction():
-                learned += self._merge_batch(batch)
-        return learned, seen
+                learned = self._merge_batch(batch, horizon, merged.dropped)
+            merged = merged._replace(learned=merged.learned + learned)
+        return merged
 
-    def _merge_batch(self, batch: Sequence[Record]) -> int:
+    def _merge_batch(
+        self, batch: Sequence[Record], horizon: Mapping[str, int], dropped: list[Record]
+    ) -> int:
         learned = 0
         before: dict[str, dict[bytes, Record]] = {}
         for theirs in batch:
             ours = self.replica.get(theirs.minion_id)
             known = ours.get(theirs.fingerprint)
+            if known is None and within(theirs, horizon):
+                dropped.append(theirs)
+                continue
             merged = merge(known, theirs) if known else theirs
             if merged == known:
                 continue
@@ -91,16 +117,71 @@ class Keeper(Observer):
         """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
         applied = self.replica.applied(minion_id)
         records = self.replica.get(minion_id)
-        accepted = accepted_keys(records.values())
-        if len(accepted) > 1 and len(accepted_keys(before.values())) < 2:
-            shown = [minion_key.show(key, short=False) for key in accepted]
-            self._announce("conflict", {"id": minion_id, "fingerprints": shown})
+        self._explain(minion_id, before, records)
         desired = place(records.values(), applied.stored)
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
         if not todo and not applied.dirty:
             return
         known = contexts(before) if applied.known is None else applied.known
         self.replica.set_applied(minion_id, Applied(applied.stored, True, known, applied.aims))
+
+    # -- dropping tombstones
+
+    def drop(self, root: bytes, dropping: Dropping) -> bool:
+        """
+        Drop tombstones that every master has, when the records here still have the digest *root*.
+
+        The horizon says what every master has had by now, so that an old copy of a replica which
+        offers one of them again is told from somebody who knows something new. That holds for a
+        replica only that equals the others at this moment; otherwise nothing is done.
+        """
+        if self.replica.records.root != root:
+            return False
+        with self.replica.transaction():
+            self.replica.raise_horizon(dropping.horizon, dropping.epoch)
+            for minion_id, key in dropping.keys:
+                record = self.replica.get(minion_id).get(key)
+                if record and within(record, dropping.horizon) and self._is_done(record):
+                    self.replica.drop(record)
+        return True
+
+    def _is_done(self, record: Record) -> bool:
+        """Whether the key was deleted, and is out of the store."""
+        applied = self.replica.applied(record.minion_id)
+        there = {applied.stored.key, *applied.stored.denied}
+        return record.state == DELETED and not applied.dirty and record.fingerprint not in there
+
+    def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:
+        """
+        A peer dropped these records long ago: the key was deleted, and all masters knew.
+
+        A tombstone is dropped here, too. Any other state is of an old copy of this master's
+        replica, and the key is deleted here now.
+
+        :param told: (id, fingerprint) → digest of the record as it was offered to the peer; one
+            that has changed since says something new.
+        :return: what is to be pushed.
+        """
+        changed = []
+        for batch in batches(told.items()):
+            with self.replica.transaction():
+                for (minion_id, key), digest in batch:
+                    record = self.replica.get(minion_id).get(key)
+                    if record is None or record_digest(record) != digest:
+                        continue
+                    if self._is_done(record):
+                        self.replica.drop(record)
+                    elif record.state != DELETED:
+                        changed.append(self._delete(record))
+        return changed
+
+    def _delete(self, record: Record) -> Record:
+        before = self.replica.get(record.minion_id)
+        value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
+        changed = decide(record, dict(record.context), value)
+        self.replica.put(changed)
+        self._mark(record.minion_id, before)
+        return changed
 
     # -- from an operator to the replica
 
@@ -136,12 +217,17 @@ class Keeper(Observer):
         seen = Seen([], [])
         if not self.enforce or self.adopting or self.replica.paused:
             return seen
+        found = self.holds.look()
+        if found == OLDER or self.holds.doubt:
+            return seen
         for batch in batches(self.replica.dirty()):
             self._apply_batch(batch, seen)
         if self.replica.revocation_due:
             self._revoke()
             with self.replica.transaction():
                 self.replica.revocation_due = False
+        if found != OURS or self.holds.provenance.signing_due():
+            self.holds.provenance.sign()
         return seen
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:

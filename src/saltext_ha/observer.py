@@ -12,22 +12,23 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
+from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.provenance import OLDER
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
+from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import ABSENT, Stored, place
+from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import (
-    ACCEPTED,
     DECISIONS,
     DELETED,
     OBSERVATIONS,
     PENDING,
-    REJECTED,
     Record,
     Value,
     decide,
@@ -47,8 +48,11 @@ EVENT_DELAY = 10.0
 # key folder, and renames it then. Who really has such an id is recorded a moment later.
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
+# Names for people: of whoever knocks, and of whoever decides and is not told.
+MINION = "minion"
+OPERATOR = "operator"
+
 T = TypeVar("T")
-Announce = Callable[[str, dict[str, Any]], None]
 
 
 class Seen(NamedTuple):
@@ -79,6 +83,10 @@ class Observer:
     :param name: this master's name, written into values for people to read.
     :param guard: says which mass disappearances to hold back.
     :param announce: told, by tag and data, what reactors may want to know.
+    :param who: the name of whoever is bringing an id into a state, as far as Salt tells; asked when
+        a change is found that nobody pointed to.
+    :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
+        were deleted on another member, but leaves this master's AES key as it is.
     :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
@@ -92,15 +100,19 @@ class Observer:
         adopting: bool = False,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
+        who: Callable[[str, str], str] = lambda minion_id, state: "",
+        deleted_by_salt: bool = False,
     ) -> None:
         self.store = store
         self.replica = replica
         self.adopting = adopting
+        self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
         self.refused: dict[str, str] = {}
         self._name = name
-        self._guard = guard
         self._clock = clock
         self._announce = announce
+        self._who = who
+        self._deleted_by_salt = deleted_by_salt
         self._raced: dict[str, Raced] = {}
 
     # -- from the store to the replica
@@ -121,36 +133,90 @@ class Observer:
         """
         Record what changed in the store for *ids*; nothing before :meth:`adopt` when it is due.
 
-        :param by: who changed it, as far as known; for people.
+        :param by: who decided it, as far as known; for people.
         :param certain: believe that an absent key is gone. Otherwise it is only unsettled: Salt
             3008 removes a key for an instant before it writes the new state.
         :param deleted: Salt said that these ids were deleted. A key that is pending as before then
             has knocked again since.
         :param released: an operator confirmed the disappearance of these ids.
         """
-        seen = Seen([], [])
         if self.adopting:
-            return seen
+            return Seen([], [])
+        if not released:
+            was_in_doubt = bool(self.holds.doubt)
+            found = self.holds.look()
+            if found == OLDER:
+                return self.adopt()
+            if self.holds.doubt:
+                return Seen([], [])
+            if was_in_doubt:
+                ids = {*ids, *self.replica.held()}
+        seen = Seen([], [])
         ids = list(ids)
         certain = certain or deleted
         if not released:
-            self._hold_back(ids, certain)
+            self.holds.hold_back(ids, certain, by)
         for batch in batches(ids):
             self._observe_batch(batch, seen, by, certain, deleted, released)
         return seen
 
+    def release(self, by: str = "") -> Seen:
+        """Believe what the store shows, and all disappearances that were held back; says *by*."""
+        held = sorted(self.replica.held())
+        self.holds.provenance.forget()
+        seen = self.observe(held, by=by, released=True)
+        rest = self.observe(self.store.changed(), by=by)
+        return Seen(seen.records + rest.records, seen.unsettled + rest.unsettled)
+
     def adopt(self) -> Seen:
         """
-        Take the store's content in after the replica was lost and a peer's knowledge was pulled.
+        Take the store's content in as nobody's work: after the replica was lost and a peer's
+        knowledge was pulled, or when the store is an older copy of itself.
 
-        Where the peers know a decision about a key, it holds, whatever the store shows; the rest
-        is recorded as if it had happened now.
+        Where a decision about a key is known, it holds, whatever the store shows; the rest is
+        recorded as if it had happened now. But once the group has dropped records since the store
+        was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
         seen = Seen([], [])
-        for batch in batches(self.store.changed()):
-            self._observe_batch(batch, seen, "", True, False, False)
+        outdated = self.holds.provenance.predates_dropping()
+        for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
+            self._adopt_batch(batch, seen, outdated)
+        self.holds.provenance.forget()
         self.adopting = False
+        self.holds.doubt = ""
         return seen
+
+    def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
+        with self.replica.transaction():
+            self.replica.unhold(ids)
+            for minion_id in ids:
+                content = self.store.read(minion_id)
+                if content is None:
+                    self._refuse(minion_id, "its key file is unreadable, or no public key in PEM")
+                    continue
+                seen.records.extend(self._adopt_one(minion_id, content, outdated))
+
+    def _adopt_one(self, minion_id: str, content: Content, outdated: bool) -> list[Record]:
+        records = self.replica.get(minion_id)
+        before = dict(records)
+        changed = []
+        for key, state in change.unversioned(content.stored, outdated):
+            record = records.get(key)
+            if record and (record.decided or state in OBSERVATIONS):
+                continue
+            record = record or self._new_record(minion_id, key, content, state, records)
+            if record is None:
+                continue
+            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, "")
+            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
+            records[key] = write(record, dict(record.context), value)
+            self.replica.put(records[key])
+            changed.append(records[key])
+        self._explain(minion_id, before, records)
+        slot = content.stored.slot
+        mark = content.mark if not slot or slot[1] in records else 0
+        self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
+        return changed
 
     def _observe_batch(
         self,
@@ -179,8 +245,7 @@ class Observer:
                 seen.unsettled.append(minion_id)
                 continue
             if minion_id in held:
-                # A minion that knocks at an emptied store brings nothing back.
-                if not released and content.stored.state not in (ACCEPTED, REJECTED):
+                if not released and self.holds.is_held(minion_id, content, applied, by):
                     continue
                 back.append(minion_id)
             if content.stored == applied.stored and not (
@@ -193,6 +258,10 @@ class Observer:
             found.append((minion_id, content, applied))
         if not found and not back:
             return
+        if not released and (self.holds.look() == OLDER or self.holds.doubt):
+            # The folder was taken away, or another one put there, while it was being read.
+            seen.unsettled.extend(ids)
+            return
         with self.replica.transaction():
             self.replica.unhold(back)
             for minion_id, content, applied in found:
@@ -202,41 +271,7 @@ class Observer:
         """Whether the id's key is gone, and not by our own hand."""
         if not applied.stored.slot or content.stored.slot:
             return False
-        return not applied.dirty or self._wanted(minion_id, applied).slot is not None
-
-    def _hold_back(self, ids: Sequence[str], certain: bool) -> None:
-        """Hold back accepted keys that went away, when they are too many to be believed."""
-        if not self.replica.any_accepted():
-            return
-        held = self.replica.held()
-        gone = []
-        for minion_id in ids:
-            applied = self.replica.applied(minion_id)
-            if applied.stored.state != ACCEPTED or minion_id in held:
-                continue
-            content = self.store.read(minion_id)
-            if content is None or (content.stored.slot is None and not certain):
-                continue
-            ours = applied.dirty and self._wanted(minion_id, applied).state != ACCEPTED
-            if content.stored.state not in (ACCEPTED, REJECTED) and not ours:
-                gone.append(minion_id)
-        if not gone:
-            return
-        accepted = self.replica.counts().get(ACCEPTED, 0) - len(held)
-        if self._guard.allows(len(gone), accepted, time.monotonic()):
-            return
-        log.error(
-            "ha held: %d accepted keys are gone from the key store of %s; nothing was recorded. "
-            "Bring the folder back, or confirm with: salt-run ha.release",
-            len(held) + len(gone),
-            self._name,
-        )
-        with self.replica.transaction():
-            self.replica.hold(gone, self._clock())
-        self._announce("held", {"master": self._name, "ids": sorted(gone)})
-
-    def _wanted(self, minion_id: str, applied: Applied) -> Stored:
-        return place(self.replica.get(minion_id).values(), applied.stored)
+        return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
     def _record(self, minion_id: str, content: Content, applied: Applied, by: str) -> list[Record]:
         """Write down one id's change; inside a transaction."""
@@ -257,27 +292,42 @@ class Observer:
             writes = change.knocked_again(now)
         else:
             writes = change.interpret(applied.stored, now, states)
+        by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
+        if not by and applied != NEVER:
+            by = OPERATOR  # what has never been seen here may have come with the folder
+        before = dict(records)
         for key, state in writes:
             record = changed.get(key) or records.get(key)
             if record is None:
                 record = self._new_record(minion_id, key, content, state, records)
                 if record is None:
                     continue
-            if self.adopting and any(value.state in DECISIONS for value in record.values):
-                continue
-            value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
-            write = observe if state in OBSERVATIONS else decide
+            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, by)
+            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
             changed[key] = write(record, known.get(key, {}), value)
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
-        if applied.dirty and plan.revokes(applied.stored, now):
-            self.replica.revocation_due = True  # our own removal, finished before a crash
+        self._explain(minion_id, before, records)
+        if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
+            # Our own removal, finished before a crash; or one that Salt did by halves.
+            self.replica.revocation_due = True
         # What was refused is looked at again after a restart, to be reported again.
         mark = content.mark if not now.slot or now.key in records else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
+
+    def _explain(
+        self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
+    ) -> None:
+        """Write down for people what met, and announce a conflict; inside a transaction."""
+        for account in accounts(before, after):
+            self.replica.history.explain(minion_id, account, self._clock())
+            if account.kind == BEGAN:
+                accepted = accepted_keys(after.values())
+                shown = [minion_key.show(key, short=False) for key in accepted]
+                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def _new_record(
         self,

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import control, minion_key
+from saltext_ha import cluster, control, minion_key
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import EngineUnavailable, PeerUnreachable, TrustError
 from saltext_ha.keystore import open_store
+from saltext_ha.master_key import ROLES
 from saltext_ha.observer import Observer
 from saltext_ha.peering import handover, identity
 from saltext_ha.peering.join import Preview, preview
@@ -32,6 +33,7 @@ from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
 from saltext_ha.service import knowledge
 from saltext_ha.service.differences import change_row
+from saltext_ha.service.members import OBSERVES, PAUSED
 
 
 @dataclass
@@ -69,11 +71,10 @@ def rehearse(
     if first.refused:
         problems.append(f"{first.inviter} would refuse: {first.refused}")
     problems += _unpinnable(first, config)
-    shares = first.outlook.get("shares")
     key_notes, key_problems = handover.foretell(
         opts,
-        _mapping(first.outlook.get("fingerprints")),
-        [str(role) for role in shares] if isinstance(shares, list) else [],
+        _mapping(first.outlook.get("public")),
+        [role for role in ROLES if role in _list(first.outlook.get("shares"))],
         force,
     )
     mine = _own(opts, config)
@@ -162,16 +163,25 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         replica = Replica(_copy(config.state_dir / REPLICA_FILE, Path(folder)))
         try:
             replica.take_node()
+            with replica.transaction():
+                replica.mode = config.mode
             guard = RevocationGuard(config.hold_fraction, config.hold_minimum)
             observer = Observer(store, replica, name=config.name, guard=guard)
             observer.observe(store.changed(), certain=True)
             side = _Side(knowledge.everything(replica), store.one_denied)
             held = len(replica.held())
+            paused = replica.paused
         finally:
             replica.close()
     side.notes.append("its ha engine does not run; this is what it would find in the key store")
-    if opts.get("cluster_id") or config.mode == "observe":
-        side.notes.append("will write nothing to its key store (ha: mode or cluster_id)")
+    member = cluster.of(opts)
+    why = member.why_only_reported(config.repair) if member else ""
+    if paused and not why:
+        why = OBSERVES if config.mode == "observe" else PAUSED
+    if why:
+        side.notes.append(f"will write nothing to its key store: {why}")
+    if observer.holds.doubt:
+        side.notes.append(observer.holds.doubt)
     if observer.refused:
         side.notes.append(f"{len(observer.refused)} key files are no keys and stay here")
     if held:
@@ -210,6 +220,10 @@ def _conflict(minion_id: str, sides: Mapping[str, Mapping[str, Known]]) -> dict[
     for key in set(accepted_keys(records)) - shown:
         keys["elsewhere"] = f"accepted {minion_key.show(key)}"
     return {"id": minion_id, "keys": keys}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -18,40 +18,14 @@ from typing import NamedTuple
 
 import msgpack
 
+from saltext_ha import schema
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
 
 REPLICA_FILE = "replica.db"
-SCHEMA_VERSION = 1
-SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE record (
-    bucket INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, pub TEXT NOT NULL,
-    state TEXT, body BLOB NOT NULL, digest BLOB NOT NULL,
-    PRIMARY KEY (bucket, id, key)
-) WITHOUT ROWID;
-CREATE INDEX record_accepted ON record (id) WHERE state = 'accepted';
-CREATE TABLE stored (
-    bucket INTEGER NOT NULL, id TEXT NOT NULL, state TEXT, body BLOB NOT NULL,
-    digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, doing BLOB,
-    mark INTEGER NOT NULL,
-    PRIMARY KEY (bucket, id)
-) WITHOUT ROWID;
-CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
-CREATE INDEX stored_state ON stored (state);
-CREATE INDEX stored_denied ON stored (id) WHERE denied;
-CREATE TABLE node (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE history (
-    node TEXT NOT NULL, counter INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL,
-    state TEXT NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL, on_master TEXT NOT NULL,
-    PRIMARY KEY (node, counter)
-) WITHOUT ROWID;
-CREATE INDEX history_id ON history (id);
-CREATE INDEX history_at ON history (at);
-CREATE TABLE held (id TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
-"""
 
 Known = Mapping[bytes, Mapping[str, int]]
 
@@ -75,23 +49,12 @@ class Applied(NamedTuple):
 NEVER = Applied(ABSENT)
 
 
-class Written(NamedTuple):
-    """One line of the history: who wrote which state of which key, when and where."""
-
-    minion_id: str
-    key: bytes
-    state: str
-    at: float
-    by: str
-    on: str
-
-
 class Replica:
     """
     One replica.db; used from one thread.
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
-    shows; they change when a transaction commits.
+    shows; they change when a transaction commits. ``history`` tells who wrote what, and why.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -114,17 +77,22 @@ class Replica:
             flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if flaw != "ok":
                 raise sqlite3.DatabaseError(flaw)
-            if version == 0:
-                self._create()
-            elif version != SCHEMA_VERSION:
+            if version > len(schema.MIGRATIONS):
                 raise ReplicaError(
-                    f"{path}: written by another release (schema {version}, this one reads "
-                    f"{SCHEMA_VERSION}); install that release or move the file aside"
+                    f"{path}: written by a newer release (schema {version}, this one reads up to "
+                    f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
                 )
+            if version < len(schema.MIGRATIONS):
+                schema.migrate(self._db, version, secrets.token_hex(8))
+            self.history = History(self._db)
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, ReplicaError) as exc:
+            with contextlib.suppress(AttributeError):
+                self._db.close()  # whoever tries again must not find it locked
+            if isinstance(exc, ReplicaError):
+                raise
             # "database is locked" and the like are OperationalErrors; the file itself is fine.
             damaged = not isinstance(exc, sqlite3.OperationalError)
             kind = ReplicaDamaged if damaged else ReplicaError
@@ -253,25 +221,54 @@ class Replica:
             (*where, record.public_key, record.state, body, digest),
         )
         self._nodes = join(self._nodes, dict(record.context))
-        self._db.executemany(
-            "INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (*v.dot, record.minion_id, record.fingerprint, v.state, v.at, v.by, v.on)
-                for v in record.values
-            ],
-        )
+        self.history.wrote(record)
 
-    def history(self, glob: str, limit: int) -> list[Written]:
-        """
-        The last *limit* writes about ids that match *glob*, newest first as their writers' clocks
-        have it. Writes of other masters are here as far as this one ever held them.
-        """
+    # -- what was dropped
+
+    def tombstones(self, after: str, limit: int) -> list[Record]:
+        """The next *limit* records whose visible state is deleted, of ids greater than *after*."""
         rows = self._db.execute(
-            "SELECT id, key, state, at, by_whom, on_master FROM history WHERE id GLOB ?"
-            " ORDER BY at DESC, counter DESC LIMIT ?",
-            (_sqlite_glob(glob), limit),
+            "SELECT id, key, pub, body FROM record WHERE state = 'deleted' AND id > ?"
+            " ORDER BY id LIMIT ?",
+            (after, limit),
         )
-        return [Written(*row) for row in rows]
+        return [_record(*row) for row in rows]
+
+    def revoked(self, glob: str) -> list[Record]:
+        """The records of all deleted and rejected keys of ids that match *glob*."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
+            " AND id GLOB ? ORDER BY id",
+            (sqlite_glob(glob),),
+        )
+        return [_record(*row) for row in rows]
+
+    def horizon(self) -> dict[str, int]:
+        """The writes that all masters have had: a record of such that is not here was dropped."""
+        return dict(self._db.execute("SELECT node, counter FROM horizon"))
+
+    @property
+    def epoch(self) -> int:
+        """How often the group has dropped records."""
+        return int(self._meta("epoch") or 0)
+
+    def raise_horizon(self, horizon: Mapping[str, int], epoch: int) -> None:
+        """All masters have had the writes in *horizon*; inside a transaction only."""
+        self._db.executemany(
+            "INSERT INTO horizon VALUES (?, ?) ON CONFLICT (node)"
+            " DO UPDATE SET counter = max(counter, excluded.counter)",
+            horizon.items(),
+        )
+        self._set_meta("epoch", str(max(epoch, self.epoch)))
+
+    def drop(self, record: Record) -> None:
+        """Forget *record*, which is as it stands here; inside a transaction only."""
+        bucket = bucket_of(record.minion_id)
+        self._changes.append((self.records, bucket, record_digest(record)))
+        self._db.execute(
+            "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
+            (bucket, record.minion_id, record.fingerprint),
+        )
 
     # -- what the store shows
 
@@ -326,7 +323,7 @@ class Replica:
     def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what its store shows) of every id that matches *glob* and is in the store."""
         rows = self._db.execute(
-            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (_sqlite_glob(glob),)
+            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
         return ((minion_id, _stored(body)) for minion_id, body in rows)
 
@@ -353,6 +350,14 @@ class Replica:
         row = self._db.execute("SELECT 1 FROM stored WHERE state = 'accepted' LIMIT 1").fetchone()
         return row is not None
 
+    def any_revoked(self) -> bool:
+        """Whether any key is known that was deleted or rejected."""
+        row = self._db.execute(
+            "SELECT 1 FROM record WHERE state = 'deleted'"
+            " UNION ALL SELECT 1 FROM stored WHERE state = 'rejected' LIMIT 1"
+        ).fetchone()
+        return row is not None
+
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""
         rows = self._db.execute(
@@ -372,13 +377,36 @@ class Replica:
         self._set_meta("revocation_due", "1" if due else "0")
 
     @property
+    def signatures(self) -> list[str]:
+        """Who signed the key store, and with which tokens; see :class:`.Provenance`."""
+        return self._meta("signatures").split()
+
+    @signatures.setter
+    def signatures(self, tokens: Iterable[str]) -> None:
+        self._set_meta("signatures", " ".join(tokens))
+
+    @property
     def paused(self) -> bool:
-        """Whether an operator said that the store is not to be written for now."""
-        return self._meta("paused") == "1"
+        """
+        Whether the store is not to be written for now: an operator said so, or the configured
+        mode is observe and no operator has said ``ha.resume`` since.
+        """
+        return (self._meta("paused") or ("1" if self.mode == "observe" else "0")) == "1"
 
     @paused.setter
     def paused(self, paused: bool) -> None:
         self._set_meta("paused", "1" if paused else "0")
+
+    @property
+    def mode(self) -> str:
+        """The configured mode; a change of it takes an earlier ``ha.resume`` back."""
+        return self._meta("mode")
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        if mode != self.mode and self._meta("paused") == "0":
+            self._set_meta("paused", "")
+        self._set_meta("mode", mode)
 
     def hold(self, ids: Iterable[str], since: float) -> None:
         """Remember changes that are held back; inside a transaction only."""
@@ -393,13 +421,6 @@ class Replica:
         return dict(self._db.execute("SELECT id, since FROM held ORDER BY id"))
 
     # -- inside
-
-    def _create(self) -> None:
-        # All in one transaction: a crash must not leave a replica that writes under no name.
-        self._db.executescript(
-            f"BEGIN; {SCHEMA} INSERT INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
-            f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
 
     def _load(self) -> None:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))
@@ -424,11 +445,6 @@ def placement_digest(minion_id: str, stored: Stored) -> bytes:
         return b""
     state, key = stored.slot
     return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
-
-
-def _sqlite_glob(glob: str) -> str:
-    # A shell negates a set by "!", SQLite by "^".
-    return glob.replace("[!", "[^")
 
 
 def _record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:

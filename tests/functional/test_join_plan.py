@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.engines import Engine, Place
+from lab.keys import KeyPairs
 from saltext_ha.keystore import open_store
+from saltext_ha.peering import handover
 from saltext_ha.peering.trust import Trust
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import knowledge
@@ -232,22 +234,38 @@ def test_what_would_be_refused_is_said(m1: Place, m2: Place, tmp_path: Path) -> 
 
 
 def test_what_becomes_of_the_master_key_is_said(m1: Place, m2: Place) -> None:
-    for place, key in ((m1, A), (m2, B)):
-        (place.pki_dir / "master.pub").write_text(key)
+    pairs = KeyPairs()
+    for place in (m1, m2):
+        private, public = pairs.next()
+        handover.place(place.opts, {"master.pem": private, "master.pub": public})
 
-    async def plan(**kwargs: Any) -> dict[str, Any]:
-        token = await run(m1, "invite", share_master_key=bool(kwargs.pop("share", 0)))
+    async def plan(share: bool = False, **kwargs: Any) -> dict[str, Any]:
+        token = await run(m1, "invite", share_master_key=share)
         return await run(m2, "join", token["token"], test=True, **kwargs)
 
     async def main() -> None:
         async with running(m1):
-            assert "stays; hot-hot minions need one key" in str((await plan())["notes"])
+            apart = await plan()
+            assert "different master keys; hot-hot minions need one" in str(apart["notes"])
+            assert apart["retcode"] == 0, apart
             shared = await plan(share=True)
             assert "another master key is here" in str(shared["key_problems"])
-            assert shared["retcode"] == 1
-            assert "would be replaced" in str((await plan(share=True, force=True))["notes"])
-            (m2.pki_dir / "master.pub").unlink()
+            assert (shared["problems"], shared["retcode"]) == ([], 1)
+            forced = await plan(share=True, force=True)
+            assert "would be replaced" in str(forced["notes"])
+            assert forced["retcode"] == 0, forced
+            for half in ("master.pem", "master.pub"):
+                (m2.pki_dir / half).unlink()
             assert "would be put in place" in str((await plan(share=True))["notes"])
+            # There is a token, but nothing to share any more.
+            (m1.pki_dir / "master.pem").unlink()
+            assert "no master key to share" in str((await plan(share=True))["problems"])
         assert not (m2.pki_dir / "master.pub").exists()
 
     asyncio.run(main())
+
+
+def test_a_plan_takes_a_token(m2: Place) -> None:
+    answer = asyncio.run(run(m2, "join", test=True))
+    assert "test=True takes a token" in answer["error"]
+    assert not m2.config.state_dir.exists()

@@ -22,11 +22,15 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def keys(lab: Lab) -> dict[str, str]:
+    return {f"web{number}": lab.key_pair()[1].strip() for number in range(KEYS)}
+
+
 @pytest.fixture
-def minions(lab: Lab) -> dict[str, str]:
+def minions(lab: Lab, keys: dict[str, str]) -> dict[str, str]:
     """Thirty keys accepted on both masters."""
     m1, m2 = lab.masters.values()
-    keys = {f"web{number}": lab.key_pair()[1].strip() for number in range(KEYS)}
     for minion_id, key in keys.items():
         if files_of(m1, minion_id) != {"minions": key}:
             m1.plant("minions", minion_id, key)
@@ -53,52 +57,109 @@ def held(master: Master) -> list[dict[str, object]]:
     return found
 
 
+def rm(master: Master) -> None:
+    """``rm minions/*``: the folder stays what it was, and empty."""
+    for path in (master.pki_dir / "minions").glob("[!.]*"):
+        path.unlink()
+
+
+def note(master: Master, about: Master) -> str:
+    rows = {row["name"]: row for row in master.control("status")["masters"]}
+    return str(rows[about.name]["note"])
+
+
 def test_a_wiped_folder_is_held_until_it_is_back(lab: Lab, minions: dict[str, str]) -> None:
     m1, m2 = lab.masters.values()
     wipe(m2)
     wait_for(lambda: held(m2) == [{"master": "m2", "keys": KEYS}], 20, "held on m2")
     assert held(m1) == [{"master": "m2", "keys": KEYS}]
+    assert "its signature is gone" in note(m1, m2)
     status = m1.salt_run("ha.status")
     assert status.returncode == 1
     assert status.data["state"] == "degraded"
-    settled(lab, m1, m2)
-    assert set(m1.keys()["minions"]) >= set(minions)
+    # What is decided meanwhile is not written into the wrong folder, and follows later.
+    first = next(iter(minions))
+    (m1.pki_dir / "minions" / first).unlink()
+    wait_for(lambda: "still to be applied" in note(m1, m2), 20, "m2 has heard of it")
+    assert not any((m2.pki_dir / "minions").iterdir())
 
     bring_back(m2)
     wait_for(lambda: not held(m2), 20, "nothing held any more")
     settled(lab, m1, m2)
-    assert m1.keys()["minions"].keys() == m2.keys()["minions"].keys() == minions.keys()
+    assert m1.keys()["minions"].keys() == m2.keys()["minions"].keys() == minions.keys() - {first}
 
 
 def test_minions_that_knock_at_the_wiped_master_delete_nothing_either(
     lab: Lab, minions: dict[str, str]
 ) -> None:
     m1, m2 = lab.masters.values()
+    m2.kill()
     wipe(m2)
+    m2.start()
     wait_for(lambda: held(m2), 20, "held on m2")
     for minion_id, key in minions.items():
         m2.plant("minions_pre", minion_id, key)
-    settled(lab, m1, m2)
-    lost = minions.keys() - m1.keys()["minions"].keys()
+    m2.control("check")  # looks at the key store
     for minion_id in minions:
-        (m2.pki_dir / "minions_pre" / minion_id).unlink(missing_ok=True)
+        (m2.pki_dir / "minions_pre" / minion_id).unlink()
     bring_back(m2)
-    assert not lost
+    settled(lab, m1, m2)
+    assert m1.keys()["minions"].keys() == m2.keys()["minions"].keys() == minions.keys()
 
 
-def test_the_same_while_the_engine_is_away(lab: Lab, minions: dict[str, str]) -> None:
+def test_files_that_are_removed_in_great_number_are_held(lab: Lab, minions: dict[str, str]) -> None:
     m1, m2 = lab.masters.values()
-    m2.kill()
-    wipe(m2)
+    rm(m2)
+    wait_for(lambda: held(m2) == [{"master": "m2", "keys": KEYS}], 20, "held on m2")
+    # The master goes on with everything else; minions that knock now bring nothing back.
     for minion_id, key in minions.items():
         m2.plant("minions_pre", minion_id, key)
-    m2.start()
     settled(lab, m1, m2)
-    lost = minions.keys() - m1.keys()["minions"].keys()
-    for minion_id in minions:
-        (m2.pki_dir / "minions_pre" / minion_id).unlink(missing_ok=True)
-    bring_back(m2)
-    assert not lost
+    assert m1.keys()["minions"].keys() == minions.keys()
+
+    plan = m2.salt_run("ha.refill", test=True).check().data
+    assert {change["id"] for change in plan["changes"]} == minions.keys()
+    done = m2.salt_run("ha.refill").check().data
+    assert {change["id"] for change in done["changes"]} == minions.keys()
+    settled(lab, m1, m2)
+    assert m1.keys()["minions"] == m2.keys()["minions"] == minions
+    assert not held(m1)
+
+
+def test_an_emptied_folder_is_filled_again(lab: Lab, minions: dict[str, str]) -> None:
+    m1, m2 = lab.masters.values()
+    shutil.rmtree(m2.pki_dir / "minions")
+    wait_for(lambda: held(m2), 20, "held on m2")
+    m2.salt_run("ha.refill").check()
+    assert m2.keys()["minions"] == m1.keys()["minions"] == minions
+    wait_for(lambda: m1.control("status")["state"] == "ok", 20, "the group is well")
+
+
+def test_a_backup_of_the_keys_undoes_no_decision(lab: Lab, minions: dict[str, str]) -> None:
+    m1, m2 = lab.masters.values()
+    folder, backup = m2.pki_dir / "minions", m2.pki_dir / "minions.backup"
+    shutil.copytree(folder, backup, symlinks=True)
+    gone, rejected = sorted(minions)[:2]
+    m1.salt_key("-d", gone, "-y").check()
+    m1.salt_key("-r", rejected, "--include-accepted", "-y").check()
+    shown(gone, {}, m1, m2)
+    # The signature is renewed every hour, and when the engine starts.
+    m2.kill()
+    m2.start()
+    new = lab.key_pair()[1].strip()
+    m1.plant("minions", "new", new)
+    shown("new", {"minions": new}, m1, m2)
+    before = m1.keys()
+    shutil.rmtree(folder)
+    backup.rename(folder)
+    settled(lab, m1, m2)
+    for state in ("minions", "minions_rejected"):
+        assert m1.keys()[state] == m2.keys()[state] == before[state]
+    assert not held(m2)
+    for path in (m1.pki_dir / "minions_rejected").iterdir():
+        path.unlink()
+    m1.salt_key("-d", "new", "-y").check()
+    shown("new", {}, m1, m2)
 
 
 def test_a_few_keys_are_believed_at_once(lab: Lab, minions: dict[str, str]) -> None:
@@ -117,11 +178,14 @@ def test_release_deletes_what_was_held(lab: Lab, minions: dict[str, str]) -> Non
     plan = m2.salt_run("ha.release", test=True).check().data
     assert plan["test"] is True
     assert {change["id"] for change in plan["changes"]} == set(minions)
-    settled(lab, m1, m2)
-    assert set(m1.keys()["minions"]) >= set(minions)
     assert held(m2)
+    assert set(m1.keys()["minions"]) >= set(minions)
 
     done = m2.salt_run("ha.release").check().data
     assert {change["id"] for change in done["changes"]} == set(minions)
     wait_for(lambda: not m1.keys()["minions"], 20, "deleted on m1")
     wait_for(lambda: not held(m1), 20, "nothing held any more")
+    # A mistake, after all.
+    done = m1.salt_run("ha.restore", "web*", since="10m").check().data
+    assert {change["id"] for change in done["changes"]} >= set(minions)
+    wait_for(lambda: m1.keys()["minions"] == m2.keys()["minions"] == minions, 20, "restored")

@@ -71,11 +71,13 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
     assert shipped == expected
 
 
-def test_the_wheel_tells_salts_loader(wheel: Path) -> None:
+def test_the_wheel_tells_salts_loader_and_has_the_program(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
         text = archive.read(name).decode()
     assert [line for line in text.splitlines() if line] == [
+        "[console_scripts]",
+        "salt-ha = saltext_ha.cli:main",
         "[salt.loader]",
         "saltext-ha = saltext_ha",
     ]

@@ -51,6 +51,7 @@ class MemoryStore:
         self.folders: dict[str, dict[str, bytes]] = {
             state: {} for state in (ACCEPTED, PENDING, REJECTED, "denied")
         }
+        self.signatures: dict[str, str] = {}
         self.fuse = fuse
         self.writes = 0
         self.replaced: list[tuple[str, bytes]] = []
@@ -64,6 +65,17 @@ class MemoryStore:
 
     def touched(self) -> bool:
         return True
+
+    def signature(self, owner: str) -> str | None:
+        self.fuse.tick()
+        return self.signatures.get(owner)
+
+    def sign(self, owner: str, token: str | None) -> None:
+        self.fuse.tick()
+        if token is None:
+            self.signatures.pop(owner, None)
+        else:
+            self.signatures[owner] = token
 
     def read(self, minion_id: str) -> Content:
         self.fuse.tick()

@@ -33,6 +33,7 @@ def test_an_empty_mapping_gives_the_documented_defaults() -> None:
         assert config.state_dir == Path("/etc/salt/pki/master/ha")
         assert config.control_socket == Path("/var/run/salt/master/ha_control.ipc")
         assert (config.hold_fraction, config.hold_minimum) == (0.05, 10)
+        assert config.keep_history == 365
     assert parse(OPTS) == config
 
 
@@ -69,6 +70,8 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"hold_fraction": 1.1}, ["hold_fraction", "0 to 1"]),
         ({"hold_minimum": -1}, ["hold_minimum"]),
         ({"hold_minimum": 1.5}, ["hold_minimum", "1.5"]),
+        ({"keep_history": 0}, ["keep_history", "1 to 36500"]),
+        ({"keep_history": "1y"}, ["keep_history", "'1y'"]),
         ({"name": "-m1"}, ["name", "'-m1'"]),
         ({"name": "m" * 65}, ["name", "at most 64"]),
         ({"name": "m1\n"}, ["name"]),
@@ -80,6 +83,12 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"peers": ["m2"]}, ["peers[0]", "'m2'", "name and url"]),
         ({"peers": [{"name": "m2"}]}, ["peers[0]", "name and url"]),
         ({"peers": [{"name": "m2", "url": "10.0.0.2"}]}, ["peers[0].url", "https://10.0.0.2"]),
+        ({"masters": "https://a:1"}, ["masters", "list"]),
+        ({"masters": ["a:1"]}, ["masters[0]", "'a:1'", "https://a:1"]),
+        ({"masters": ["https://a:1", "https://a:1/"]}, ["masters[1]", "twice"]),
+        ({"share_master_key": "yes"}, ["share_master_key", "'yes'", "true or false"]),
+        ({"secret_file": "secret"}, ["secret_file", "'secret'", "absolute"]),
+        ({"secret_file": "/does/not/exist"}, ["secret_file: /does/not/exist", "No such file"]),
         (
             {
                 "peers": [
@@ -137,3 +146,59 @@ def test_urls_that_no_peer_can_have(url: Any) -> None:
 def test_urls_keep_host_and_port() -> None:
     assert check_url("https://m2.example.com:4530") == "https://m2.example.com:4530"
     assert check_url("https://[fd00::2]:4530/") == "https://[fd00::2]:4530"
+
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def secret_file(folder: Path, content: str = SECRET, mode: int = 0o600) -> str:
+    path = folder / "secret"
+    path.write_text(content)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_secret_is_read_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read().secret is None
+    path = secret_file(tmp_path, f"  {SECRET}\n")
+    assert read(secret_file=path).secret == SECRET.encode()
+    monkeypatch.setenv("SALT_HA_SECRET", SECRET[::-1])
+    assert read().secret == SECRET[::-1].encode()
+    assert read(secret_file=path).secret == SECRET.encode()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601, 0o620])
+def test_a_secret_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(ConfigError, match=f"open to others .mode {mode:04o}.; chmod 600") as caught:
+        read(secret_file=secret_file(tmp_path, mode=mode))
+    assert SECRET not in str(caught.value)
+
+
+def test_a_short_secret_is_refused_with_the_command_that_makes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = SECRET[1:]
+    with pytest.raises(
+        ConfigError, match="32 characters; make one with  openssl rand -hex 32"
+    ) as e:
+        read(secret_file=secret_file(tmp_path, f"{short}\n\n"))
+    assert short not in str(e.value)
+    monkeypatch.setenv("SALT_HA_SECRET", short)
+    with pytest.raises(ConfigError, match="environment: SALT_HA_SECRET: has fewer") as e:
+        read()
+    assert short not in str(e.value)
+
+
+def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+    config = read(secret_file=secret_file(tmp_path))
+    assert SECRET not in repr(config)
+    assert SECRET not in str(config)
+
+
+def test_the_masters_are_read_and_made_canonical() -> None:
+    assert read(masters=["https://10.0.0.1:4530/", "https://m2:1"]).masters == (
+        "https://10.0.0.1:4530",
+        "https://m2:1",
+    )

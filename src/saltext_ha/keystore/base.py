@@ -70,5 +70,11 @@ class KeyStore(Protocol):
         Such an id is named again by the next :meth:`changed`.
         """
 
+    def signature(self, owner: str) -> str | None:
+        """The token with which master *owner* signed this store last, or None."""
+
+    def sign(self, owner: str, token: str | None) -> None:
+        """Leave *token* in the store as *owner*'s, instead of an earlier one; None takes it out."""
+
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """Take all steps: first everything new, made durable, then the removals, made durable."""

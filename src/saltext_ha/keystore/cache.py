@@ -18,6 +18,7 @@ from salt.exceptions import SaltCacheError
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
+from saltext_ha.keystore import signature
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
@@ -25,6 +26,7 @@ from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 
 KEYS = "keys"
 DENIED_KEYS = "denied_keys"
+SIGNATURES = "saltext_ha_signatures"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
 # These two keep the first denied key only (salt/cache/mmap_key.py, localfs_key.py).
 ONE_DENIED = ("mmap_key", "localfs_key")
@@ -42,6 +44,9 @@ class CacheStore:
         # Salt's drivers do not say that they may be used from two threads.
         self._lock = threading.Lock()
         self.one_denied = driver in ONE_DENIED
+        # These two know no banks but Salt's, and keep those in this folder.
+        folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
+        self._folder = str(folder) if driver in ONE_DENIED else ""
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; these drivers keep no times, so everything is listed."""
@@ -82,6 +87,30 @@ class CacheStore:
             return content
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark)
+
+    def signature(self, owner: str) -> str | None:
+        """See :meth:`KeyStore.signature`."""
+        try:
+            with self._lock:
+                if self._folder:
+                    return signature.read(self._folder, owner)
+                entry = self._cache.fetch(SIGNATURES, owner)
+        except FAILURES as exc:
+            raise StoreError(f"keys.cache_driver {self._driver}: cannot be read: {exc}") from exc
+        return str(entry.get("token", "")) if entry else None
+
+    def sign(self, owner: str, token: str | None) -> None:
+        """See :meth:`KeyStore.sign`."""
+        try:
+            with self._lock:
+                if self._folder:
+                    signature.write(self._folder, owner, token)
+                elif token is None:
+                    self._cache.flush(SIGNATURES, owner)
+                else:
+                    self._cache.store(SIGNATURES, owner, {"token": token})
+        except FAILURES as exc:
+            raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""

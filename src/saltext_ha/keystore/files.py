@@ -18,6 +18,7 @@ from pathlib import Path
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
+from saltext_ha.keystore import signature
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, Step
@@ -121,6 +122,21 @@ class FileStore:
             self._seen.pop(minion_id, None)
         return Content(self._stored(found), keys, mark)
 
+    def signature(self, owner: str) -> str | None:
+        """See :meth:`KeyStore.signature`; it stands among the accepted keys."""
+        try:
+            return signature.read(self._folders[ACCEPTED], owner)
+        except OSError as exc:
+            raise StoreError(f"{self._folders[ACCEPTED]}: cannot be read: {exc}") from exc
+
+    def sign(self, owner: str, token: str | None) -> None:
+        """See :meth:`KeyStore.sign`."""
+        try:
+            self._make_folder(self._folders[ACCEPTED])
+            signature.write(self._folders[ACCEPTED], owner, token)
+        except OSError as exc:
+            raise StoreError(f"{self._folders[ACCEPTED]}: cannot be written: {exc}") from exc
+
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
         missing: set[str] = set()
@@ -185,11 +201,14 @@ class FileStore:
         state = step.state or DENIED
         folder = self._folders[state]
         target = f"{folder}/{change.minion_id}"
-        os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
+        self._make_folder(folder)
         # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
         # place, and would then write into an accepted one.
         self._write_whole(f"{folder}/.{os.getpid()}.ha", target, change.keys[step.key])
         return state
+
+    def _make_folder(self, folder: str) -> None:
+        os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
 
     def _write_whole(self, temporary: str, target: str, text: str) -> None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._mode)

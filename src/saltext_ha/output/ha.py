@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import salt.loader
 import salt.utils.color
 
-from saltext_ha.output import _consistency
+from saltext_ha.output import _consistency, _history
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -51,8 +50,8 @@ def output(data: Any, **kwargs: Any) -> str:
     """
     Render what a function of the ``ha`` runner returned.
 
-    :param data: a mapping with a ``kind`` (status, consistency, keys, sync, peers, invite, join,
-        join_plan, error). Anything else is shown by Salt's ``nested`` outputter.
+    :param data: a mapping with a ``kind`` (status, consistency, keys, sync, history, peers, invite,
+        join, join_plan, error). Anything else is shown by Salt's ``nested`` outputter.
     :returns: the text to print, in colour where Salt wants colour.
 
     CLI Example:
@@ -261,24 +260,6 @@ def _sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + _notes(data)
 
 
-def _history(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    writes = data.get("writes") or []
-    if not writes:
-        return ["nothing is recorded of that"]
-    rows = [
-        [
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(write.get("at") or 0)),
-            str(write.get("id")),
-            str(write.get("state")),
-            fingerprint(write.get("fingerprint") or "?"),
-            str(write.get("by") or "-"),
-            str(write.get("on")),
-        ]
-        for write in writes
-    ]
-    return table(screen, ["Time", "Id", "State", "Fingerprint", "By", "On"], rows)
-
-
 def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return _notes(data)
 
@@ -359,7 +340,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "invite": _invite,
     "join": _join,
     "join_plan": _join_plan,
-    "history": _history,
+    "history": _history.render,
     "notice": _notice,
     "error": _error,
 }

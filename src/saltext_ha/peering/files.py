@@ -15,9 +15,15 @@ def private_dir(path: Path) -> Path:
     return path
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Put *data* at *path*, replacing what is there; a crash leaves the old or the new file."""
-    temporary = _write_temporary(path, data, mode)
+def write_whole(
+    path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> None:
+    """
+    Put *data* at *path*, replacing what is there; a crash leaves the old or the new file.
+
+    :param owner: user and group that it is to belong to, when not to this process's.
+    """
+    temporary = _write_temporary(path, data, mode, owner)
     try:
         temporary.replace(path)
     except BaseException:
@@ -53,7 +59,9 @@ def sync_dir(path: Path) -> None:
         os.close(fd)
 
 
-def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
+def _write_temporary(
+    path: Path, data: bytes, mode: int, owner: tuple[int, int] | None = None
+) -> Path:
     # The leading dot keeps a temporary left by a crash from being read as one of the folder's
     # files; mkstemp creates it 0600, so a secret is never readable in between.
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -61,6 +69,8 @@ def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
     except BaseException:

@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from saltext_ha.errors import TokenError
-from saltext_ha.peering import handover, tls
+from saltext_ha.master_key import ROLES, SIGN
+from saltext_ha.peering import tls
 from saltext_ha.peering.files import create_whole, private_dir, sync_dir
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.token import INVITE_ID, Token, mac_key
@@ -40,8 +41,8 @@ class Invite:
     def shares(self) -> tuple[str, ...]:
         """The roles of the key pairs to hand over; see :mod:`.handover`."""
         if self.share_master_key:
-            return handover.ROLES
-        return (handover.SIGN,) if self.share_signing_key else ()
+            return ROLES
+        return (SIGN,) if self.share_signing_key else ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +27,8 @@ from saltext_ha.peering.trust import Peer, Trust, make_peer
 
 TIMEOUT = 15.0
 _RETRY = 1.0
+
+Place = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ async def join(
     group: str,
     timeout: float = TIMEOUT,
     wait: float = 0.0,
+    place: Place | None = None,
 ) -> Joined:
     """
     Join the group that *token* invites to; all its members are pinned afterwards.
@@ -74,6 +77,7 @@ async def join(
     :param name: of this master, and *url*, *group*: its own, as configured.
     :param timeout: seconds for one try.
     :param wait: seconds to go on trying while nobody answers.
+    :param place: as for :func:`accept`.
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
     :raises TrustError: a member cannot be pinned; nobody was.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
@@ -100,18 +104,55 @@ async def join(
             if time.monotonic() >= give_up:
                 raise
             await asyncio.sleep(_RETRY)
+    return accept(identity, trust, group, reply, place)
+
+
+def accept(
+    identity: Identity,
+    trust: Trust,
+    group: str,
+    reply: Mapping[str, Any],
+    place: Place | None = None,
+) -> Joined:
+    """
+    Do as a proven *reply* says: pin all members, or nobody.
+
+    :param place: given what was handed over, before anybody is pinned: after a crash in between
+        this master joins again, and does not start with a master key of its own.
+    :raises TrustError: a member cannot be pinned.
+    """
     members = _members(reply, identity)
     for member in members:
         trust.check(member)
+    shared, unreached = reply.get("shared"), reply.get("unreached")
+    shared = shared if isinstance(shared, dict) else {}
+    if place is not None:
+        place(shared)
     for member in members:
         trust.pin(member)
-    shared, unreached = reply.get("shared"), reply.get("unreached")
     return Joined(
-        ticket.group,
+        group,
         tuple(member.name for member in members),
         unreached if isinstance(unreached, dict) else {},
-        shared if isinstance(shared, dict) else {},
+        shared,
     )
+
+
+def proven(answer: Mapping[str, Any], expected: Callable[[bytes], bytes]) -> dict[str, Any]:
+    """
+    The reply in an *answer*, when the proof that came with it is the *expected* one for it.
+
+    :raises TokenError: it is not; nothing of it may be used.
+    """
+    reply, mac = answer.get("reply"), answer.get("mac")
+    if not isinstance(reply, bytes) or not isinstance(mac, bytes):
+        raise TokenError("the answer to the join request is not one; nothing was changed here")
+    if not hmac.compare_digest(mac, expected(reply)):
+        raise TokenError("the answer to the join request is not proven; nothing was changed here")
+    try:
+        return wire.unpack(reply)
+    except ValueError as exc:
+        raise TokenError(f"the answer to the join request is {exc}") from None
 
 
 async def preview(
@@ -160,23 +201,11 @@ async def _ask(
     if after is None:
         proof = request_mac(key, *both, name, url, ticket.group)
         answer = await _first_answer(ticket, "join", {**request, "mac": proof}, timeout)
-    else:
-        proof = plan_mac(key, *both, name, url, ticket.group, after)
-        asked = {**request, "mac": proof, "after": after}
-        answer = await _first_answer(ticket, "plan", asked, timeout)
-    reply, mac = answer.get("reply"), answer.get("mac")
-    if not isinstance(reply, bytes) or not isinstance(mac, bytes):
-        raise TokenError("the answer to the join request is not one; nothing was changed here")
-    if after is None:
-        expected = reply_mac(key, *both, reply)
-    else:
-        expected = plan_reply_mac(key, *both, after, reply)
-    if not hmac.compare_digest(mac, expected):
-        raise TokenError("the answer to the join request is not proven; nothing was changed here")
-    try:
-        return wire.unpack(reply)
-    except ValueError as exc:
-        raise TokenError(f"the answer to the join request is {exc}") from None
+        return proven(answer, lambda reply: reply_mac(key, *both, reply))
+    proof = plan_mac(key, *both, name, url, ticket.group, after)
+    asked = {**request, "mac": proof, "after": after}
+    answer = await _first_answer(ticket, "plan", asked, timeout)
+    return proven(answer, lambda reply: plan_reply_mac(key, *both, after, reply))
 
 
 async def _first_answer(

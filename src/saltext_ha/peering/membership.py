@@ -23,6 +23,7 @@ from saltext_ha.peering.client import call_once
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import UNKNOWN, Invite, Invites
 from saltext_ha.peering.listener import Handler, OpenHandler
+from saltext_ha.peering.standing import STANDING, Standing
 from saltext_ha.peering.tls import read_certificate
 from saltext_ha.peering.token import plan_mac, plan_reply_mac, reply_mac, request_mac
 from saltext_ha.peering.trust import Peer, Removed, Trust, make_peer
@@ -56,6 +57,7 @@ class Membership:
     :param outlook: what to tell a master that only asks what joining would do, given the
         invitation and where it has got to (bytes of its own choice, at first none).
     :param timeout: seconds that telling one peer may take.
+    :param standing: lets those in who know the group's secret; None: only a token does.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Membership:
         share: Callable[[Invite], Mapping[str, Any]] | None = None,
         outlook: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         timeout: float = 3.0,
+        standing: Standing | None = None,
     ) -> None:
         self.identity = identity
         self._trust = trust
@@ -79,6 +82,7 @@ class Membership:
         self._share = share
         self._outlook = outlook
         self._timeout = timeout
+        self._standing = standing
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[float] = deque(maxlen=MAX_FAILED_JOINS)
         self._problems: dict[str, tuple[str, ...]] = {}
@@ -254,15 +258,17 @@ class Membership:
 
     async def join(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
-        Handler for a master with a token: let it in, and tell it and the others.
+        Handler for a master with a token or the secret: let it in, and tell it and the others.
 
-        :raises TokenError: the token does not entitle it.
-        :raises TrustError: its name or certificate cannot be taken.
+        :raises TokenError: that does not entitle it.
+        :raises TrustError: its name or certificate cannot be taken, or there is nothing to share
+            that was promised; nothing was changed.
         """
         joiner, invite = self._entitled(payload)
         self._check_joiner(joiner)
+        shared = self._shared(invite)
         # Used up before it is granted: a crash in between costs a token, never a second grant.
-        if not self._invites.consume(invite.id, joiner.fingerprint):
+        if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
         self._trust.pin(joiner)
         log.info(
@@ -275,7 +281,8 @@ class Membership:
                 "group": self._group,
                 "members": self._introduced(joiner),
                 "unreached": unreached,
-                "shared": dict(self._share(invite)) if self._share else {},
+                "shared": shared,
+                "nonce": payload.get("nonce") if invite.id == STANDING else b"",
             }
         )
         mac = reply_mac(invite.key, self.identity.fingerprint, joiner.fingerprint, reply)
@@ -295,6 +302,7 @@ class Membership:
         refused = ""
         try:
             self._check_joiner(joiner)
+            self._shared(invite)
         except TrustError as exc:
             refused = str(exc)
         reply = wire.pack(
@@ -318,7 +326,10 @@ class Membership:
         joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
         group = payload.get("group")
         try:
-            invite = self._proven(payload, joiner, group, after)
+            if payload.get("invite") == STANDING and after is None:
+                invite = self._admitted(payload, joiner)
+            else:
+                invite = self._proven(payload, joiner, group, after)
         except TokenError:
             self._failed.append(time.monotonic())
             raise
@@ -331,6 +342,9 @@ class Membership:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         self._trust.check(joiner)
 
+    def _shared(self, invite: Invite) -> dict[str, Any]:
+        return dict(self._share(invite)) if self._share else {}
+
     def _introduced(self, joiner: Peer) -> list[dict[str, Any]]:
         """The members as a joining master is told of them: this one first."""
         ourselves = {
@@ -341,6 +355,13 @@ class Membership:
         }
         others = [p for p in self._trust.pinned().values() if p.fingerprint != joiner.fingerprint]
         return [ourselves, *map(_described, others)]
+
+    def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
+        if self._standing is None:
+            raise TrustError(
+                "no secret is configured there (ha: secret_file): it takes a token of ha.invite"
+            )
+        return self._standing.admit(self.identity.fingerprint, joiner, payload)
 
     def _proven(
         self, payload: Mapping[str, Any], joiner: Peer, group: object, after: bytes | None

@@ -98,12 +98,12 @@ def mac_key(secret: bytes) -> bytes:
 
 def request_mac(key: bytes, server: str, joiner: str, name: str, url: str, group: str) -> bytes:
     """The joiner's proof, bound to both certificates' fingerprints and all that it asks for."""
-    return _mac(key, ["ha join request 1", server, joiner, name, url, group])
+    return mac(key, ["ha join request 1", server, joiner, name, url, group])
 
 
 def reply_mac(key: bytes, server: str, joiner: str, reply: bytes) -> bytes:
     """The inviter's proof over its *reply*."""
-    return _mac(key, ["ha join reply 1", server, joiner, reply])
+    return mac(key, ["ha join reply 1", server, joiner, reply])
 
 
 def plan_mac(
@@ -113,15 +113,16 @@ def plan_mac(
     The joiner's proof when it only asks what joining would do, and for the part that follows
     *after*. Never good for a join, nor the other way round.
     """
-    return _mac(key, ["ha plan request 1", server, joiner, name, url, group, after])
+    return mac(key, ["ha plan request 1", server, joiner, name, url, group, after])
 
 
 def plan_reply_mac(key: bytes, server: str, joiner: str, after: bytes, reply: bytes) -> bytes:
     """The inviter's proof over its *reply* to that."""
-    return _mac(key, ["ha plan reply 1", server, joiner, after, reply])
+    return mac(key, ["ha plan reply 1", server, joiner, after, reply])
 
 
-def _mac(key: bytes, parts: list[str | bytes]) -> bytes:
+def mac(key: bytes, parts: list[str | bytes]) -> bytes:
+    """HMAC-SHA-256 over *parts*, whose first names what it is for."""
     # msgpack writes every length: no two lists of parts look the same.
     return hmac.new(key, msgpack.packb(parts, use_bin_type=True), hashlib.sha256).digest()
 

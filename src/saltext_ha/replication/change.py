@@ -48,6 +48,19 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     return writes
 
 
+def unversioned(now: Stored, outdated: bool) -> list[Write]:
+    """
+    The writes for what a store shows of which nobody knows how it came there.
+
+    *outdated*: it may show what was deleted and forgotten; an accepted key is but a knock then.
+    """
+    writes = [Write(key, DENIED) for key in sorted(now.denied)]
+    if now.slot:
+        state, key = now.slot
+        writes.append(Write(key, PENDING if outdated and state == ACCEPTED else state))
+    return writes
+
+
 def knocked_again(now: Stored) -> list[Write]:
     """The writes for a pending key that was deleted and is pending as before."""
     return [Write(now.key, DELETED), Write(now.key, PENDING)] if now.key else []

@@ -61,6 +61,11 @@ class Record:
         """The visible state, or None when the record holds no value."""
         return visible({value.state for value in self.values})
 
+    @property
+    def decided(self) -> bool:
+        """Whether an operator's decision about the key is known, and not undone by another."""
+        return any(value.state in DECISIONS for value in self.values)
+
 
 def visible(states: Iterable[str]) -> str | None:
     """
@@ -101,6 +106,11 @@ def merge(ours: Record, theirs: Record) -> Record:
     kept |= {v for v in our_values - kept if not covers(their_context, v.dot)}
     kept |= {v for v in their_values - kept if not covers(our_context, v.dot)}
     return _with(ours, kept, join(our_context, their_context))
+
+
+def within(record: Record, horizon: Context) -> bool:
+    """Whether *horizon* has seen every write that *record* has."""
+    return all(counter <= horizon.get(node, 0) for node, counter in record.context)
 
 
 def decide(record: Record, known: Context, value: Value) -> Record:

@@ -6,14 +6,15 @@ code of ``salt-run`` is 0 when everything is as it should be, 1 on drift or trou
 something could not be asked: an unreachable peer is unknown, never fine.
 """
 
-import asyncio
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import salt.utils.user
 
 from saltext_ha import config, control
-from saltext_ha.errors import HaError, TrustError
+from saltext_ha.errors import HaError
 
 Answer = dict[str, Any]
 
@@ -22,6 +23,15 @@ __opts__: dict[str, Any]
 __context__: dict[str, Any]
 
 __func_alias__ = {"keys_": "keys"}
+
+
+def __virtual__() -> bool:
+    # salt-run of 3008 notes every run in this folder before it calls anything, and only the first
+    # start of salt-master makes it: without it no runner works on a master never started.
+    if __opts__.get("cachedir"):
+        with contextlib.suppress(OSError):
+            (Path(__opts__["cachedir"]) / "proc").mkdir(mode=0o755, parents=True, exist_ok=True)
+    return True
 
 
 def status() -> Answer:
@@ -100,8 +110,10 @@ def sync(test: bool = False) -> Answer:
 
 def release(test: bool = False) -> Answer:
     """
-    Confirm that keys which vanished from this master in great number were really deleted. They
-    are then deleted on all masters. Otherwise bring the key folder back; nothing is lost.
+    Confirm that what happened to this master's keys in great number was meant: keys that vanished
+    are then deleted on all masters, revoked keys that came back are accepted on all. It also ends
+    the doubt about a key folder that is not the one that was there. See ``ha.refill`` for the
+    opposite.
 
     test
         Only list the keys.
@@ -114,6 +126,24 @@ def release(test: bool = False) -> Answer:
         salt-run ha.release
     """
     return _ask("release", test=bool(test))
+
+
+def refill(test: bool = False) -> Answer:
+    """
+    Bring this master's key store back to what the group knows, after it was wiped, or restored
+    from an old backup: the opposite of ``ha.release``. Keys in it that nobody knows stay.
+
+    test
+        Only list the keys that are held back.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.refill test=True
+        salt-run ha.refill
+    """
+    return _ask("refill", test=bool(test))
 
 
 def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
@@ -139,14 +169,17 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
     return _ask("resolve", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
 
 
-def restore(minion: str, fingerprint: str = "", test: bool = False) -> Answer:
+def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = False) -> Answer:
     """
     Undo a mistake: accept a deleted or rejected key again, on all masters, from any of them.
 
     minion
-        The minion id.
+        The minion id, or a shell-style glob.
     fingerprint
         Of the key, or enough of its beginning; needed when several keys of the id were revoked.
+    since
+        With a glob, and only there: how long ago the mistake was made, as 90s, 30m, 2h or 1d.
+        Keys that were revoked before that stay so, by the clocks of the masters that did it.
     test
         Only print what would be done.
 
@@ -155,22 +188,45 @@ def restore(minion: str, fingerprint: str = "", test: bool = False) -> Answer:
     .. code-block:: bash
 
         salt-run ha.restore web07
+        salt-run ha.restore 'web*' since=1h test=True
     """
-    return _ask("restore", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
+    return _ask(
+        "restore",
+        minion=str(minion),
+        fingerprint=str(fingerprint),
+        since=str(since),
+        test=bool(test),
+    )
 
 
-def history(match: str = "*", limit: int = 100) -> Answer:
+def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key, when, and on which master; newest first.
+    Who did what to which key, when, on which master, and why it went as it did; newest first.
 
     match
         Which minion ids, as a shell-style glob.
     limit
         How many lines at most.
+    since
+        Nothing older than this, as 90s, 30m, 2h or 1d.
+    by
+        Only what these people decided: a name, or a glob over names.
 
-    ``By`` is ``operator`` for salt-key and the key wheel (Salt does not say who), ``minion`` for a
-    knock, and a user name for the commands of this runner. Times are those of the clock of the
-    master where it happened; they order nothing.
+    Who: the user of a wheel call (salt-api, eauth) or of this runner, ``Reactor`` for the reactor;
+    ``operator`` where Salt does not tell, as with ``salt-key`` on a master or a file moved by hand;
+    ``minion`` for a knock, also one that was accepted automatically; ``-`` for a decided key that
+    was found in the key store when nothing was known of it.
+
+    Why: the command that decided. Where decisions met that were made without knowing of each
+    other, on two masters or in the same instant, a line says so (``rejected holds``), and others
+    say when a ``conflict`` of two accepted keys began and how it ended (``conflict over``).
+
+    Times are those of the clock of the master where it happened; they order nothing else.
+
+    Returns a dict: ``writes``, a list with ``id``, ``at`` (Unix seconds), ``time`` (the same in
+    ISO 8601, local to this master), ``on`` (master), ``by``, ``what``, ``state``, ``fingerprint``,
+    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on); ``more``:
+    whether *limit* left lines out.
 
     CLI Example:
 
@@ -178,8 +234,11 @@ def history(match: str = "*", limit: int = 100) -> Answer:
 
         salt-run ha.history
         salt-run ha.history web07
+        salt-run ha.history since=2h by=alice
     """
-    return _ask("history", glob=str(match), limit=int(limit))
+    return _ask(
+        "history", glob=str(match), limit=limit, since=str(since or ""), by_whom=str(by or "")
+    )
 
 
 def pause(all: bool = False) -> Answer:
@@ -308,13 +367,16 @@ def invite(
         salt-run ha.invite
         salt-run ha.invite share_master_key=True
     """
+    from saltext_ha.master_key import SIGN
     from saltext_ha.peering import handover, identity, invites
 
     def work(settings: config.HaConfig) -> Answer:
         if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= 86400:
             raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
-        if share_signing_key and not share_master_key:
-            handover.take(__opts__, (handover.SIGN,))  # better now than when somebody joins
+        if share_master_key:
+            handover.refuse_in_cluster(__opts__)
+        elif share_signing_key:
+            handover.take(__opts__, (SIGN,))  # better now than when somebody joins
         ours = identity.load_or_create(settings.state_dir, settings.name)
         made = invites.invite(
             settings.state_dir,
@@ -337,22 +399,28 @@ def invite(
     return _answer(work)
 
 
-def join(token: str, wait: float = 0, force: bool = False, test: bool = False) -> Answer:
+def join(token: str = "", wait: float = 0, force: bool = False, test: bool = False) -> Answer:
     """
-    Join the group that a token from ``ha.invite`` on another master invites to.
+    Join the group that a token from ``ha.invite`` on another master invites to; or, without a
+    token, the group at ``ha: masters`` whose secret this master knows. Also before salt-master was
+    ever started.
 
     token
         The token; it works once, and for ten minutes.
     wait
-        Seconds to go on trying while the inviting master does not answer.
+        Seconds to go on trying while no other master answers or lets this one in.
     force
-        Replace a different master key that this master has by the one that the invitation shares;
-        the old one is kept beside it.
+        Replace a different master key that this master has by the one that is shared (the old one
+        is kept beside it), and come back to a group that was left.
     test
-        Only print what joining would do: which keys would be accepted, rejected, deleted or denied
-        where, what would be in conflict, what becomes of the master key, and why it would be
-        refused. Nothing is written on either side, and the token stays good. The group's side is
-        as the inviting master has it.
+        With a token: only print what joining would do: which keys would be accepted, rejected,
+        deleted or denied where, what would be in conflict, what becomes of the master key, and why
+        it would be refused. Nothing is written on either side, and the token stays good. The
+        group's side is as the inviting master has it.
+
+    Without a token nothing is done on a master that is in a group already, and when nobody else
+    answers, the first of ``ha: masters`` founds the group; so it may stand before every start of
+    salt-master.
 
     Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
     with different keys is shown as a conflict.
@@ -363,59 +431,33 @@ def join(token: str, wait: float = 0, force: bool = False, test: bool = False) -
 
         salt-run ha.join ha1.… test=True
         salt-run ha.join ha1.…
+        salt-run ha.join wait=300
     """
-    if test:
-        from saltext_ha import rehearsal
-
-        return _answer(
-            lambda settings: rehearsal.rehearse(
-                __opts__, settings, str(token), wait=float(wait), force=bool(force)
-            )
-        )
-    from saltext_ha.peering import handover, identity, trust
-    from saltext_ha.peering import join as joining
-    from saltext_ha.replica import REPLICA_FILE, Replica
+    from saltext_ha import joining
 
     def work(settings: config.HaConfig) -> Answer:
-        ours = identity.load_or_create(settings.state_dir, settings.name)
-        pinned = trust.Trust(settings.state_dir)
-        database = settings.state_dir / REPLICA_FILE
-        if not pinned.peers() and not database.exists():
-            # A missing replica beside pinned peers is a lost one, and then what the peers decided
-            # holds against the key store. Here none was ever there.
-            Replica(database).close()
-        joined = asyncio.run(
-            joining.join(
-                ours,
-                pinned,
-                str(token),
-                settings.name,
-                settings.url,
-                settings.group,
-                wait=float(wait),
-            )
-        )
-        notes = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
-        retcode = 0
-        try:
-            notes += handover.place(__opts__, joined.shared, force=bool(force))
-        except TrustError as exc:
-            notes.append(f"joined, but the master key was not put in place: {exc}")
-            retcode = 1
-        return {
-            "kind": "join",
-            "group": joined.group,
-            "members": list(joined.members),
-            "notes": notes,
-            "retcode": retcode,
-        }
+        if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= 86400:
+            raise HaError(f"wait={wait!r}: takes seconds from 0 to 86400")
+        if test:
+            return joining.plan(__opts__, settings, str(token), float(wait), bool(force))
+        if token:
+            return joining.by_token(__opts__, settings, str(token), float(wait), bool(force))
+        return joining.by_secret(__opts__, settings, float(wait), bool(force))
 
     return _answer(work)
 
 
 def _ask(command: str, **payload: Any) -> Answer:
-    payload["by"] = salt.utils.user.get_specific_user()
+    payload["by"] = _user()
     return _answer(lambda settings: control.request(settings.control_socket, command, payload))
+
+
+def _user() -> str:
+    """Who calls: Salt says so when it runs a runner for somebody (salt-api, eauth, the reactor)."""
+    user = globals().get("__user__")
+    if isinstance(user, str) and user and user != "UNKNOWN":
+        return user
+    return str(salt.utils.user.get_specific_user())
 
 
 def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.replica import Replica
 from saltext_ha.replication.digest import BUCKETS, FANOUT, SHORT, DigestTree, differing
-from saltext_ha.replication.record import Record
+from saltext_ha.replication.record import Record, record_digest
 from saltext_ha.service.codec import from_wire, to_wire
 
 RECORDS = "records"
@@ -178,6 +178,27 @@ def read_records(raw: Any) -> tuple[list[Record], list[str]]:
         except InvalidRecord as exc:
             reasons.append(str(exc))
     return records, reasons
+
+
+def told(dropped: Iterable[Record]) -> list[Any]:
+    """``[id, key, digest]`` of records that a peer offered, and that all masters dropped."""
+    return [[r.minion_id, r.fingerprint, record_digest(r)] for r in dropped]
+
+
+def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
+    """
+    What :func:`told` says, from a peer.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        entries = {(minion_id, key): digest for minion_id, key, digest in raw}
+    except (TypeError, ValueError):
+        raise InvalidRecord("dropped is no list of id, key and digest") from None
+    for (minion_id, key), digest in entries.items():
+        if not (isinstance(minion_id, str) and isinstance(key, bytes) and len(digest) == 16):
+            raise InvalidRecord("dropped is no list of id, key and digest")
+    return entries
 
 
 def messages(records: Iterable[Record]) -> Iterator[list[Any]]:

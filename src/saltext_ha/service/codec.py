@@ -53,13 +53,28 @@ def _record(minion_id: str, text: Any, values: Any, context: Any) -> Record:
     minion_key.check(text)
     if not 1 <= len(values) <= MAX_VALUES or not 1 <= len(context) <= MAX_CONTEXT:
         raise InvalidRecord("it has no values or too many")
-    seen = {_node(node): _counter(counter) for node, counter in context}
+    seen = read_context(context)
     read = tuple(sorted(_value(*entry[:6]) for entry in values))
-    if len(seen) != len(context) or len({v.dot for v in read}) != len(read):
-        raise InvalidRecord("a node or a write stands twice")
+    if len({v.dot for v in read}) != len(read):
+        raise InvalidRecord("a write stands twice")
     if not all(covers(seen, value.dot) for value in read):
         raise InvalidRecord("a value is not covered by its context")
     return Record(minion_id, minion_key.fingerprint(text), text, read, tuple(sorted(seen.items())))
+
+
+def read_context(raw: Any) -> dict[str, int]:
+    """
+    ``[[node, counter], …]`` from a peer.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        seen = {_node(node): _counter(counter) for node, counter in raw}
+    except (TypeError, ValueError) as exc:
+        raise InvalidRecord(f"malformed context: {exc}") from None
+    if len(seen) != len(raw):
+        raise InvalidRecord("a node stands twice")
+    return seen
 
 
 def _value(node: Any, counter: Any, state: Any, at: Any, by: Any, on: Any) -> Value:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from saltext_ha.errors import HaError
-from saltext_ha.keeper import Keeper
+from saltext_ha.keeper import Keeper, Merged
 from saltext_ha.observer import Seen
 from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
@@ -81,40 +81,43 @@ class Core:
 
         await self._work(look)
 
-    async def learn(self, records: Sequence[Record]) -> int:
+    async def learn(self, records: Sequence[Record]) -> Merged:
         """
         Merge records of a peer and apply them.
 
-        :return: how many taught us something.
         :raises ReplicaError: they could not be written down; the peer must offer them again.
         """
-
-        def take() -> tuple[int, Seen]:
-            return self.keeper.merge(records)
-
         try:
-            learned, seen = await self.run(take)
+            merged = await self.run(self.keeper.merge, records)
         except HaError as exc:
             self._note(str(exc))
             raise
-        self._follow(seen)
-        if learned:
+        self._follow(merged.seen)
+        if merged.learned:
             await self.apply()
-        return learned
+        return merged
+
+    async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
+        """A peer dropped these records; see :meth:`Keeper.dropped_elsewhere`."""
+        if told:
+            await self._work(lambda: Seen(self.keeper.dropped_elsewhere(told), []))
 
     async def apply(self) -> None:
         """Bring the store to what the records say."""
         await self._work(lambda: Seen([], []))
 
-    async def adopt(self) -> None:
-        """After a lost replica, and once a peer's knowledge was pulled."""
-        await self._work(self.keeper.adopt)
-
-    async def release(self) -> list[str]:
-        """Believe the disappearances that were held back; the ids concerned."""
+    async def release(self, by: str) -> list[str]:
+        """Believe the disappearances that were held back, as *by* says; the ids concerned."""
         held = sorted(await self.run(self.replica.held))
-        await self._work(lambda: self.keeper.observe(held, released=True))
+        await self._work(lambda: self.keeper.release(by))
         return held
+
+    async def adopt(self) -> None:
+        """
+        Bring the store, whatever became of it, to what is known of the keys; after a lost replica
+        once a peer's knowledge was pulled. See :meth:`.Observer.adopt`.
+        """
+        await self._work(self.keeper.adopt)
 
     async def pause(self, paused: bool) -> None:
         """Stop writing the store, or go on with what was heard meanwhile; survives a restart."""

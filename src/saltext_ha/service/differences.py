@@ -157,8 +157,8 @@ class Differences:
         notes = []
         for name, count in sorted(Counter(master for master, _ in left).items()):
             link = service.links.get(name)
-            mode = link.info.get("mode") if link else service.config.mode
-            why = "it only observes (ha: mode)" if mode == "observe" else "see salt-run ha.status"
+            mode = link.info.get("mode") if link else service.mode
+            why = f"its mode is {mode}" if mode != "enforce" else "see salt-run ha.status"
             notes.append(f"{name}: {count} not changed: {why}")
         return made, notes
 

@@ -70,13 +70,14 @@ class Group:
             }
 
         notes = [*service.notes.values(), *service.certificate_notes()]
-        if core.problem:
-            notes.append(core.problem)
+        notes += [note for note in (core.problem, core.keeper.holds.doubt) if note]
         if core.keeper.refused:
             some = ", ".join(sorted(core.keeper.refused)[:5])
             notes.append(f"{len(core.keeper.refused)} key files are no keys and stay here: {some}")
         return {
             **service.describe(),
+            # With a signing key, minions take masters of whatever key.
+            "master_key": "" if service.opts.get("master_sign_pubkey") else service.master_key,
             **await core.run(read),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,

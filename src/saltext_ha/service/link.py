@@ -37,6 +37,7 @@ class Link:
     The connection to one peer.
 
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param met: called after every ``hello``, before anything else is exchanged.
     :param announce: told when the peer comes up and goes down.
     :param mistrusted: called when one of the two does not know the other's certificate; says
         whether it does now.
@@ -50,6 +51,7 @@ class Link:
         core: Core,
         *,
         greeting: Callable[[], dict[str, Any]],
+        met: Callable[[Link], Awaitable[None]],
         announce: Callable[[str, dict[str, Any]], None],
         mistrusted: Callable[[Peer], Awaitable[bool]],
         interval: float,
@@ -70,6 +72,7 @@ class Link:
         self._mistrusted = mistrusted
         self._core = core
         self._greeting = greeting
+        self._met = met
         self._announce = announce
         self._interval = interval
         self._backoff = interval
@@ -154,6 +157,7 @@ class Link:
             if not self.up:
                 self.up = None  # from here on changes are kept for it
                 self.info = await self.call("hello", self._greeting())
+                await self._met(self)
             done = await self._antientropy()
             self._backoff = self._interval
             self.up, self.error = True, ""
@@ -173,7 +177,9 @@ class Link:
             records, reasons = antientropy.read_records(answer.get("records"))
             self._note_refused(reasons)
             if records:
-                await core.learn(records)
+                merged = await core.learn(records)
+                if merged.dropped:
+                    await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
             mine = await core.run(antientropy.wanted, core.replica, answer.get("want"))
             await self._send(mine)
             done.received += len(records)
@@ -189,7 +195,8 @@ class Link:
 
     async def _send(self, records: list[Record]) -> None:
         for message in antientropy.messages(records):
-            await self.call("push", {"records": message}, LARGE)
+            answer = await self.call("push", {"records": message}, LARGE)
+            await self._core.dropped_elsewhere(antientropy.read_told(answer.get("dropped", [])))
 
     def _note_refused(self, reasons: list[str]) -> None:
         if reasons != self.refused and reasons:

@@ -8,12 +8,13 @@ import time
 from typing import Any
 
 from saltext_ha.errors import HaError
-from saltext_ha.peering import identity, succession
+from saltext_ha.peering import identity, standing, succession
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import Command, Group, PeerHandler
 
 PAUSED = "paused: keys are compared and reported, the key store is not written"
+OBSERVES = "mode observe: the key store is not written before salt-run ha.resume on this master"
 
 
 class Members:
@@ -69,7 +70,7 @@ class Members:
         if enforce:
             service.notes.pop("paused", None)
             return {"note": "resumed; what was heard meanwhile is applied"}
-        service.notes["paused"] = PAUSED + (f" ({by})" if by else "")
+        service.notes["paused"] = PAUSED + (f", {by}" if by else "")
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +82,8 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
+        # First: the others may know the secret, and would take this master back at once.
+        standing.mark_left(service.config.state_dir)
         unreached = await service.membership.leave()
         identity.renew(service.config.state_dir, service.config.name)
         notes = [f"left; {name} does not trust this master any more" for name in names]
@@ -90,6 +93,12 @@ class Members:
             for name, why in unreached.items()
         ]
         notes.append("every key stays where it is; restart salt-master before joining again")
+        if service.config.secret is not None:
+            notes.append(
+                f"for good: take {service.config.url} from ha: masters on the others, and masters "
+                "and the secret from this one. It neither joins nor lets in by the secret until "
+                "ha.join force=True, or with a token, is run on it"
+            )
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
 
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -144,5 +153,11 @@ class Members:
         unreached = await service.membership.remove(name)
         notes = [f"{name} is removed for good: nobody takes anything from it any more"]
         notes += [f"{other} hears of it later: {why}" for other, why in unreached.items()]
+        if service.config.secret is not None:
+            notes.append(
+                f"if {name} was stolen: a new secret (ha: secret_file) on all the others now, and "
+                f"restart salt-master on them; with the old one it comes in under a new "
+                "certificate. Take it from ha: masters, too"
+            )
         notes.append(f"to have {name} back, it needs ha.leave there and a new invitation")
         return {"kind": "notice", "notes": notes, "retcode": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import functools
 import logging
 import os
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import version
+from saltext_ha import cluster, master_key, version
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
@@ -26,11 +27,13 @@ from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
+from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints, knowledge
+from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
@@ -38,7 +41,11 @@ from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
-from saltext_ha.service.members import PAUSED, Members
+from saltext_ha.service.members import OBSERVES, PAUSED, Members
+from saltext_ha.service.past import Past, prune_regularly
+from saltext_ha.service.retention import Retention
+from saltext_ha.service.seeker import Seeker
+from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
 
 log = logging.getLogger(__name__)
@@ -70,15 +77,23 @@ class Service:
             config.name,
             config.url,
             config.group,
-            share=lambda invite: handover.take(opts, invite.shares),
+            share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             outlook=self._outlook,
             timeout=config.peer_timeout,
+            standing=Standing(
+                config.state_dir, config.group, config.share_master_key, config.secret
+            )
+            if config.secret
+            else None,
         )
+        self.retention = Retention(self)
+        self.sharing = Sharing(self)
         self.links: dict[str, Link] = {}
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
@@ -107,7 +122,13 @@ class Service:
         )
         group = Group(self)
         commands: dict[str, Command] = {}
-        for part in (Views(group), Differences(group), Decisions(group), Members(group)):
+        for part in (
+            Views(group),
+            Differences(group),
+            Decisions(group),
+            Members(group),
+            Past(group),
+        ):
             commands.update(part.commands())
         control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
@@ -120,18 +141,26 @@ class Service:
             await control.start()
             threading.Thread(
                 target=hints.listen,
-                args=(self.opts, lambda h: loop.call_soon_threadsafe(self._hint, h), over),
+                args=(
+                    self.opts,
+                    lambda h: loop.call_soon_threadsafe(self._hint, h),
+                    self._calls,
+                    over,
+                ),
                 daemon=True,
             ).start()
             self._start("follow hints", self._follow_hints())
             self._start("watch folders", self._watch_folders())
             self._start("scan", self._scan_regularly())
             self._start("members", self._follow_members())
+            self._start("retention", self.retention.run())
+            self._start("seek masters", Seeker(self).run())
+            self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
                 self.config.group,
-                self.config.mode,
+                self.mode,
                 self.core.replica.node,
             )
             await self._watch_parent(os.getppid())
@@ -148,6 +177,24 @@ class Service:
             self.core.close()
             self.announce.stop()
 
+    @property
+    def mode(self) -> str:
+        """What is done with the key store: ``enforce``, ``observe`` or ``paused``."""
+        if self.only_reports or ("paused" in self.notes and self.config.mode == "observe"):
+            return "observe"
+        return "paused" if "paused" in self.notes else "enforce"
+
+    def only_report(self, reason: str) -> None:
+        """From now on this master never writes its key store."""
+        self.only_reports = reason
+        self.core.keeper.enforce = False
+
+    @functools.cached_property
+    def master_key(self) -> str:
+        """The fingerprint of the key that minions know the running master by; empty: unknown."""
+        shown = master_key.describe(self.opts)["fingerprint"]
+        return shown if isinstance(shown, str) else ""
+
     def stop(self) -> None:
         """Make :meth:`run` return."""
         self._stopped.set()
@@ -160,13 +207,12 @@ class Service:
         replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
         lost = known and is_new
         replica.take_node()
-        if self.opts.get("cluster_id"):
-            self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
-            self.notes["cluster"] = f"{self.only_reports}; ha only reports"
-        elif config.mode == "observe":
-            self.only_reports = "its configuration says  ha: mode: observe"
+        member = cluster.of(self.opts)
+        self.only_reports = member.why_only_reported(config.repair) if member else ""
+        with replica.transaction():
+            replica.mode = config.mode
         if replica.paused:
-            self.notes["paused"] = PAUSED
+            self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:
             self.notes["replica"] = (
                 "replica.db is gone; waiting for a peer before anything is recorded or applied"
@@ -181,7 +227,9 @@ class Service:
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
+            deleted_by_salt=member is not None and not self.only_reports,
             announce=self.announce,
+            who=self._calls.who,
             adopting=lost,
         )
 
@@ -269,6 +317,7 @@ class Service:
                 await self._adopt()
             if asyncio.get_running_loop().time() >= due:
                 await self.membership.exchange()
+                await self.sharing.check_all()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
             await asyncio.sleep(0.5)
 
@@ -288,6 +337,7 @@ class Service:
                     self.core,
                     greeting=self.describe,
                     announce=self.announce,
+                    met=self.sharing.check,
                     mistrusted=self._reconcile,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
@@ -343,7 +393,7 @@ class Service:
             "name": self.config.name,
             "url": self.config.url,
             "group": self.config.group,
-            "mode": self.config.mode,
+            "mode": self.mode,
             "one_denied": self.core.keeper.store.one_denied,
             "salt": version.salt(),
             "version": version.ours(),
@@ -356,7 +406,7 @@ class Service:
         return {
             "writes_not": self.notes.get("paused", "") or self.only_reports,
             "one_denied": self.core.keeper.store.one_denied,
-            "fingerprints": handover.fingerprints(self.opts),
+            "public": handover.show(self.opts),
             "shares": list(invite.shares),
             "page": await self.core.run(knowledge.page, self.core.replica, after),
         }
@@ -368,7 +418,7 @@ class Service:
             return
         try:
             if peers:
-                await peers[0].exchange()
+                await self.retention.pull(peers[0])
             await self.core.adopt()
         except HaError as exc:
             log.warning("ha replica: not rebuilt yet: %s", exc)
@@ -404,6 +454,9 @@ class Service:
             **{name: answering(answer) for name, answer in in_thread.items()},
             "hello": self._hello,
             "push": self._push,
+            "dropped": self._dropped,
+            **self.retention.for_peers(),
+            **self.sharing.for_peers(),
             **Group(self).for_peers(),
             **Members(Group(self)).for_peers(),
         }
@@ -422,4 +475,13 @@ class Service:
         records, reasons = antientropy.read_records(payload.get("records"))
         for reason in reasons[:3]:
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
-        return {"learned": await self.core.learn(records), "refused": reasons[:10]}
+        merged = await self.core.learn(records)
+        return {
+            "learned": merged.learned,
+            "refused": reasons[:10],
+            "dropped": antientropy.told(merged.dropped),
+        }
+
+    async def _dropped(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        await self.core.dropped_elsewhere(antientropy.read_told(payload.get("dropped")))
+        return {}

@@ -28,12 +28,7 @@ class Views:
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
-        return {
-            "status": self.status,
-            "keys": self.keys,
-            "peers": self.peers,
-            "history": self.history,
-        }
+        return {"status": self.status, "keys": self.keys, "peers": self.peers}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.status``."""
@@ -66,17 +61,24 @@ class Views:
             and not any(row["note"] for row in masters)
         )
         unknown = any(row["state"] == "unknown" for row in masters)
+        apart = _master_keys({service.config.name: own, **answers}, bool(service.config.secret))
+        ok = ok and not apart
+        reason = service.only_reports
         return {
             "kind": "status",
             "group": service.config.group,
             "state": "ok" if ok else "degraded",
-            "mode": service.config.mode,
+            "mode": service.mode,
             "tolerates": max(0, len(level) - 1),
             "masters": masters,
             "conflicts": await self._group.conflicts(conflicts),
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
-            "notes": [f"{file}: {why}" for file, why in service.trust.problems().items()],
+            "notes": [
+                *apart,
+                *([f"{service.config.name} only observes: {reason}"] if reason else []),
+                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
+            ],
             "retcode": 2 if unknown else 0 if ok else 1,
         }
 
@@ -186,27 +188,6 @@ class Views:
             "retcode": 2 if errors else 1 if differ else 0,
         }
 
-    async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.history``: who did what to which key, when and on which master."""
-        replica = self._group.service.core.replica
-        glob, limit = str(payload.get("glob", "*")), int(payload.get("limit", 100))
-        written = await self._group.service.core.run(replica.history, glob, limit)
-        return {
-            "kind": "history",
-            "writes": [
-                {
-                    "id": line.minion_id,
-                    "state": line.state,
-                    "fingerprint": minion_key.show(line.key, short=False),
-                    "at": line.at,
-                    "by": line.by,
-                    "on": line.on,
-                }
-                for line in written
-            ],
-            "retcode": 0,
-        }
-
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.peers``: whom this master trusts, and how each of them does."""
         service = self._group.service
@@ -234,6 +215,26 @@ class Views:
             "peers": rows,
             "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
         }
+
+
+def _master_keys(answers: Mapping[str, Mapping[str, Any]], secret: bool) -> list[str]:
+    """What to do about masters that minions know by different keys; empty when all have one."""
+    keys = {name: answer.get("master_key") for name, answer in answers.items()}
+    shown = {name: str(key)[:11] for name, key in sorted(keys.items()) if key}
+    if len(set(shown.values())) < 2:
+        return []
+    listed = ", ".join(f"{name} {key}:…" for name, key in shown.items())
+    command = (
+        "with  ha: share_master_key: true  on the master whose key is to stay, on each other one "
+        "salt-run ha.join force=True"
+        if secret
+        else "salt-run ha.invite share_master_key=True on the master whose key is to stay, on each "
+        "other one salt-run ha.join TOKEN force=True"
+    )
+    return [
+        f"different master keys ({listed}); hot-hot minions take one only: {command}, then restart "
+        "salt-master there"
+    ]
 
 
 def _keys(shown: Iterable[Stored]) -> set[bytes]:

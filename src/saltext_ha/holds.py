@@ -1,0 +1,131 @@
+"""
+What the key store shows and is not believed: too much at once, or in a store that is not ours.
+
+What is held is recorded nowhere, so no peer hears of it, until it is undone or an operator says
+``ha.release`` or ``ha.refill``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.provenance import MISSING, UNSIGNED, Provenance
+from saltext_ha.replica import Applied, Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.placement import Stored, place
+from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
+
+log = logging.getLogger(__name__)
+
+MAX_ANNOUNCED = 1000
+
+Announce = Callable[[str, dict[str, Any]], None]
+
+
+class Holds:
+    """
+    Decides what to hold back, and remembers it in the replica.
+
+    :param guard: how many accepted keys may go or come back at once.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        replica: Replica,
+        guard: RevocationGuard,
+        *,
+        name: str,
+        clock: Callable[[], float],
+        announce: Announce,
+    ) -> None:
+        self.doubt = ""
+        """Why the store is neither believed nor written at present; empty when it is."""
+        self.provenance = Provenance(store, replica, name)
+        self._store = store
+        self._replica = replica
+        self._guard = guard
+        self._name = name
+        self._clock = clock
+        self._announce = announce
+
+    def look(self) -> str:
+        """
+        How the store stands (:meth:`.Provenance.look`); while its signature is missing, all its
+        accepted keys are held, and it is in :attr:`doubt`.
+        """
+        found = self.provenance.look()
+        if found == MISSING and not self._replica.any_accepted():
+            self.provenance.forget()  # there was nothing that could be lost
+            found = UNSIGNED
+        if found != MISSING:
+            if self.doubt:
+                log.info("ha store: the key store of %s is back", self._name)
+            self.doubt = ""
+        elif not self.doubt:
+            self.doubt = (
+                "this is not the key store that was here (its signature is gone): wiped, or not "
+                "mounted? Nothing is believed or written. Bring it back; or fill it again from "
+                "what is known: salt-run ha.refill; or believe it: salt-run ha.release"
+            )
+            log.error("ha held: %s", self.doubt)
+            self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
+        return found
+
+    def hold_back(self, ids: Sequence[str], certain: bool, by: str) -> None:
+        """Hold back accepted keys that went away or came back, when too many to be believed."""
+        any_accepted, any_revoked = self._replica.any_accepted(), self._replica.any_revoked()
+        held = self._replica.held()
+        suspects = []
+        for minion_id in ids:
+            applied = self._replica.applied(minion_id)
+            was_accepted = applied.stored.state == ACCEPTED
+            if minion_id in held or not (any_accepted if was_accepted else any_revoked):
+                continue
+            content = self._store.read(minion_id)
+            if content is None or (content.stored.slot is None and not certain):
+                continue
+            ours = applied.dirty and wanted(self._replica, minion_id, applied).state != ACCEPTED
+            if not ours and self.is_held(minion_id, content, applied, by):
+                suspects.append(minion_id)
+        if not suspects:
+            return
+        accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
+        if self._guard.allows(len(suspects), accepted, time.monotonic()):
+            return
+        log.error(
+            "ha held: %d accepted keys are gone from the key store of %s, or back though they were "
+            "revoked; nothing was recorded. Bring the folder back, fill it again with salt-run "
+            "ha.refill, or confirm with salt-run ha.release",
+            len(held) + len(suspects),
+            self._name,
+        )
+        self._hold(suspects)
+
+    def _hold(self, ids: Sequence[str]) -> None:
+        with self._replica.transaction():
+            self._replica.hold(ids, self._clock())
+        some = sorted(ids)[:MAX_ANNOUNCED]
+        self._announce("held", {"master": self._name, "count": len(ids), "ids": some})
+
+    def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:
+        """Whether a change is of the kind that is held back when there are many of them."""
+        now = content.stored
+        if now.slot == applied.stored.slot:
+            return False
+        if applied.stored.state == ACCEPTED and now.state not in (ACCEPTED, REJECTED):
+            # A minion that knocks at an emptied store brings nothing back.
+            return True
+        if now.state != ACCEPTED or not now.key or by:
+            return False
+        record = self._replica.get(minion_id).get(now.key)
+        return record is not None and record.state in (DELETED, REJECTED)
+
+
+def wanted(replica: Replica, minion_id: str, applied: Applied) -> Stored:
+    """What the store should show for an id that shows what was *applied*."""
+    return place(replica.get(minion_id).values(), applied.stored)

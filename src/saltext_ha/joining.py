@@ -1,0 +1,150 @@
+"""
+``ha.join``: getting into a group, by a token or by the group's secret, and what to tell about it.
+
+Works whether or not this master's engine runs, and before salt-master was ever started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha import rehearsal
+from saltext_ha.config import HaConfig
+from saltext_ha.errors import HaError, TrustError
+from saltext_ha.peering import handover, identity, standing
+from saltext_ha.peering.join import Joined, join
+from saltext_ha.peering.trust import Trust
+from saltext_ha.peering.unattended import Applicant, find_group
+from saltext_ha.replica import REPLICA_FILE, Replica
+
+Answer = dict[str, Any]
+FORCE = "salt-run ha.join force=True, then restart salt-master"
+
+
+class _Placing:
+    """Puts in place what is handed over, and keeps what there is to tell about it."""
+
+    def __init__(self, opts: Mapping[str, Any], force: bool, again: str) -> None:
+        self._opts, self._force, self._again = opts, force, again
+        self.notes: list[str] = []
+        self.retcode = 0
+
+    def __call__(self, shared: Mapping[str, Any]) -> None:
+        # A key that cannot be put in place keeps nobody out: the group is joined all the same.
+        try:
+            self.notes += handover.place(self._opts, shared, self._force, self._again)
+        except TrustError as exc:
+            self.notes.append(f"joined, but the master key was not put in place: {exc}")
+            self.retcode = 1
+        self.notes += handover.compare(self._opts, shared)
+
+    def answer(self, joined: Joined, notes: list[str]) -> Answer:
+        unreached = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
+        return {
+            "kind": "join",
+            "group": joined.group,
+            "members": list(joined.members),
+            "notes": [*notes, *unreached, *self.notes],
+            "retcode": self.retcode,
+        }
+
+
+def by_token(
+    opts: Mapping[str, Any], settings: HaConfig, token: str, wait: float, force: bool
+) -> Answer:
+    """
+    Join the group that *token* invites to.
+
+    :return: what the outputter shows: kind, group, members, notes, retcode.
+    :raises HaError: it did not work; nothing was changed.
+    """
+    ours = identity.load_or_create(settings.state_dir, settings.name)
+    trust = Trust(settings.state_dir)
+    _begin_replica(settings, trust)
+    placing = _Placing(opts, force, "salt-run ha.join with the same token and force=True")
+    joined = asyncio.run(
+        join(
+            ours,
+            trust,
+            token,
+            settings.name,
+            settings.url,
+            settings.group,
+            wait=wait,
+            place=placing,
+        )
+    )
+    standing.forget_left(settings.state_dir)
+    return placing.answer(joined, [])
+
+
+def by_secret(opts: Mapping[str, Any], settings: HaConfig, wait: float, force: bool) -> Answer:
+    """
+    Join the group that is found at ``ha: masters``, or found it; see
+    :func:`.unattended.find_group`. A master that is in a group already stays as it is, as does
+    one that left its group, unless *force*.
+
+    :return: as :func:`by_token`, or kind ``notice`` where nothing had to be done.
+    :raises HaError: not configured for it, or nobody let this master in; says why.
+    """
+    if settings.secret is None or not settings.masters:
+        raise HaError(
+            "ha.join without a token needs  ha: masters  (where the others are) and the group's "
+            "secret (ha: secret_file, or SALT_HA_SECRET in the environment); or give it a token "
+            "of  salt-run ha.invite"
+        )
+    trust = Trust(settings.state_dir)
+    since = standing.left_since(settings.state_dir)
+    if since and not force:
+        return _notice(
+            f"this master left its group ({since}) and stays out: salt-run ha.join force=True, or "
+            "with a token of ha.invite, brings it back"
+        )
+    peers = ", ".join(sorted(trust.peers()))
+    if peers and not force and handover.has_key(opts):
+        return _notice(f"already in group {settings.group}, with {peers}")
+    ours = identity.load_or_create(settings.state_dir, settings.name)
+    _begin_replica(settings, trust)
+    applicant = Applicant(ours, trust, settings.name, settings.url, settings.group, settings.secret)
+    placing = _Placing(opts, force, FORCE)
+    found = asyncio.run(find_group(applicant, settings.masters, wait, placing))
+    standing.forget_left(settings.state_dir)
+    if found.joined is None:
+        return _notice(
+            f"nobody else of ha: masters is there; {settings.name}, the first in it, founds group "
+            f"{settings.group}: start salt-master, the others join it",
+            *found.reasons.values(),
+        )
+    return placing.answer(found.joined, [f"joined through {found.url}", *found.reasons.values()])
+
+
+def plan(
+    opts: Mapping[str, Any], settings: HaConfig, token: str, wait: float, force: bool
+) -> Answer:
+    """
+    What :func:`by_token` would do; nothing is done.
+
+    :return: as :func:`.rehearsal.rehearse`.
+    :raises HaError: there is no token, it is not good, or the inviter cannot be asked.
+    """
+    if not token:
+        raise HaError("test=True takes a token: salt-run ha.join TOKEN test=True")
+    return rehearsal.rehearse(opts, settings, token, wait, force)
+
+
+def _begin_replica(settings: HaConfig, trust: Trust) -> None:
+    """
+    Make an empty replica.db where there never was one.
+
+    Beside pinned peers a missing one is a lost one, and then what the peers decided holds against
+    the key store. A master that joins before its engine ever ran has lost nothing.
+    """
+    database = settings.state_dir / REPLICA_FILE
+    if not trust.peers() and not database.exists():
+        Replica(database).close()
+
+
+def _notice(*notes: str) -> Answer:
+    return {"kind": "notice", "notes": list(notes), "retcode": 0}

@@ -1,0 +1,59 @@
+"""
+The secret by which masters of one group know each other before they have met.
+
+From a file (``ha: secret_file``) or the environment (``SALT_HA_SECRET``). It is read where the
+configuration is read, and never shown: not in an error, not in a ``repr``, not in a log.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+VARIABLE = "SALT_HA_SECRET"
+SHORTEST = 32
+LONGEST = 4096
+_MAKE_ONE = "make one with  openssl rand -hex 32"
+
+
+def read(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
+    """
+    The secret from the file *path*, or else from the environment; None when neither is set.
+
+    :raises ValueError: it cannot be used; says why and what to do, and nothing of the secret.
+    """
+    if path is not None:
+        return _usable(_content(path))
+    value = environ.get(VARIABLE)
+    return None if value is None else _usable(value.encode(errors="surrogateescape"))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # Of the file that was opened: the name may stand for another one by now.
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(LONGEST + 1)
+    except OSError as exc:
+        raise ValueError(
+            f"cannot be read ({exc.strerror or exc}); it must be there, and readable for the user "
+            "that salt-master runs as"
+        ) from None
+    # Its group may read it (Kubernetes hands secrets out that way), nobody else anything.
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
+        raise ValueError(
+            f"is open to others (mode {stat.S_IMODE(mode):04o}); chmod 600 {path}, and if others "
+            f"could read it, {_MAKE_ONE}"
+        )
+    return content
+
+
+def _usable(content: bytes) -> bytes:
+    stripped = content.strip()
+    if len(stripped) < SHORTEST:
+        raise ValueError(f"has fewer than {SHORTEST} characters; {_MAKE_ONE}")
+    if len(stripped) > LONGEST:
+        raise ValueError(f"has more than {LONGEST} characters; {_MAKE_ONE}")
+    return stripped

@@ -1,0 +1,188 @@
+"""
+Dropping tombstones that nobody needs any more.
+
+A tombstone keeps a key that was deleted from coming back with an old copy of some replica. It may
+go when every master has it. One master of the group, the one whose name comes first, asks the
+others at times: is what you know exactly what I know? Only when all of them say so (which takes all
+of them to be up), the tombstones of a certain age are dropped, here and there; and what all masters
+had by then is remembered as the horizon. What lies within the horizon and is not here was dropped:
+an old copy of a replica that offers such a record is told so (``Keeper.dropped_elsewhere``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.keeper import Dropping
+from saltext_ha.peering.trust import Peer
+from saltext_ha.service.codec import read_context
+from saltext_ha.service.group import PeerHandler
+from saltext_ha.service.link import Link
+
+if TYPE_CHECKING:
+    from saltext_ha.service.service import Service
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 3600.0
+FIRST = 60.0
+DAY = 86400.0
+PORTION = 5000
+ATTEMPTS = 10  # a group where keys change all the time is level for moments only
+
+
+class Retention:
+    """What this master does about old tombstones."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What the master that goes about dropping may ask."""
+
+        async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return {"level": await self._service.core.run(self._is_level, payload.get("root"))}
+
+        async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            keeper = self._service.core.keeper
+            dropping = _read(payload)
+            root = payload.get("root")
+            if not isinstance(root, bytes):
+                raise InvalidRecord("root is not bytes")
+            return {"dropped": await self._service.core.run(keeper.drop, root, dropping)}
+
+        async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            replica = self._service.core.replica
+            seen, epoch = await self._service.core.run(lambda: (replica.horizon(), replica.epoch))
+            return {"horizon": [list(entry) for entry in seen.items()], "epoch": epoch}
+
+        return {"level": level, "drop": drop, "horizon": horizon}
+
+    async def pull(self, link: Link) -> None:
+        """
+        Learn all that a peer knows, for a replica that was lost: its records and its horizon.
+
+        :raises HaError: the peer cannot be asked; nothing is wrong with what was learnt so far.
+        """
+        # Asked first: all that was had by everybody then is among the records that follow.
+        answer = await link.call("horizon", {})
+        await link.exchange()
+        epoch = answer.get("epoch")
+        if isinstance(epoch, int):
+            horizon = read_context(answer.get("horizon"))
+            await self._service.core.run(self._raise, horizon, epoch)
+
+    def _raise(self, horizon: dict[str, int], epoch: int) -> None:
+        replica = self._service.core.replica
+        with replica.transaction():
+            replica.raise_horizon(horizon, epoch)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.sleep(FIRST)
+        while True:
+            try:
+                await self.drop_old()
+            except HaError as exc:
+                log.info("ha tombstones are kept for now: %s", exc)
+            await asyncio.sleep(INTERVAL)
+
+    async def drop_old(self) -> int:
+        """
+        Drop what is old enough, if it is this master's turn to see to it.
+
+        :return: how many tombstones were dropped here.
+        :raises HaError: why they are kept; another time may do.
+        """
+        service = self._service
+        if any(name < service.config.name for name in service.trust.peers()):
+            return 0
+        before = time.time() - service.config.keep_tombstones * DAY
+        count, after = 0, ""
+        while True:
+            keys, after = await service.core.run(self._old, before, after)
+            if keys:
+                count += await self._drop(keys)
+            if not after:
+                return count
+
+    def _old(self, before: float, after: str) -> tuple[list[tuple[str, bytes]], str]:
+        """The next tombstones written before then, and where to go on; empty at the end."""
+        records = self._service.core.replica.tombstones(after, PORTION)
+        old = [
+            (record.minion_id, record.fingerprint)
+            for record in records
+            if max(value.at for value in record.values) < before
+        ]
+        return old, records[-1].minion_id if len(records) == PORTION else ""
+
+    async def _drop(self, keys: list[tuple[str, bytes]]) -> int:
+        service, core = self._service, self._service.core
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(service.config.sync_interval)
+            root = core.replica.records.root
+            try:
+                await self._all_level(root)
+            except HaError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            dropping = await core.run(self._dropping, keys)
+            if await core.run(core.keeper.drop, root, dropping):
+                break
+        else:
+            raise HaError("keys change all the time")
+        # Who does not hear of it now offers the tombstones again, and is told then.
+        payload = {
+            "root": root,
+            "keys": [list(key) for key in dropping.keys],
+            "horizon": [list(seen) for seen in dropping.horizon.items()],
+            "epoch": dropping.epoch,
+        }
+        for link in list(service.links.values()):
+            try:
+                await link.call("drop", payload)
+            except HaError as exc:
+                log.info("ha tombstones: %s drops them later: %s", link.peer.name, exc)
+        log.info("ha tombstones dropped: keys=%d", len(keys))
+        return len(keys)
+
+    def _dropping(self, keys: list[tuple[str, bytes]]) -> Dropping:
+        replica = self._service.core.replica
+        return Dropping(keys, replica.seen(), replica.epoch + 1)
+
+    async def _all_level(self, root: bytes) -> None:
+        """:raises HaError: a master is down or knows something else."""
+        service = self._service
+        if not await service.core.run(self._is_level, root):
+            raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
+        for name in service.trust.peers():
+            link = service.links.get(name)
+            if link is None or not link.up:
+                raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
+            if not (await link.call("level", {"root": root})).get("level"):
+                raise HaError(f"{name} is not level")
+
+    def _is_level(self, root: Any) -> bool:
+        keeper = self._service.core.keeper
+        if keeper.adopting or keeper.holds.doubt or not keeper.enforce or keeper.replica.paused:
+            return False
+        return bool(keeper.replica.records.root == root and not keeper.replica.dirty())
+
+
+def _read(payload: dict[str, Any]) -> Dropping:
+    keys, epoch = payload.get("keys"), payload.get("epoch")
+    if not isinstance(keys, list) or isinstance(epoch, bool) or not isinstance(epoch, int):
+        raise InvalidRecord("takes keys and an epoch")
+    for entry in keys:
+        if [type(part) for part in entry] != [str, bytes]:
+            raise InvalidRecord("a key is an id and a fingerprint")
+    if not 0 < epoch < 2**53:
+        raise InvalidRecord("the epoch is no count")
+    pairs = [(minion_id, key) for minion_id, key in keys]
+    return Dropping(pairs, read_context(payload.get("horizon")), epoch)

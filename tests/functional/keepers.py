@@ -1,0 +1,162 @@
+"""Keepers over real key folders and real replica files, and what happens to their keys."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from saltext_ha import minion_key
+from saltext_ha.keeper import Keeper
+from saltext_ha.keystore.base import Change, Outcome
+from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.replica import Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.record import ACCEPTED, PENDING, Record
+from tests.keys import public_key
+
+KEYS = [public_key(number) for number in range(7)]
+PRINTS = [minion_key.fingerprint(text) for text in KEYS]
+
+
+class Crash(Exception):
+    """The process was killed here."""
+
+
+class Store(FileStore):
+    """Key folders; with *fuse* set, the process dies before that many more steps of an apply."""
+
+    fuse: int | None = None
+    between: Callable[[], None] | None = None
+    """What somebody else does after the new entries of an apply, before the old ones go."""
+
+    def _sync(self, states: set[str]) -> None:
+        super()._sync(states)
+        act, self.between = self.between, None
+        if act:
+            act()
+
+    def apply(self, changes: Sequence[Change]) -> Outcome:
+        if self.fuse is None:
+            return super().apply(changes)
+        missing: set[str] = set()
+        for new in (True, False):
+            for change in changes:
+                for step in change.steps:
+                    if (step.action in ("put", "deny")) is new:
+                        if self.fuse == 0:
+                            raise Crash
+                        self.fuse -= 1
+                        missing |= super().apply([change._replace(steps=[step])]).missing
+        return Outcome(missing, {})
+
+
+class Master:
+    """One master's key folders, replica and keeper, and what happens to them."""
+
+    def __init__(self, root: Path, name: str, *, minimum: int = 10) -> None:
+        self.root = root / name
+        self.root.mkdir()
+        for folder in FOLDERS.values():
+            (self.root / folder).mkdir()
+        self.name = name
+        self.minimum = minimum
+        self.revoked = 0
+        self.revoking: Callable[[], None] = lambda: None
+        self.open()
+
+    def open(
+        self, adopting: bool = False, enforce: bool = True, deleted_by_salt: bool = False
+    ) -> None:
+        self.store = Store(self.root)
+        self.replica = Replica(self.root / "replica.db")
+        self.keeper = Keeper(
+            self.store,
+            self.replica,
+            name=self.name,
+            guard=RevocationGuard(0.05, self.minimum),
+            revoke=self._revoke,
+            adopting=adopting,
+            enforce=enforce,
+            deleted_by_salt=deleted_by_salt,
+        )
+
+    def _revoke(self) -> None:
+        self.revoking()
+        self.revoked += 1
+
+    def restart(self, **how: bool) -> None:
+        self.replica.close()
+        self.open(**how)
+
+    def scan(self) -> list[Record]:
+        """Everything that changed, with a second look at what is unsettled."""
+        first = self.keeper.scan()
+        return [*first.records, *self.keeper.observe(first.unsettled, certain=True).records]
+
+    def settle(self) -> None:
+        self.scan()
+        for _ in range(5):
+            seen = self.keeper.apply()
+            if not seen.unsettled:
+                return
+            self.keeper.observe(seen.unsettled, certain=True)
+        raise AssertionError("apply does not come to an end")
+
+    def learn(self, records: Iterable[Record]) -> int:
+        merged = self.keeper.merge(records)
+        self.keeper.observe(merged.seen.unsettled, certain=True)
+        self.settle()
+        return merged.learned
+
+    def records(self) -> list[Record]:
+        return [r for minion_id in self.replica.ids() for r in self.replica.get(minion_id).values()]
+
+    def state(self, minion_id: str, key: int = 0) -> str | None:
+        record = self.replica.get(minion_id).get(PRINTS[key])
+        return record.state if record else None
+
+    def file(self, state: str, minion_id: str) -> Path:
+        return self.root / FOLDERS[state] / minion_id
+
+    def files(self) -> dict[tuple[str, str], str]:
+        return {
+            (state, path.name): path.read_text()
+            for state, folder in FOLDERS.items()
+            for path in (self.root / folder).iterdir()
+            if not path.name.startswith(".")
+        }
+
+    # -- as minions, operators and Salt do
+
+    def knock(self, minion_id: str, key: int = 0, state: str = PENDING) -> None:
+        self.file(state, minion_id).write_text(KEYS[key])
+
+    def move(self, minion_id: str, old: str, new: str) -> None:
+        """As ``salt.key.Key`` of 3006 and 3007 does."""
+        shutil.move(self.file(old, minion_id), self.file(new, minion_id))
+
+    def remove(self, minion_id: str) -> None:
+        for state in FOLDERS:
+            self.file(state, minion_id).unlink(missing_ok=True)
+
+
+def exchange(one: Master, other: Master) -> None:
+    for source, target in ((one, other), (other, one), (one, other)):
+        source.scan()
+        target.learn(source.records())
+
+
+def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
+    """Both masters have accepted *minion_ids*."""
+    for minion_id in minion_ids:
+        one.knock(minion_id, key, ACCEPTED)
+    exchange(one, other)
+    for minion_id in minion_ids:
+        assert other.file(ACCEPTED, minion_id).read_text() == KEYS[key]
+
+
+def wipe(master: Master) -> list[Record]:
+    shutil.rmtree(master.root / "minions")
+    (master.root / "minions").mkdir()
+    return master.scan()

@@ -1,0 +1,372 @@
+"""Two or three whole engines on real folders and sockets, without a salt-master beneath."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.version
+
+from benchmarks.engines import Engine, Place, befriend
+from saltext_ha.errors import HaError
+from saltext_ha.service.decisions import Decisions, seconds
+from saltext_ha.service.group import Group
+from saltext_ha.service.members import Members
+from saltext_ha.service.views import Views
+from tests.engines import no_bus, until
+from tests.engines import running as started
+from tests.keys import public_key
+
+__all__ = ["no_bus"]
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+
+KEYS = [public_key(number) for number in range(4)]
+QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
+HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
+
+
+@asynccontextmanager
+async def running(*places: Place) -> AsyncIterator[list[Engine]]:
+    """Engines that have met; when they know no peers yet, they are made acquainted."""
+    async with started(*places) as engines:
+        befriend(*places)
+        for engine in engines:
+            await engine.meets(*(other for other in engines if other is not engine))
+        yield engines
+
+
+def places(root: Path, *names: str, ha: Any = None, **options: Any) -> list[Place]:
+    return [Place(root, name, {**QUICK, **(ha or {})}, options) for name in names]
+
+
+def accept(place: Place, minion_id: str, key: int = 0) -> None:
+    folder = place.pki_dir / "minions"
+    folder.mkdir(exist_ok=True)
+    (folder / minion_id).write_text(KEYS[key])
+
+
+def accepted(*where: Place) -> list[set[str]]:
+    return [{path.name for path in (place.pki_dir / "minions").glob("[!.]*")} for place in where]
+
+
+async def level(*engines: Engine) -> None:
+    cores = [engine.service.core for engine in engines]
+
+    def same() -> bool:
+        roots = {(c.replica.records.root, c.replica.placements.root) for c in cores}
+        return len(roots) == 1
+
+    await until(same, "all are level")
+
+
+def decisions(engine: Engine) -> Decisions:
+    return Decisions(Group(engine.service))
+
+
+async def notes(engine: Engine, name: str) -> str:
+    """What is to be known of one master, or (without a name) of the one that is asked."""
+    status = await Views(Group(engine.service)).status({})
+    if not name:
+        return "; ".join(status["notes"])
+    return next(str(row["note"]) for row in status["masters"] if row["name"] == name)
+
+
+# -- dropping tombstones
+
+
+def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> None:
+    one, two, three = places(tmp_path, "m1", "m2", "m3", ha={"keep_tombstones": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        accept(one, "web2")
+        async with running(one, two, three) as (m1, m2, m3):
+            await until(lambda: accepted(two, three) == [{"web1", "web2"}] * 2, "accepted")
+            (one.pki_dir / "minions" / "web1").unlink()
+            await m1.hint("web1", gone=True)
+            await until(lambda: accepted(two, three) == [{"web2"}] * 2, "deleted")
+            await level(m1, m2, m3)
+            # The first by name does it, and nobody else.
+            assert await m2.service.retention.drop_old() == 0
+            assert await m1.service.retention.drop_old() == 1
+            for engine in (m1, m2, m3):
+                replica = engine.service.core.replica
+                assert list(replica.ids()) == ["web2"]
+                assert replica.epoch == 1
+            await level(m1, m2, m3)
+
+    asyncio.run(act())
+
+
+def test_young_tombstones_stay(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0.5})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1"}], "accepted")
+            (one.pki_dir / "minions" / "web1").unlink()
+            await m1.hint("web1", gone=True)
+            await level(m1, m2)
+            assert await m1.service.retention.drop_old() == 0
+            assert list(m1.service.core.replica.ids()) == ["web1"]
+
+    asyncio.run(act())
+
+
+def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0, "sync_interval": 0.1})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1"}], "accepted")
+            await m2.stop()
+            (one.pki_dir / "minions" / "web1").unlink()
+            await m1.hint("web1", gone=True)
+            with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
+                await m1.service.retention.drop_old()
+            assert list(m1.service.core.replica.ids()) == ["web1"]
+            async with Engine(two) as back:
+                await level(m1, back)
+                await m1.meets(back)
+                assert await m1.service.retention.drop_old() == 1
+                await level(m1, back)
+                assert list(back.service.core.replica.ids()) == []
+
+    asyncio.run(act())
+
+
+def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        accept(one, "web2")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+            (one.pki_dir / "minions" / "web1").unlink()
+            await m1.hint("web1", gone=True)
+            await level(m1, m2)
+            shutil.copy2(two.replica_file, tmp_path / "old.db")
+            assert await m1.service.retention.drop_old() == 1
+        # The second is an old copy of itself, key folder and replica.
+        shutil.copy2(tmp_path / "old.db", two.replica_file)
+        async with running(one, two) as (m1, m2):
+            await level(m1, m2)
+            assert list(m2.service.core.replica.ids()) == ["web2"]
+            assert accepted(one, two) == [{"web2"}] * 2
+
+    asyncio.run(act())
+
+
+def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        accept(one, "web2")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+            shutil.copytree(two.pki_dir / "minions", tmp_path / "backup", symlinks=True)
+            (one.pki_dir / "minions" / "web1").unlink()
+            await m1.hint("web1", gone=True)
+            await level(m1, m2)
+            assert await m1.service.retention.drop_old() == 1
+        # A machine rebuilt from a backup of the keys that is older than the deletion.
+        two.replica_file.unlink()
+        shutil.rmtree(two.pki_dir / "minions")
+        (tmp_path / "backup").rename(two.pki_dir / "minions")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: not m2.service.core.keeper.adopting, "rebuilt")
+            await level(m1, m2)
+            assert accepted(one, two) == [{"web2"}] * 2
+            assert m2.service.core.replica.epoch == 1
+            assert (two.pki_dir / "minions_pre" / "web1").exists()
+
+    asyncio.run(act())
+
+
+# -- one key store for two masters
+
+
+def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
+    pki = tmp_path / "shared"
+    one, two = (
+        Place(
+            tmp_path,
+            name,
+            {**QUICK, "state_dir": str(tmp_path / name / "state")},
+            {"root_dir": "/", "pki_dir": str(pki)},
+        )
+        for name in ("m1", "m2")
+    )
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
+            assert "its key store is that of m2, too" in await notes(m1, "")
+            assert "its key store is that of m1, too" in await notes(m2, "")
+            assert m1.service.core.keeper.enforce is m2.service.core.keeper.enforce is False
+            # Both see what is done in it, and agree.
+            accept(one, "web2")
+            await level(m1, m2)
+            with pytest.raises(HaError, match="never written"):
+                await Members(Group(m1.service)).resume({})
+
+    asyncio.run(act())
+
+
+def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with Engine(one):
+            await until(lambda: (one.pki_dir / "minions" / ".ha-m1").is_symlink(), "signed")
+            # As an operator sets a second master up by copying the first one's keys.
+            shutil.copytree(one.pki_dir / "minions", two.pki_dir / "minions", symlinks=True)
+            async with Engine(two) as m2:
+                befriend(one, two)
+                await m2.meets(one)
+                accept(one, "web2")
+                await until(lambda: accepted(two) == [{"web1", "web2"}], "still written")
+                assert m2.service.only_reports == ""
+
+    asyncio.run(act())
+
+
+@pytest.mark.skipif(not HAS_DRIVERS, reason="keys.cache_driver is new in 3008")
+def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
+    one, two = places(
+        tmp_path,
+        "m1",
+        "m2",
+        **{"keys.cache_driver": "localfs", "root_dir": "/", "cachedir": str(tmp_path / "db")},
+    )
+
+    async def act() -> None:
+        async with running(one, two) as (m1, m2):
+            await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
+            assert "its key store is that of m1, too" in await notes(m2, "")
+
+    asyncio.run(act())
+
+
+# -- mistakes
+
+
+def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        for number in range(3):
+            accept(one, f"web{number}")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            with pytest.raises(HaError, match="nothing is held on m2"):
+                await decisions(m2).refill({})
+            shutil.rmtree(two.pki_dir / "minions")
+            (two.pki_dir / "minions").mkdir()
+            await until(lambda: len(m2.service.core.keeper.holds.doubt) > 0, "noticed")
+            assert "ha.refill" in await notes(m1, "m2")
+            plan = await decisions(m2).refill({"test": True})
+            assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
+                ("m2", f"web{number}", "absent") for number in range(3)
+            ]
+            assert accepted(two) == [set()]
+            await decisions(m2).refill({})
+            assert accepted(one, two) == [{"web0", "web1", "web2"}] * 2
+            await level(m1, m2)
+            assert await notes(m1, "m2") == ""
+
+    asyncio.run(act())
+
+
+def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 100})
+
+    async def act() -> None:
+        for minion_id in ("web1", "web2", "db1", "twice"):
+            accept(one, minion_id)
+        async with running(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            accept(one, "twice", 1)
+            await m1.hint("twice")
+            for minion_id in ("web1", "web2", "db1", "twice"):
+                (one.pki_dir / "minions" / minion_id).unlink()
+                await m1.hint(minion_id, gone=True)
+            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+            for payload, message in (
+                ({"minion": "*"}, "say since when"),
+                ({"minion": "*", "since": "soon"}, "no span of time"),
+                ({"minion": "*", "since": "1h", "fingerprint": "aa"}, "belongs to one minion"),
+            ):
+                with pytest.raises(HaError, match=message):
+                    await decisions(m2).restore(payload)
+            plan = await decisions(m2).restore({"minion": "*", "since": "1h", "test": True})
+            assert [c["id"] for c in plan["changes"]] == ["db1", "web1", "web2"]
+            assert plan["notes"] == [n for n in plan["notes"] if "several keys of twice" in n]
+            assert accepted(two) == [set()]
+            done = await decisions(m2).restore({"minion": "web*", "since": "1h"})
+            assert [c["id"] for c in done["changes"]] == ["web1", "web2"]
+            await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129600)]
+)
+def test_spans_of_time(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+# -- observing first
+
+
+def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"mode": "observe"})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: "web1" in m2.service.core.replica.ids(), "heard of")
+            assert m2.service.mode == "observe"
+            assert "salt-run ha.resume" in await notes(m1, "m2")
+            assert not (two.pki_dir / "minions" / "web1").exists()
+            assert list(two.pki_dir.glob("minions*/.ha-*")) == []
+            await Members(Group(m2.service)).resume({"by": "alice"})
+            await until(lambda: accepted(two) == [{"web1"}], "written")
+            assert m2.service.mode == "enforce"
+        async with Engine(two) as m2:
+            assert m2.service.mode == "enforce"  # it stays resumed
+        enforcing, observing = *places(tmp_path, "m2", ha={"mode": "enforce"}), two
+        for place, mode in ((enforcing, "enforce"), (observing, "observe")):
+            async with Engine(place) as m2:
+                assert m2.service.mode == mode  # the configuration was changed since
+
+    asyncio.run(act())
+
+
+def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
+    (one,) = places(tmp_path, "m1")
+
+    async def act() -> None:
+        async with Engine(one) as m1:
+            await Members(Group(m1.service)).pause({"by": "alice"})
+            assert m1.service.mode == "paused"
+        (observing,) = places(tmp_path, "m1", ha={"mode": "observe"})
+        async with Engine(observing) as m1:
+            assert m1.service.mode == "observe"
+        async with Engine(one) as m1:
+            assert m1.service.mode == "paused"
+
+    asyncio.run(act())

@@ -1,0 +1,311 @@
+"""A key store that is not the one that was there: emptied, unmounted, or an older copy of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.errors import StoreError
+from saltext_ha.keystore import signature
+from saltext_ha.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
+from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
+from tests.functional.keepers import KEYS, Master, exchange, shared, wipe
+
+pytestmark = pytest.mark.core
+
+
+def names(count: int) -> list[str]:
+    return [f"web{number}" for number in range(count)]
+
+
+def copy_of(master: Master) -> Path:
+    """A backup of the accepted keys, links and times as they are."""
+    backup = master.root / "backup"
+    shutil.copytree(master.root / "minions", backup, symlinks=True)
+    return backup
+
+
+def put_back(master: Master, backup: Path) -> None:
+    shutil.rmtree(master.root / "minions")
+    backup.rename(master.root / "minions")
+
+
+def accepted(master: Master) -> set[str]:
+    return {minion_id for state, minion_id in master.files() if state == ACCEPTED}
+
+
+# -- the signature itself
+
+
+def test_a_store_is_ours_after_we_signed_it_and_only_then(m1: Master) -> None:
+    provenance = m1.keeper.holds.provenance
+    assert provenance.look() == UNSIGNED
+    provenance.sign()
+    assert provenance.look() == OURS
+    first = provenance.token
+    provenance.sign()
+    assert provenance.look() == OURS
+    m1.store.sign("m1", first)
+    assert provenance.look() == OLDER
+    m1.store.sign("m1", None)
+    assert provenance.look() == MISSING
+
+
+def test_the_signature_survives_a_restart_and_a_crash_while_signing(m1: Master) -> None:
+    m1.keeper.holds.provenance.sign()
+    m1.restart()
+    assert m1.keeper.holds.provenance.look() == OURS
+
+    class Dead(Exception):
+        pass
+
+    def die(owner: str, token: str | None) -> None:
+        raise Dead
+
+    sign = m1.store.sign
+    for act in (lambda o, t: die(o, t), lambda o, t: (sign(o, t), die(o, t))):
+        m1.store.sign = act  # type: ignore[method-assign,assignment]
+        with pytest.raises(Dead):
+            m1.keeper.holds.provenance.sign()
+        m1.restart()
+        assert m1.keeper.holds.provenance.look() == OURS
+
+
+def test_a_folder_that_cannot_be_written_keeps_its_signature(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1.keeper.holds.provenance.sign()
+
+    def full(folder: str, owner: str, token: str | None) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(signature, "write", full)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="No space left"):
+            m1.keeper.holds.provenance.sign()
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
+def test_a_master_with_a_new_name_signs_anew(m1: Master) -> None:
+    m1.keeper.holds.provenance.sign()
+    assert Provenance(m1.store, m1.replica, "other").look() == UNSIGNED
+
+
+# -- an emptied folder
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_without_its_signature_nothing_is_believed_however_few_keys_are_gone(
+    m1: Master, m2: Master, count: int
+) -> None:
+    shared(m1, m2, *names(count))
+    wipe(m1)
+    assert "signature is gone" in m1.keeper.holds.doubt
+    assert set(m1.replica.held()) == set(names(count))
+    exchange(m1, m2)
+    assert accepted(m2) == set(names(count))
+
+
+def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    away = m1.root / "away"
+    (m1.root / "minions").rename(away)
+    (m1.root / "minions").mkdir()
+    m2.knock("web2", 1, ACCEPTED)
+    m2.remove("web1")
+    exchange(m1, m2)
+    assert list((m1.root / "minions").iterdir()) == []
+
+    (m1.root / "minions").rmdir()
+    away.rename(m1.root / "minions")
+    exchange(m1, m2)
+    assert m1.keeper.holds.doubt == ""
+    assert m1.replica.held() == {}
+    assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[1]}
+
+
+def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    wipe(m1)
+    m1.knock("web2", 0, ACCEPTED)
+    m1.keeper.release()
+    assert m1.keeper.holds.doubt == ""
+    assert m1.replica.held() == {}
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0]}
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
+def test_refilled_it_shows_again_what_is_known(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    wipe(m1)
+    m1.knock("web1", 0, PENDING)
+    m1.knock("new", 1, PENDING)
+    m2.remove("web2")
+    m2.settle()
+    m1.keeper.adopt()
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "new"): KEYS[1]}
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
+def test_a_master_without_any_key_signs_a_new_folder(m1: Master) -> None:
+    m1.settle()
+    wipe(m1)
+    m1.knock("web1", 0, ACCEPTED)
+    m1.settle()
+    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
+def test_an_observing_master_signs_nothing(m1: Master) -> None:
+    m1.restart(enforce=False)
+    m1.knock("web1", 0, ACCEPTED)
+    m1.settle()
+    assert m1.store.signature("m1") is None
+
+
+# -- an older copy
+
+
+def test_an_older_copy_brings_no_deleted_key_back_and_deletes_no_new_one(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "old", "gone", "turned")
+    backup = copy_of(m1)
+    m1.remove("gone")
+    m1.move("turned", ACCEPTED, REJECTED)
+    m1.settle()
+    m1.keeper.holds.provenance.sign()
+    shared(m1, m2, "new", key=1)
+    before = m1.files()
+    put_back(m1, backup)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == before
+    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.holds.provenance.look() == OURS
+    # Salt read a revoked key for a moment: a minion may have got the AES key.
+    assert m1.revoked > 0
+
+
+def test_an_older_copy_while_the_engine_was_away(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "old", "gone")
+    backup = copy_of(m1)
+    m1.remove("gone")
+    m1.settle()
+    m1.keeper.holds.provenance.sign()
+    put_back(m1, backup)
+    m1.restart()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"old"}
+
+
+def test_a_key_that_only_the_older_copy_has_is_adopted(m1: Master, m2: Master) -> None:
+    m1.keeper.holds.provenance.sign()
+    shared(m1, m2, "old")
+    backup = copy_of(m1)
+    (backup / "forgotten").write_text(KEYS[2])
+    m1.keeper.holds.provenance.sign()
+    put_back(m1, backup)
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"old", "forgotten"}
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
+    m1: Master, m2: Master, signed: bool
+) -> None:
+    shared(m1, m2, "old")
+    backup = copy_of(m1)
+    (backup / "unknown").write_text(KEYS[2])
+    with m1.replica.transaction():
+        m1.replica.raise_horizon({}, 1)
+    m1.settle()
+    assert m1.keeper.holds.provenance.token.endswith(".1")
+    put_back(m1, backup)
+    if not signed:
+        m1.store.sign("m1", None)
+        assert m1.scan() == []
+        m1.keeper.adopt()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"old"}
+    assert m1.files()[PENDING, "unknown"] == m2.files()[PENDING, "unknown"] == KEYS[2]
+
+
+# -- a copy without its signature, over the folder that is there
+
+
+def restore_over(master: Master, ids: list[str], key: int = 0) -> None:
+    for minion_id in ids:
+        master.knock(minion_id, key, ACCEPTED)
+
+
+@pytest.mark.parametrize("how", [Master.remove, lambda m, i: m.move(i, ACCEPTED, REJECTED)])
+def test_many_revoked_keys_that_come_back_at_once_are_held(
+    m1: Master, m2: Master, how: Callable[[Master, str], None]
+) -> None:
+    shared(m1, m2, *names(11))
+    for minion_id in names(11):
+        how(m1, minion_id)
+        m1.settle()
+        m1.keeper.holds._guard._believed.clear()  # a minute later
+    exchange(m1, m2)
+    revoked = m2.files()
+    for minion_id in names(11):
+        m1.file(REJECTED, minion_id).unlink(missing_ok=True)
+    restore_over(m1, names(11))
+    exchange(m1, m2)
+    assert set(m1.replica.held()) == set(names(11))
+    assert m2.files() == revoked
+
+    m1.keeper.adopt()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == revoked
+    assert m1.replica.held() == {}
+
+
+def test_revoked_keys_that_came_back_can_be_released(m1: Master, m2: Master) -> None:
+    shared(m1, m2, *names(11))
+    for minion_id in names(11):
+        m1.remove(minion_id)
+        m1.keeper.observe([minion_id], by="operator", deleted=True)
+        m1.keeper.holds._guard._believed.clear()  # a minute later
+    exchange(m1, m2)
+    assert m2.files() == {}
+    restore_over(m1, names(11))
+    m1.scan()
+    assert len(m1.replica.held()) == 11
+    m1.keeper.release()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == set(names(11))
+
+
+def test_an_operator_who_accepts_many_rejected_keys_is_believed(m1: Master, m2: Master) -> None:
+    m1.minimum = m2.minimum = 10
+    for minion_id in names(15):
+        m1.knock(minion_id, 0, REJECTED)
+    exchange(m1, m2)
+    for minion_id in names(15):
+        m1.move(minion_id, REJECTED, ACCEPTED)
+    m1.scan()  # the folders' times are seen before the events
+    for minion_id in names(15):
+        m1.keeper.observe([minion_id], by="operator")
+    assert m1.replica.held() == {}
+    exchange(m1, m2)
+    assert accepted(m2) == set(names(15))
+
+
+def test_one_deleted_key_that_somebody_puts_back_by_hand_is_accepted(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    exchange(m1, m2)
+    assert m2.state("web1") == DELETED
+    m1.knock("web1", 0, ACCEPTED)
+    exchange(m1, m2)
+    assert accepted(m2) == {"web1"}

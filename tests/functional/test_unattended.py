@@ -1,0 +1,536 @@
+"""Joining by the group's secret: who gets in, who does not, and what an attacker sees."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.errors import HaError, PeerRefused, PeerUnreachable, TokenError, TrustError
+from saltext_ha.peering import identity, membership, standing, tls, unattended, wire
+from saltext_ha.peering.client import Exchange
+from saltext_ha.peering.join import Joined
+from saltext_ha.peering.token import mac_key
+from saltext_ha.peering.trust import make_peer
+from saltext_ha.peering.unattended import apply, find_group, shown
+from tests.peers import Master, befriend, http, raw_call
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+OTHER = b"fedcba9876543210fedcba9876543210"
+KEY = {"master.pem": "private", "master.pub": "public"}
+
+pytestmark = pytest.mark.core
+
+
+def make(root: Path, name: str, secret: bytes | None = SECRET) -> Master:
+    master = Master(root, name)
+    master.secret = secret
+    return master
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Master:
+    return make(tmp_path, "m1")
+
+
+@pytest.fixture
+def m2(tmp_path: Path) -> Master:
+    return make(tmp_path, "m2")
+
+
+@pytest.fixture
+def m3(tmp_path: Path) -> Master:
+    return make(tmp_path, "m3")
+
+
+async def let_in(joiner: Master, through: Master, place: Any = None) -> Joined:
+    return await apply(joiner.applicant, through.url, await shown(through.url), place, timeout=5)
+
+
+def nobody_is_pinned(*masters: Master) -> bool:
+    return not any(master.trust.peers() for master in masters)
+
+
+def test_two_masters_know_each_other_afterwards(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running() as listener:
+            joined = await let_in(m2, m1)
+            assert listener.refused == {}
+        assert (joined.group, joined.members) == ("prod", ("m1",))
+
+    asyncio.run(main())
+    assert m1.trust.peers()["m2"].fingerprint == m2.identity.fingerprint
+    assert m2.trust.peers()["m1"].fingerprint == m1.identity.fingerprint
+
+
+def test_the_third_is_pinned_by_all(m1: Master, m2: Master, m3: Master) -> None:
+    async def main() -> None:
+        async with m1.running(), m2.running():
+            await let_in(m2, m1)
+            joined = await let_in(m3, m2)
+            assert set(joined.members) == {"m1", "m2"}
+
+    asyncio.run(main())
+    for master in (m1, m2, m3):
+        assert set(master.trust.peers()) == {"m1", "m2", "m3"} - {master.name}
+
+
+def test_the_secret_is_as_good_as_often_as_it_is_used(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            for _ in range(3):
+                await let_in(m2, m1)
+            assert list((m1.state_dir / "invites").iterdir()) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("shares", "asks", "handed"),
+    [(True, True, KEY), (True, False, {}), (False, True, {}), (False, False, {})],
+)
+def test_the_master_key_goes_to_who_asks_where_it_is_shared(
+    m1: Master, m2: Master, shares: bool, asks: bool, handed: dict[str, str]
+) -> None:
+    m1.shared, m1.share_master_key = KEY, shares
+    placed: list[Any] = []
+
+    async def main() -> None:
+        async with m1.running():
+            joined = await let_in(m2, m1, placed.append if asks else None)
+            assert joined.shared == handed
+
+    asyncio.run(main())
+    assert placed == ([handed] if asks else [])
+
+
+def test_the_key_is_in_place_before_anybody_is_pinned(m1: Master, m2: Master) -> None:
+    """A crash between the two leaves a master that joins again."""
+    m1.shared, m1.share_master_key = KEY, True
+
+    def crash(shared: object) -> None:
+        assert m2.trust.peers() == {}
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(KeyboardInterrupt):
+                await let_in(m2, m1, crash)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())
+    assert m2.trust.peers() == {}
+
+
+@pytest.mark.parametrize("theirs", [OTHER, None])
+def test_another_secret_gets_nobody_in(m1: Master, m2: Master, theirs: bytes | None) -> None:
+    m1.secret = theirs
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            with pytest.raises(PeerRefused, match="secret"):
+                await let_in(m2, m1)
+            assert listener.refused == {"not trusted": 1}
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m1, m2)
+
+
+def test_another_group_is_refused(m1: Master, m2: Master) -> None:
+    m2.group = "test"
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(PeerRefused, match="of the group 'prod', not 'test'"):
+                await let_in(m2, m1)
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m1, m2)
+
+
+def test_a_removed_certificate_stays_out(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running(), m2.running():
+            await let_in(m2, m1)
+            m1.trust.remove("m2")
+            with pytest.raises(PeerRefused, match="was removed from this group"):
+                await let_in(m2, m1)
+            # Nor does m1 let itself be talked into it by asking.
+            with pytest.raises(TrustError, match="was removed from this group"):
+                await let_in(m1, m2)
+
+    asyncio.run(main())
+    assert m1.trust.peers() == {}
+
+
+def test_who_left_lets_nobody_in_until_told_so(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            standing.mark_left(m1.state_dir)
+            with pytest.raises(PeerRefused, match="that master left its group"):
+                await let_in(m2, m1)
+            standing.forget_left(m1.state_dir)
+            await let_in(m2, m1)
+
+    asyncio.run(main())
+
+
+def test_each_joins_the_other_at_the_same_time(m1: Master, m2: Master, m3: Master) -> None:
+    masters = (m1, m2, m3)
+
+    async def main() -> None:
+        async with m1.running(), m2.running(), m3.running():
+            await asyncio.gather(
+                *(let_in(one, other) for one in masters for other in masters if one is not other)
+            )
+
+    asyncio.run(main())
+    for master in masters:
+        assert set(master.trust.peers()) == {"m1", "m2", "m3"} - {master.name}
+        assert master.trust.problems() == {}
+
+
+# -- somebody in between
+
+
+@contextlib.asynccontextmanager
+async def between(attacker: Master, victim: Master, seen: list[Any]) -> AsyncIterator[None]:
+    """*attacker* listens with its own certificate and passes all on to *victim*, and back."""
+
+    async def relay(payload: dict[str, Any]) -> dict[str, Any]:
+        seen.append(payload)
+        expected = bytes.fromhex(victim.identity.fingerprint.replace(":", ""))
+        exchange = Exchange(victim.url, tls.joining_context(), expected)
+        try:
+            return await exchange.call("join", payload)
+        except HaError as exc:
+            seen.append(exc)
+            raise
+        finally:
+            await exchange.close()
+
+    async with attacker.running() as listener:
+        listener._strangers["join"] = relay
+        yield
+
+
+def test_who_stands_in_between_gains_nothing(m1: Master, m2: Master, m3: Master) -> None:
+    m1.shared, m1.share_master_key, m3.secret = KEY, True, None
+    seen: list[Any] = []
+    placed: list[Any] = []
+
+    async def main() -> None:
+        async with m1.running(), between(m3, m1, seen):
+            with pytest.raises(PeerRefused):
+                await let_in(m2, m3, placed.append)
+
+    asyncio.run(main())
+    request, refusal = seen
+    assert "the proof is wrong" in str(refusal)
+    assert SECRET not in wire.pack(request)
+    assert mac_key(SECRET) not in wire.pack(request)
+    assert nobody_is_pinned(m1, m2, m3)
+    assert placed == []
+
+
+def test_who_answers_without_the_secret_is_not_believed(m1: Master, m2: Master) -> None:
+    me = make_peer("m1", m1.url, m1.identity.certificate)
+    member = {"name": me.name, "url": me.url, "certificate": me.certificate}
+
+    async def forged(payload: dict[str, Any]) -> dict[str, Any]:
+        reply = {"group": "prod", "members": [member], "nonce": payload["nonce"]}
+        return {"reply": wire.pack(reply), "mac": b"\x00" * 32}
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            listener._strangers["join"] = forged
+            with pytest.raises(TokenError, match="not proven"):
+                await let_in(m2, m1)
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m2)
+
+
+def test_an_answer_that_was_good_once_is_not_believed_again(m1: Master, m2: Master) -> None:
+    answers: list[Any] = []
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            genuine = listener._strangers["join"]
+            assert genuine is not None
+
+            async def recorded(payload: dict[str, Any]) -> Any:
+                answers.append(await genuine(payload))
+                return answers[-1]
+
+            async def replayed(payload: dict[str, Any]) -> Any:
+                return answers[0]
+
+            listener._strangers["join"] = recorded
+            await let_in(m2, m1)
+            m2.trust.unpin("m1")
+            listener._strangers["join"] = replayed
+            with pytest.raises(TokenError, match="an old one"):
+                await let_in(m2, m1)
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m2)
+
+
+def request_of(master: Master, server: Master, wants_key: bool = False) -> dict[str, Any]:
+    nonce = b"n" * standing.NONCE
+    proof = standing.request_mac(
+        mac_key(SECRET), server.identity.fingerprint, master.peer, "prod", nonce, wants_key
+    )
+    return {
+        "invite": standing.STANDING,
+        "name": master.name,
+        "url": master.url,
+        "group": "prod",
+        "certificate": master.identity.certificate,
+        "nonce": nonce,
+        "wants_key": wants_key,
+        "mac": proof,
+    }
+
+
+async def send(request: dict[str, Any], to: Master) -> bytes:
+    answer = await raw_call(to, http("/v1/join", wire.pack(request), Connection="close"))
+    return answer.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "what", ["name", "url", "group", "certificate", "nonce", "wants_key", "mac", "invite"]
+)
+def test_the_proof_covers_everything(m1: Master, m2: Master, m3: Master, what: str) -> None:
+    changed: dict[str, Any] = {
+        "name": "m3",
+        "url": m3.url,
+        "group": "test",
+        "certificate": m3.identity.certificate,
+        "nonce": b"o" * standing.NONCE,
+        "wants_key": True,
+        "mac": b"\x00" * 32,
+        "invite": "0" * 32,
+    }
+
+    async def main() -> None:
+        async with m1.running():
+            assert b"403" in await send({**request_of(m2, m1), what: changed[what]}, m1)
+            assert nobody_is_pinned(m1)
+            assert b"200" in await send(request_of(m2, m1), m1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["name", "url", "group", "certificate", "nonce", "mac"])
+@pytest.mark.parametrize("value", [None, 7, "", "../../x", b"\x00", [], {}])
+def test_nonsense_is_refused(m1: Master, m2: Master, what: str, value: object) -> None:
+    async def main() -> None:
+        async with m1.running():
+            assert b"403" in await send({**request_of(m2, m1), what: value}, m1)
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m1)
+
+
+def test_a_request_for_one_master_is_worth_nothing_at_another(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    async def main() -> None:
+        async with m1.running(), m3.running():
+            assert b"403" in await send(request_of(m2, m1), m3)
+            assert b"200" in await send(request_of(m2, m1), m1)
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m3)
+
+
+def test_guessing_is_throttled(m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with m1.running():
+            for n in range(membership.MAX_FAILED_JOINS):
+                wrong = {**request_of(m2, m1), "mac": n.to_bytes(32, "big")}
+                assert b"403" in await send(wrong, m1)
+            with pytest.raises(PeerRefused, match="too many failed joins"):
+                await let_in(m2, m1)
+            assert nobody_is_pinned(m1)
+            monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
+            await let_in(m2, m1)
+
+    asyncio.run(main())
+
+
+def test_the_secret_is_shown_nowhere(
+    m1: Master, m2: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    m1.secret = OTHER
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(PeerRefused) as refused:
+                await let_in(m2, m1)
+            m1.secret = SECRET
+        async with m1.running():
+            joined = await let_in(m2, m1)
+        said = (str(refused.value), repr(m2.applicant), repr(joined), caplog.text)
+        said += (repr(m1.membership._standing),)
+        for text in said:
+            for secret in (SECRET, OTHER):
+                assert secret.decode() not in text
+                assert mac_key(secret).hex() not in text
+
+    asyncio.run(main())
+
+
+# -- finding the group, or founding it
+
+
+async def find(master: Master, *masters: Master, wait: float = 0.0) -> unattended.Found:
+    return await find_group(master.applicant, [m.url for m in masters], wait, lambda shared: None)
+
+
+def test_the_first_founds_when_nobody_is_there_and_the_others_do_not(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    async def main() -> None:
+        assert (await find(m1, m1, m2, m3)).joined is None
+        for other in (m2, m3):
+            with pytest.raises(HaError, match=rf"The first of the list, {m1.url}"):
+                await find(other, m1, m2, m3)
+        assert (await find(m1, m1)).joined is None
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m1, m2, m3)
+
+
+def test_the_first_joins_when_another_is_there(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        async with m2.running():
+            found = await find(m1, m1, m2)
+            assert found.joined is not None
+            assert (found.url, found.joined.members) == (m2.url, ("m2",))
+
+    asyncio.run(main())
+
+
+def test_the_first_founds_nothing_where_it_was_refused(m1: Master, m2: Master) -> None:
+    """A group is there; a second one beside it is the last thing that is wanted."""
+    m2.secret = OTHER
+
+    async def main() -> None:
+        async with m2.running():
+            with pytest.raises(HaError, match="the proof is wrong"):
+                await find(m1, m1, m2)
+
+    asyncio.run(main())
+
+
+def test_the_first_founds_nothing_while_it_has_peers(m1: Master, m2: Master) -> None:
+    befriend(m1, m2)
+    with pytest.raises(HaError, match="refused the connection"):
+        asyncio.run(find(m1, m1, m2))
+
+
+def test_silence_must_last_before_the_first_founds(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port that takes connections and says nothing is no sign that nobody is there."""
+    monkeypatch.setattr(unattended, "LOOK", 0.1)
+    monkeypatch.setattr(unattended, "SILENCE", 1.0)
+    monkeypatch.setattr(unattended.shown, "__defaults__", (0.1,))
+
+    async def main() -> None:
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", m2.port)
+        async with server:
+            founding = asyncio.ensure_future(find(m1, m1, m2, wait=60))
+            done, _ = await asyncio.wait([founding], timeout=0.8)
+            assert not done
+            assert (await asyncio.wait_for(founding, 10)).joined is None
+
+    asyncio.run(main())
+
+
+def test_waiting_until_another_is_started(m1: Master, m2: Master) -> None:
+    async def main() -> None:
+        waiting = asyncio.ensure_future(find(m2, m1, m2, wait=30))
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+        async with m1.running():
+            found = await asyncio.wait_for(waiting, 10)
+            assert found.joined is not None
+
+    asyncio.run(main())
+
+
+def test_who_has_no_master_key_yet_is_asked_again(m1: Master, m2: Master) -> None:
+    m1.share_master_key = True
+    placed: list[Any] = []
+
+    def share(invite: object) -> dict[str, str]:
+        if not m1.shared:
+            raise TrustError("this master has no master key to share")
+        return m1.shared
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            through = m1.membership
+            through._share = share
+            listener._strangers["join"] = through.join
+            joining = asyncio.ensure_future(
+                find_group(m2.applicant, [m1.url, m2.url], 30, placed.append)
+            )
+            done, _ = await asyncio.wait([joining], timeout=0.3)
+            assert not done
+            assert nobody_is_pinned(m1, m2)
+            m1.shared = KEY
+            assert (await asyncio.wait_for(joining, 10)).joined is not None
+
+    asyncio.run(main())
+    assert placed == [KEY]
+
+
+def test_an_address_that_is_not_in_the_list_is_named(m1: Master, m2: Master) -> None:
+    with pytest.raises(HaError, match=rf"{m1.url}, is not in the list"):
+        asyncio.run(find(m1, m2))
+
+
+def test_a_master_meets_itself_under_another_name(m1: Master) -> None:
+    """Its engine runs, and the list has another name for it: it is the first all the same."""
+    listed = m1.url.replace("127.0.0.1", "localhost")
+
+    async def main() -> None:
+        async with m1.running():
+            found = await find_group(m1.applicant, [listed], 0, lambda shared: None)
+            assert found.joined is None
+
+    asyncio.run(main())
+    assert nobody_is_pinned(m1)
+
+
+def test_a_new_certificate_of_the_same_name_is_not_let_in_silently(m1: Master, m2: Master) -> None:
+    """A container that lost its state folder: an operator has to say that the old one is gone."""
+
+    async def main() -> None:
+        async with m1.running():
+            await let_in(m2, m1)
+            m2.identity = identity.renew(m2.state_dir, "m2")
+            with pytest.raises(PeerRefused, match=r"ha\.remove_peer m2"):
+                await let_in(m2, m1)
+
+    asyncio.run(main())
+
+
+def test_nobody_at_the_address(m1: Master) -> None:
+    with pytest.raises(PeerUnreachable, match=rf"127\.0\.0\.1:{m1.port} refused the connection"):
+        asyncio.run(shown(m1.url))

@@ -1,0 +1,54 @@
+"""Every command of the tutorials, typed in a lab: it does and prints what they say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab import wait_for
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK, SOON, group, level, plant
+from tests.integration.tutorial import DOCS, Tutorial
+
+pytestmark = pytest.mark.timeout(300)
+
+TESTED_ELSEWHERE = {"unattended"}  # its setup is that of containers; see test_unattended.py
+
+
+def test_a_new_group(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        m1, m2 = (lab.add_master(name, ha=QUICK) for name in ("m1", "m2"))
+        for folder in (m2.pki_dir, m2.sock_dir, Path(m2.opts["cachedir"])):
+            shutil.rmtree(folder)  # never started
+        m1.start()
+        web1 = lab.add_minion("web1", masters=[m1, m2])
+        web1.launch()
+        wait_for(lambda: "web1" in m1.keys()["minions_pre"], 60, "web1 knocks")
+        assert Tutorial("new-group", lab).follow() > 8
+
+
+def test_replacing_a_dead_master(make_lab: MakeLab) -> None:
+    with group(make_lab, "m1", "m2") as lab:
+        m1, m2 = lab.masters.values()
+        plant(lab, "minions", "web1", m1, m2)
+        m2.kill()
+        for folder in (m2.pki_dir, m2.sock_dir, Path(m2.opts["cachedir"])):
+            shutil.rmtree(folder)  # a new machine under the old name
+        assert Tutorial("replace-a-dead-master", lab).follow() > 5
+
+
+def test_restoring_a_mistake(make_lab: MakeLab) -> None:
+    with group(make_lab, "m1", "m2") as lab:
+        m1, m2 = lab.masters.values()
+        for minion_id in ("web1", "web2", "web3", "db1"):
+            plant(lab, "minions", minion_id, m1, m2)
+        wait_for(lambda: level(m1), SOON, "level")
+        assert Tutorial("restore-a-mistake", lab).follow() > 8
+
+
+def test_every_tutorial_is_followed() -> None:
+    here = Path(__file__).read_text()
+    names = {path.stem for path in DOCS.glob("*.md")} - TESTED_ELSEWHERE
+    assert [name for name in names if f'Tutorial("{name}"' not in here] == []
