@@ -5,7 +5,13 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test lint unit lab lab-stop bench test-all clean
+# Random histories of disasters: how many, and the seed of the first.
+HISTORIES ?= 20
+SEED      ?= 1
+# More Salts, for groups of mixed releases: those that test-all has installed.
+SALTS      = $(wildcard .venv-3006/bin/python .venv-3007/bin/python)
+
+.PHONY: demo test lint unit lab lab-stop bench torture torture-mutants test-all clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +41,13 @@ lab-stop: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+torture: $(STAMP)  ## random histories of disasters on real engines, checked from outside
+	$(BIN)/python -m torture --histories $(HISTORIES) --seed $(SEED) \
+		$(addprefix --python ,$(BIN)/python $(SALTS))
+
+torture-mutants: $(STAMP)  ## the same with each guard taken out of the product: all must fail
+	$(BIN)/python -m torture --mutants --histories 80 --seed $(SEED)
 
 test-all: test  ## the core set on the older Salt releases too
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core

@@ -45,6 +45,11 @@ class Holds:
     ) -> None:
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""
+        self.look_again = True
+        """
+        Whether what is held may be back, and nothing else will say so: the store that was missing
+        is there again, or this is the first look since the engine started.
+        """
         self.provenance = Provenance(store, replica, name)
         self._store = store
         self._replica = replica
@@ -65,6 +70,7 @@ class Holds:
         if found != MISSING:
             if self.doubt:
                 log.info("ha store: the key store of %s is back", self._name)
+                self.look_again = True
             self.doubt = ""
         elif not self.doubt:
             self.doubt = (
@@ -95,7 +101,7 @@ class Holds:
         if not suspects:
             return
         accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
-        if self._guard.allows(len(suspects), accepted, time.monotonic()):
+        if self._guard.allows(suspects, accepted, time.monotonic()):
             return
         log.error(
             "ha held: %d accepted keys are gone from the key store of %s, or back though they were "

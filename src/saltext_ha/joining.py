@@ -7,6 +7,7 @@ Works whether or not this master's engine runs, and before salt-master was ever 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -136,14 +137,16 @@ def plan(
 
 def _begin_replica(settings: HaConfig, trust: Trust) -> None:
     """
-    Make an empty replica.db where there never was one.
+    Make a replica.db where there never was one.
 
-    Beside pinned peers a missing one is a lost one, and then what the peers decided holds against
-    the key store. A master that joins before its engine ever ran has lost nothing.
+    Beside pinned peers a missing or blank one is a lost one, and then what the peers decided holds
+    against the key store. A master that joins before its engine ever ran has lost nothing.
     """
     database = settings.state_dir / REPLICA_FILE
-    if not trust.peers() and not database.exists():
-        Replica(database).close()
+    if trust.peers() or database.exists():
+        return
+    with contextlib.closing(Replica(database)) as replica, replica.transaction():
+        replica.blank = False
 
 
 def _notice(*notes: str) -> Answer:

@@ -220,8 +220,11 @@ class Keeper(Observer):
         found = self.holds.look()
         if found == OLDER or self.holds.doubt:
             return seen
-        for batch in batches(self.replica.dirty()):
-            self._apply_batch(batch, seen)
+        try:
+            for batch in batches(self.replica.dirty()):
+                self._apply_batch(batch, seen)
+        finally:
+            self.missed.update(seen.unsettled)
         if self.replica.revocation_due:
             self._revoke()
             with self.replica.transaction():
@@ -275,6 +278,10 @@ class Keeper(Observer):
                     self.replica.revocation_due = True
                 if minion_id in held:
                     self.replica.unhold([minion_id])
+                if content is None or content.stored.slot != expected.slot:
+                    # Somebody acted while we did, on what stood there before: it is compared with
+                    # that, and written down as made without knowing our move.
+                    continue
                 done = NEVER if expected == ABSENT else Applied(expected)
                 self.replica.set_applied(minion_id, done, mark)
         for minion_id in missing & after.keys():

@@ -108,6 +108,11 @@ class Observer:
         self.adopting = adopting
         self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
         self.refused: dict[str, str] = {}
+        self.missed: set[str] = set()
+        """
+        Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
+        full. The store takes them for known, so the next pass has to name them.
+        """
         self._name = name
         self._clock = clock
         self._announce = announce
@@ -143,21 +148,23 @@ class Observer:
         if self.adopting:
             return Seen([], [])
         if not released:
-            was_in_doubt = bool(self.holds.doubt)
             found = self.holds.look()
             if found == OLDER:
                 return self.adopt()
             if self.holds.doubt:
                 return Seen([], [])
-            if was_in_doubt:
+            if self.holds.look_again:
+                self.holds.look_again = False
                 ids = {*ids, *self.replica.held()}
         seen = Seen([], [])
         ids = list(ids)
         certain = certain or deleted
+        self.missed.update(ids)
         if not released:
             self.holds.hold_back(ids, certain, by)
         for batch in batches(ids):
             self._observe_batch(batch, seen, by, certain, deleted, released)
+        self.missed.difference_update(set(ids).difference(seen.unsettled))
         return seen
 
     def release(self, by: str = "") -> Seen:
@@ -181,6 +188,8 @@ class Observer:
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
+        with self.replica.transaction():
+            self.replica.blank = False
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""

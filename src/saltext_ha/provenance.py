@@ -69,9 +69,11 @@ class Provenance:
         :raises StoreError: it cannot be written; the signature that it bears is good still.
         """
         token = f"{secrets.token_hex(8)}.{self._replica.epoch}"
-        # Either is right until the new one is known to be there.
         borne = self._store.signature(self._name)
-        self._remember([*(t for t in self._tokens if t == borne), token])
+        if borne in self._tokens:
+            # Either is right until the new one is known to be there.
+            self._remember([borne, token])
+        # A store that bears none of ours must not be expected to bear one before it does.
         self._store.sign(self._name, token)
         self._remember([token])
         self._signed = time.monotonic()

@@ -386,6 +386,15 @@ class Replica:
         self._set_meta("signatures", " ".join(tokens))
 
     @property
+    def blank(self) -> bool:
+        """Whether nothing was recorded since the file was made: neither here nor from a peer."""
+        return self._meta("blank") == "1"
+
+    @blank.setter
+    def blank(self, blank: bool) -> None:
+        self._set_meta("blank", "1" if blank else "0")
+
+    @property
     def paused(self) -> bool:
         """
         Whether the store is not to be written for now: an operator said so, or the configured

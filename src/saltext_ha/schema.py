@@ -66,7 +66,7 @@ def migrate(db: sqlite3.Connection, version: int, node: str) -> None:
     """
     steps = [*MIGRATIONS[version:]]
     if version == 0:
-        steps.append(f"INSERT INTO meta VALUES ('node', '{node}');")
+        steps.append(f"INSERT INTO meta VALUES ('node', '{node}'), ('blank', '1');")
     steps.append(f"PRAGMA user_version = {len(MIGRATIONS)};")
     try:
         db.executescript(f"BEGIN IMMEDIATE; {' '.join(steps)} COMMIT;")

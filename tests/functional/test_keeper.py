@@ -529,6 +529,24 @@ def test_a_key_deleted_here_in_the_middle_of_our_move(m1: Master, m2: Master) ->
     assert m1.revoked == m2.revoked == 1
 
 
+def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.knock("web1", 1)
+    m2.scan()
+    m2.keeper.merge(m1.records())
+    # The operator saw a pending key, and not the one that is just being accepted.
+    m2.store.between = lambda: m2.move("web1", PENDING, ACCEPTED)
+    m2.keeper.apply()
+    m2.keeper.observe(["web1"], by="operator")
+    exchange(m1, m2)
+    assert m1.state("web1", 0) == m1.state("web1", 1) == ACCEPTED
+    assert m1.replica.conflicts() == m2.replica.conflicts() == ["web1"]
+    assert m1.file(ACCEPTED, "web1").read_text() == KEYS[0]
+
+
 def test_an_accepted_key_never_shares_its_file_with_one_that_salt_writes_in_place(
     m1: Master, m2: Master
 ) -> None:

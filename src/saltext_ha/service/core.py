@@ -66,7 +66,7 @@ class Core:
         except HaError as exc:
             self._note(str(exc))
             return
-        await self._work(lambda: self.keeper.observe(ids))
+        await self._work(lambda: self.keeper.observe({*ids, *self.keeper.missed}))
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""

@@ -202,15 +202,25 @@ class Service:
     # -- starting
 
     def _open_keeper(self) -> Keeper:
+        replica = self._open_replica(self.config.state_dir / REPLICA_FILE)
+        try:
+            return self._make_keeper(replica)
+        except BaseException:
+            # Whoever tries again in this process must not find a lock of its own.
+            replica.close()
+            raise
+
+    def _make_keeper(self, replica: Replica) -> Keeper:
         config = self.config
-        known = bool(self.trust.peers())
-        replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
-        lost = known and is_new
+        # Until a peer was asked, and not only at the first start.
+        lost = replica.blank and bool(self.trust.peers())
         replica.take_node()
-        member = cluster.of(self.opts)
-        self.only_reports = member.why_only_reported(config.repair) if member else ""
         with replica.transaction():
             replica.mode = config.mode
+            if not lost:
+                replica.blank = False
+        member = cluster.of(self.opts)
+        self.only_reports = member.why_only_reported(config.repair) if member else ""
         if replica.paused:
             self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:
@@ -233,11 +243,10 @@ class Service:
             adopting=lost,
         )
 
-    def _open_replica(self, path: Path) -> tuple[Replica, bool]:
-        """The replica, and whether it had to be begun anew; a damaged file is moved aside."""
-        is_new = not path.exists()
+    def _open_replica(self, path: Path) -> Replica:
+        """The replica; a damaged file is moved aside, and another one begun."""
         try:
-            return Replica(path), is_new
+            return Replica(path)
         except ReplicaDamaged as exc:
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
             for suffix in ("", "-wal", "-shm"):
@@ -245,7 +254,7 @@ class Service:
                     path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
             log.error("ha replica: %s; moved aside to %s", exc, aside)
             self.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
-            return Replica(path), True
+            return Replica(path)
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
@@ -291,7 +300,7 @@ class Service:
     async def _watch_folders(self) -> None:
         while True:
             await asyncio.sleep(FOLDER_INTERVAL)
-            if await self.core.run(self.core.keeper.store.touched):
+            if await self.core.run(self.core.keeper.store.touched) or self.core.keeper.missed:
                 await self.core.scan()
 
     async def _scan_regularly(self) -> None:
