@@ -44,10 +44,10 @@ from saltext_ha import config, control
 from saltext_ha.errors import EngineUnavailable
 from saltext_ha.peering import identity
 from saltext_ha.peering.trust import Peer, Trust, make_peer
-from saltext_ha.replica import Replica
+from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.service.hints import Hint
 from saltext_ha.service.link import Link
-from saltext_ha.service.service import REPLICA_FILE, Service
+from saltext_ha.service.service import Service
 
 START = 300.0
 POLL = 0.002

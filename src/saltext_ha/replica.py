@@ -26,6 +26,8 @@ from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
 
+REPLICA_FILE = "replica.db"
+
 Known = Mapping[bytes, Mapping[str, int]]
 
 
@@ -178,6 +180,20 @@ class Replica:
                 "SELECT id, key, pub, body FROM record WHERE bucket = ?", (bucket,)
             )
             yield from (_record(*row) for row in rows)
+
+    def records_after(
+        self, where: tuple[int, str, bytes], limit: int
+    ) -> Iterator[tuple[int, Record]]:
+        """
+        (bucket, record) of at most *limit* records that follow *where* (bucket, id, fingerprint),
+        in that order; without their public keys.
+        """
+        rows = self._db.execute(
+            "SELECT bucket, id, key, '', body FROM record WHERE (bucket, id, key) > (?, ?, ?)"
+            " ORDER BY bucket, id, key LIMIT ?",
+            (*where, limit),
+        )
+        return ((bucket, _record(*rest)) for bucket, *rest in rows)
 
     def digests_in(self, bucket: int) -> dict[tuple[str, bytes], bytes]:
         """Record digests of a bucket by (id, fingerprint)."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,15 @@ import salt.version
 
 from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
-from saltext_ha.service import hints
-from saltext_ha.service.announce import Announcer
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
+from tests.engines import no_bus, until
+from tests.engines import running as started
 from tests.keys import public_key
+
+__all__ = ["no_bus"]
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -30,18 +31,10 @@ QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
 
 
-@pytest.fixture(autouse=True)
-def no_event_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no salt-master here whose bus could be heard or used."""
-    monkeypatch.setattr(hints, "listen", lambda *arguments: None)
-    monkeypatch.setattr(Announcer, "_work", lambda self: None)
-
-
 @asynccontextmanager
 async def running(*places: Place) -> AsyncIterator[list[Engine]]:
     """Engines that have met; when they know no peers yet, they are made acquainted."""
-    async with AsyncExitStack() as stack:
-        engines = [await stack.enter_async_context(Engine(place)) for place in places]
+    async with started(*places) as engines:
         befriend(*places)
         for engine in engines:
             await engine.meets(*(other for other in engines if other is not engine))
@@ -60,13 +53,6 @@ def accept(place: Place, minion_id: str, key: int = 0) -> None:
 
 def accepted(*where: Place) -> list[set[str]]:
     return [{path.name for path in (place.pki_dir / "minions").glob("[!.]*")} for place in where]
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.02)
 
 
 async def level(*engines: Engine) -> None:

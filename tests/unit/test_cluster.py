@@ -129,7 +129,12 @@ def test_a_master_key_is_neither_handed_to_nor_by_a_member(tmp_path: Path) -> No
         handover.take(member)
     with pytest.raises(TrustError, match=r"cluster\.pem"):
         handover.place(member, {"master.pem": "…", "master.pub": "…"})
-    assert handover.place(member, {}) == []
+    # What everybody is shown, and the signing pair, which Salt does not exchange, are no matter.
+    assert handover.place(member, {"master.pub": "…"}) == []
+    with pytest.raises(TrustError, match="no signing pair"):
+        handover.take(member, (master_key.SIGN,))
+    _, problems = handover.foretell(member, {"master.pub": "…"}, master_key.ROLES)
+    assert "cluster.pem" in problems[0]
     assert list(tmp_path.iterdir()) == []
 
 

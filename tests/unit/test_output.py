@@ -489,3 +489,30 @@ def test_anything_else_goes_to_nested(data):
 )
 def test_durations(seconds, text):
     assert _text.duration(seconds) == text
+
+
+def test_join_plan():
+    data = {
+        "kind": "join_plan",
+        "group": "prod",
+        "test": True,
+        "members": ["m1", "m3"],
+        "problems": [],
+        "key_problems": ["/etc/salt/pki/master/master.pem: another master key is here"],
+        "changes": [
+            {"master": "the group (m1)", "id": "web1", "from": "absent", "to": f"accepted {FP1}"},
+            {"master": "m2", "id": "web2", "from": f"pending {FP1}, denied {FP2}", "to": "deleted"},
+        ],
+        "conflicts": [{"id": "db1", "keys": {"m2": f"accepted {FP1}"}}],
+        "notes": ["m2: its ha engine does not run"],
+    }
+    text = ha.output(data)
+    assert "Would join group prod: m1, m3" in text
+    assert "would not be put in place: /etc/salt/pki/master/master.pem" in text
+    assert "the group (m1)  web1" in text
+    assert "2 changes planned; nothing was changed (test=True)" in text
+    assert "1 conflict" in text
+    assert "m2: its ha engine does not run" in text
+    refused = ha.output({**data, "problems": ["m1 would refuse: the name is taken"]})
+    assert "Could not join group prod" in refused
+    assert "the name is taken" in refused

@@ -51,7 +51,7 @@ def output(data: Any, **kwargs: Any) -> str:
     Render what a function of the ``ha`` runner returned.
 
     :param data: a mapping with a ``kind`` (status, consistency, keys, sync, history, peers, invite,
-        join, error). Anything else is shown by Salt's ``nested`` outputter.
+        join, join_plan, error). Anything else is shown by Salt's ``nested`` outputter.
     :returns: the text to print, in colour where Salt wants colour.
 
     CLI Example:
@@ -312,6 +312,19 @@ def _join(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [f"Joined group {group}: {members or 'no members'}", *_notes(data)]
 
 
+def _join_plan(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    members = ", ".join(clean(name) for name in data.get("members") or [])
+    group = clean(data.get("group") or "?")
+    problems = data.get("problems") or []
+    verb = screen.paint("Could not join", "error") if problems else "Would join"
+    return [
+        f"{verb} group {group}: {members or 'no members'}",
+        *(f"  {clean(problem)}" for problem in problems),
+        *(f"  would not be put in place: {clean(p)}" for p in data.get("key_problems") or []),
+        *_sync(data, screen),
+    ]
+
+
 def _error(data: Mapping[str, Any], screen: Screen) -> list[str]:
     first, *rest = str(data.get("error") or "unknown error").splitlines() or ["unknown error"]
     lines = [f"{screen.paint('error')}: {clean(first)}", *(f"  {clean(line)}" for line in rest)]
@@ -326,6 +339,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "peers": _peers,
     "invite": _invite,
     "join": _join,
+    "join_plan": _join_plan,
     "history": _history.render,
     "notice": _notice,
     "error": _error,

@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
-JoinHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
+OpenHandler = Callable[[Payload], Awaitable[Mapping[str, Any]]]
 
-JOIN = "join"
+# What may be called without a certificate that is pinned here.
+OPEN = ("join", "plan", "certificates", "renewed")
 _PREFIX = "/v1/"
 
 
@@ -49,7 +50,8 @@ class PeerListener:
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
         ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
         without, and logged.
-    :param join: answers callers without a certificate, who may call nothing but ``join``.
+    :param strangers: the same for callers without a certificate, who may call nothing but
+        :data:`OPEN`.
     """
 
     def __init__(
@@ -60,13 +62,13 @@ class PeerListener:
         host: str,
         port: int,
         *,
-        join: JoinHandler | None = None,
+        strangers: Mapping[str, OpenHandler] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._identity = identity
         self._trust = trust
         self._handlers = dict(handlers)
-        self._join = join
+        self._strangers = dict(strangers or {})
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
@@ -133,6 +135,11 @@ class PeerListener:
             await self._server.wait_closed()
         self._server = self._http = self._door = None
 
+    def show(self, identity: Identity) -> None:
+        """Show another certificate to whoever connects from now on."""
+        self._identity = identity
+        self._context = None
+
     def _tls_context(self) -> ssl.SSLContext:
         generation = self._trust.generation()
         if self._context is None or generation != self._context_generation:
@@ -162,7 +169,7 @@ class PeerListener:
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> bytes:
         method, peer = self._admit(request, connection)
         max_body, max_items = self._limits.max_body, wire.MAX_ITEMS
-        if method == JOIN:
+        if method in OPEN:
             max_body, max_items = wire.MAX_JOIN_BODY, wire.MAX_JOIN_ITEMS
         body = await self._body(request, max_body)
         try:
@@ -170,9 +177,8 @@ class PeerListener:
         except ValueError as exc:
             raise _Refused(400, "malformed", f"the body is {exc}") from None
         try:
-            if method == JOIN:
-                assert self._join is not None
-                answer = await self._join(payload)
+            if method in OPEN:
+                answer = await self._strangers[method](payload)
             else:
                 assert peer is not None
                 answer = await self._handlers[method](peer, payload)
@@ -208,10 +214,10 @@ class PeerListener:
                 supported=list(wire.PROTOCOLS),
             )
         method = request.path.removeprefix(_PREFIX)
-        if peer is None and method != JOIN:
+        if peer is None and method not in OPEN:
             raise _Refused(401, "no_certificate", "only join is answered without a certificate")
-        known = self._join is not None if method == JOIN else method in self._handlers
-        if not known or not request.path.startswith(_PREFIX):
+        known = self._strangers if method in OPEN else self._handlers
+        if method not in known or not request.path.startswith(_PREFIX):
             raise _Refused(404, "unknown_method", f"there is no {request.path[:80]!r} here")
         if request.method != "POST":
             raise _Refused(405, "not_a_post", "calls are made by POST")

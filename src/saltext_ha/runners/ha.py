@@ -290,6 +290,28 @@ def leave(test: bool = False) -> Answer:
     return _ask("leave", test=bool(test))
 
 
+def renew(test: bool = False) -> Answer:
+    """
+    Give this master a new key and certificate towards its peers, for instance because
+    ``ha.status`` says that the present one ends soon.
+
+    test
+        Only say until when the present one is valid.
+
+    The new certificate is signed with the old key, so every member can check it by itself: those
+    that run take it over within seconds, those that are down when they are back. Minions do not
+    notice; ``master.pem`` is another key.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.renew test=True
+        salt-run ha.renew
+    """
+    return _ask("renew", test=bool(test))
+
+
 def remove_peer(name: str, test: bool = False) -> Answer:
     """
     Take another master out of the group for good, on all members: one that is dead or stolen.
@@ -323,7 +345,9 @@ def peers() -> Answer:
     return _ask("peers")
 
 
-def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
+def invite(
+    expires: int = 600, share_master_key: bool = False, share_signing_key: bool = False
+) -> Answer:
     """
     Print a one-time token with which one more master can join this group.
 
@@ -332,6 +356,9 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     share_master_key
         Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, where there is
         one) to the master that joins, so that minions know it by the same key.
+    share_signing_key
+        Hand over the ``master_sign`` pair only. The masters keep different keys, and failover
+        minions with ``verify_master_pubkey_sign: True`` know each of them by its signature.
 
     CLI Example:
 
@@ -340,6 +367,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
         salt-run ha.invite
         salt-run ha.invite share_master_key=True
     """
+    from saltext_ha.master_key import SIGN
     from saltext_ha.peering import handover, identity, invites
 
     def work(settings: config.HaConfig) -> Answer:
@@ -347,6 +375,8 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
             raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
         if share_master_key:
             handover.refuse_in_cluster(__opts__)
+        elif share_signing_key:
+            handover.take(__opts__, (SIGN,))  # better now than when somebody joins
         ours = identity.load_or_create(settings.state_dir, settings.name)
         made = invites.invite(
             settings.state_dir,
@@ -355,6 +385,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
             settings.group,
             expires_in=expires,
             share_master_key=bool(share_master_key),
+            share_signing_key=bool(share_signing_key),
         )
         return {
             "kind": "invite",
@@ -368,7 +399,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     return _answer(work)
 
 
-def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
+def join(token: str = "", wait: float = 0, force: bool = False, test: bool = False) -> Answer:
     """
     Join the group that a token from ``ha.invite`` on another master invites to; or, without a
     token, the group at ``ha: masters`` whose secret this master knows. Also before salt-master was
@@ -381,6 +412,11 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
     force
         Replace a different master key that this master has by the one that is shared (the old one
         is kept beside it), and come back to a group that was left.
+    test
+        With a token: only print what joining would do: which keys would be accepted, rejected,
+        deleted or denied where, what would be in conflict, what becomes of the master key, and why
+        it would be refused. Nothing is written on either side, and the token stays good. The
+        group's side is as the inviting master has it.
 
     Without a token nothing is done on a master that is in a group already, and when nobody else
     answers, the first of ``ha: masters`` founds the group; so it may stand before every start of
@@ -393,6 +429,7 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
 
     .. code-block:: bash
 
+        salt-run ha.join ha1.… test=True
         salt-run ha.join ha1.…
         salt-run ha.join wait=300
     """
@@ -401,6 +438,8 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:
     def work(settings: config.HaConfig) -> Answer:
         if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= 86400:
             raise HaError(f"wait={wait!r}: takes seconds from 0 to 86400")
+        if test:
+            return joining.plan(__opts__, settings, str(token), float(wait), bool(force))
         if token:
             return joining.by_token(__opts__, settings, str(token), float(wait), bool(force))
         return joining.by_secret(__opts__, settings, float(wait), bool(force))

@@ -69,7 +69,7 @@ class Group:
                 "dirty": len(core.replica.dirty()),
             }
 
-        notes = list(service.notes.values())
+        notes = [*service.notes.values(), *service.certificate_notes()]
         notes += [note for note in (core.problem, core.keeper.holds.doubt) if note]
         if core.keeper.refused:
             some = ", ".join(sorted(core.keeper.refused)[:5])

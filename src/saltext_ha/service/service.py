@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import functools
 import logging
 import os
@@ -19,17 +20,19 @@ from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
-from saltext_ha.peering import handover
+from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
-from saltext_ha.peering.invites import Invites
+from saltext_ha.peering.client import certificates_of, introduce
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
-from saltext_ha.replica import Replica
+from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
-from saltext_ha.service import antientropy, hints
+from saltext_ha.service import antientropy, hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
@@ -47,9 +50,9 @@ from saltext_ha.service.views import Views
 
 log = logging.getLogger(__name__)
 
-REPLICA_FILE = "replica.db"
 FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
+EXPIRES_SOON = datetime.timedelta(days=60)
 # A master that was killed leaves its engine behind for a moment.
 TAKEOVER = 10.0
 STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
@@ -74,7 +77,8 @@ class Service:
             config.name,
             config.url,
             config.group,
-            share=lambda i: handover.take(opts) if i.share_master_key else handover.show(opts),
+            share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
+            outlook=self._outlook,
             timeout=config.peer_timeout,
             standing=Standing(
                 config.state_dir, config.group, config.share_master_key, config.secret
@@ -114,7 +118,7 @@ class Service:
             {**self.membership.handlers(), **self._handlers()},
             self.config.listen_host,
             self.config.port,
-            join=self.membership.join,
+            strangers=self.membership.strangers(),
         )
         group = Group(self)
         commands: dict[str, Command] = {}
@@ -312,12 +316,12 @@ class Service:
     # -- links
 
     async def _follow_members(self) -> None:
-        generation = -1
+        seen: tuple[int, Identity] | None = None
         # At once: a crash may have kept a removal from being told.
         due = asyncio.get_running_loop().time()
         while True:
-            if self.trust.generation() != generation:
-                generation = self.trust.generation()
+            if seen != (self.trust.generation(), self.identity):
+                seen = self.trust.generation(), self.identity
                 await self._relink()
             if self.core.keeper.adopting:
                 await self._adopt()
@@ -331,7 +335,7 @@ class Service:
         """One link to every pinned peer, under its present address and certificate."""
         peers = dict(self.trust.peers())
         for name, link in list(self.links.items()):
-            if peers.get(name) != link.peer:
+            if peers.get(name) != link.peer or link.identity is not self.identity:
                 del self.links[name]
                 await link.close()
                 self._tasks.pop(f"link {name}").cancel()
@@ -344,19 +348,77 @@ class Service:
                     greeting=self.describe,
                     announce=self.announce,
                     met=self.sharing.check,
+                    mistrusted=self._reconcile,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )
                 self._start(f"link {name}", self.links[name].run())
 
+    async def _reconcile(self, peer: Peer) -> bool:
+        """
+        A peer and this master do not know each other's certificates: each may have renewed its.
+
+        :return: whether that was all, and another call is worth while.
+        """
+        timeout = self.config.peer_timeout
+        try:
+            if self.trust.renew(peer.name, await certificates_of(peer, timeout)):
+                log.info("ha peer renewed its certificate: name=%s", peer.name)
+                peer = self.trust.peers()[peer.name]
+            if not self.identity.former:
+                return False
+            await introduce(self.identity, peer, self.config.name, timeout)
+        except HaError as exc:
+            log.debug("ha peer %s stays unknown, or we to it: %s", peer.name, exc)
+            return False
+        return True
+
+    def renew(self) -> Identity:
+        """
+        Take a new certificate and show it from now on.
+
+        :raises TrustError: the present one cannot vouch for it.
+        """
+        self.identity = identities.succeed(self.config.state_dir, self.config.name)
+        self.membership.identity = self.identity
+        self.listener.show(self.identity)
+        return self.identity
+
+    def certificate_notes(self) -> list[str]:
+        """That this master's certificate ends soon, in good time."""
+        end = succession.expiry(self.identity.certificate)
+        left = end - datetime.datetime.now(datetime.timezone.utc)
+        if left > EXPIRES_SOON:
+            return []
+        if left > datetime.timedelta():
+            return [f"its certificate ends on {end:%Y-%m-%d}; run there: salt-run ha.renew"]
+        return [
+            f"its certificate ended on {end:%Y-%m-%d}: salt-run ha.leave there, ha.remove_peer and "
+            "ha.invite on another member, ha.join there"
+        ]
+
     def describe(self) -> dict[str, Any]:
         """What this master says about itself when it meets a peer."""
         return {
             "name": self.config.name,
+            "url": self.config.url,
             "group": self.config.group,
             "mode": self.mode,
+            "one_denied": self.core.keeper.store.one_denied,
             "salt": version.salt(),
             "version": version.ours(),
+        }
+
+    async def _outlook(self, invite: Invite, after: bytes) -> dict[str, Any]:
+        """What a master hears that asks what joining would do: states of keys, no keys."""
+        if not after:
+            await self.core.scan()
+        return {
+            "writes_not": self.notes.get("paused", "") or self.only_reports,
+            "one_denied": self.core.keeper.store.one_denied,
+            "public": handover.show(self.opts),
+            "shares": list(invite.shares),
+            "page": await self.core.run(knowledge.page, self.core.replica, after),
         }
 
     async def _adopt(self) -> None:
@@ -415,6 +477,7 @@ class Service:
 
     async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         self._heard(peer)
+        self.membership.moved(peer, payload)
         return self.describe()
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

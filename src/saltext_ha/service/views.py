@@ -16,6 +16,9 @@ from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
 from saltext_ha.service.group import SLOW, Command, Group, table, texts
 from saltext_ha.service.link import Link
 
+# Seconds after which an unreachable peer may be one that has moved.
+LONG = 120.0
+
 
 class Views:
     """Commands that only show."""
@@ -41,7 +44,8 @@ class Views:
                 continue
             behind = await self._behind(link, own, answer) if answer else None
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
-            masters.append(self._row(name, answer, seen, behind, errors.get(name, "")))
+            problem = "; ".join(filter(None, (errors.get(name), self._mind(link, answer))))
+            masters.append(self._row(name, answer, seen, behind, problem))
         conflicts = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
         held = {
             row["name"]: row["held"]
@@ -77,6 +81,24 @@ class Views:
             ],
             "retcode": 2 if unknown else 0 if ok else 1,
         }
+
+    def _mind(self, link: Link, answer: Mapping[str, Any] | None) -> str:
+        """What is odd about a peer, and what to do: it is of another group, or it has moved."""
+        config = self._group.service.config
+        if answer is None:
+            if time.monotonic() - (link.seen or link.since) < LONG:
+                return ""
+            return (
+                "not reached for long: if it has another address now, salt-run ha.invite there "
+                f"and ha.join TOKEN here; or here  ha: peers: [{{name: {link.peer.name}, url: "
+                "https://ADDRESS:PORT}]  and restart salt-master"
+            )
+        if answer.get("group") != config.group:
+            return (
+                f"its configuration says  ha: group: {answer.get('group')}, this master's "
+                f"{config.group}"
+            )
+        return ""
 
     @staticmethod
     def _row(
