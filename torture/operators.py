@@ -28,8 +28,8 @@ class Done:
 
     ``granted`` and ``rejected`` name a key, ``gone`` are the (state, key) that were taken away,
     ``knocked`` names a key that is pending or denied now. ``broken``: a call failed after another
-    had changed something. ``shadowed``: what was granted is not what Salt reads. ``events`` are what
-    Salt's bus tells.
+    had changed something. ``shadowed``: what was granted is not what Salt reads. ``events`` are
+    what Salt's bus tells.
     """
 
     granted: str = ""
