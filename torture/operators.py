@@ -28,7 +28,8 @@ class Done:
 
     ``granted`` and ``rejected`` name a key, ``gone`` are the (state, key) that were taken away,
     ``knocked`` names a key that is pending or denied now. ``broken``: a call failed after another
-    had changed something. ``events`` are what Salt's bus tells.
+    had changed something. ``shadowed``: what was granted is not what Salt reads. ``events`` are
+    what Salt's bus tells.
     """
 
     granted: str = ""
@@ -36,6 +37,7 @@ class Done:
     knocked: str = ""
     gone: set[tuple[str, str]] = field(default_factory=set)
     broken: bool = False
+    shadowed: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -65,6 +67,8 @@ class Operator:
             if source in before:
                 self._change(minion_id, source, ACCEPTED, done)
         if done.granted:
+            # 3006 and 3007 leave a rejected key of the id where it is, and read that first.
+            done.shadowed = self._legacy and REJECTED in before
             ousted = before.get(ACCEPTED)
             if ousted and ousted != done.granted:
                 done.gone.add((ACCEPTED, ousted))

@@ -93,7 +93,7 @@ class People:
             # cannot be told from somebody who made the same move.
             vague = silent and (racing or self.ledger.unsettled(member.name, minion_id))
             if done.granted:
-                act(GRANT, done.granted)
+                act(GRANT, done.granted, not done.shadowed)
             if done.rejected:
                 act(REJECT, done.rejected)
             if done.knocked:
