@@ -229,25 +229,13 @@ def _hung_up(exc: Exception) -> bool:
     return isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError))
 
 
-def _expired(exc: Exception) -> bool:
-    if not isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        return False
-    cause = exc.certificate_error
-    # OpenSSL's "has expired".
-    return isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code == 10
-
-
 def _is_changed(exc: Exception) -> bool:
-    shown = (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError)
-    return isinstance(exc, shown) and not _expired(exc)
+    return isinstance(
+        exc, (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError)
+    )
 
 
 def _reason(exc: Exception) -> str:
-    if _expired(exc):
-        return (
-            "shows a certificate that has expired; that master must leave and join again: "
-            "salt-run ha.leave there, ha.remove_peer and ha.invite here, ha.join there"
-        )
     if _is_changed(exc):
         return "shows another certificate than the expected one; nothing was sent"
     if isinstance(exc, aiohttp.ClientConnectorSSLError):
