@@ -174,7 +174,9 @@ def test_a_signing_pair_alone_leaves_the_master_key_as_it_is(
     notes = "\n".join(handover.place(taker, given))
     assert "minions need ours.pub as /etc/salt/pki/minion/ours.pub" in notes
     assert handover.take(taker) == {**own, **signing}
-    # Nothing is said of the master keys: they are meant to differ.
+    foretold, _ = handover.foretell(taker, handover.show(giver), (master_key.SIGN,))
+    assert "this master's differs from the group's, and stays" in foretold[0]
+    # Nothing is said of that any more: they are meant to differ.
     assert handover.compare(taker, given) == []
 
 

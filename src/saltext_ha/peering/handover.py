@@ -181,14 +181,19 @@ def foretell(
     try:
         if MASTER in roles:
             refuse_in_cluster(opts)
-        for role in roles:
+        for role in ROLES if roles else ():
             public = shown.get(f"{role}.pub")
             if not isinstance(public, str):
                 continue
             there, path = _there(opts, role), _where(opts, role)
             if there == (_der(public), _der(public)):
                 continue
-            if not _is_other(there, public):
+            if role not in roles:
+                notes.append(
+                    f"{role} key: this master's differs from the group's, and stays; minions know "
+                    "both by the signing pair"
+                )
+            elif not _is_other(there, public):
                 group = master_key.fingerprint(public.encode()) or ""
                 notes.append(
                     f"{role} key: the group's ({group[:14]}:…) would be put in place: {path}"
