@@ -16,7 +16,7 @@ from saltext_ha import minion_key
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
-from saltext_ha.provenance import OLDER, OURS
+from saltext_ha.provenance import NEWER, OLDER, OURS
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
 from saltext_ha.replication.placement import ABSENT, Stored, place
@@ -228,7 +228,7 @@ class Keeper(Observer):
         if not self.enforce or self.adopting or self.replica.paused:
             return seen
         found = self.holds.look()
-        if found == OLDER or self.holds.doubt:
+        if found in (OLDER, NEWER) or self.holds.doubt:
             return seen
         try:
             for batch in batches(self.replica.dirty()):

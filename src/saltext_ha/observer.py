@@ -19,7 +19,7 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
-from saltext_ha.provenance import OLDER
+from saltext_ha.provenance import NEWER, OLDER
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
@@ -152,6 +152,13 @@ class Observer:
             found = self.holds.look()
             if found == OLDER:
                 return self.adopt()
+            if found == NEWER:
+                # As good as lost: what it knows is out of date.
+                log.warning("ha replica: replica.db is an old copy of itself; asking a peer first")
+                self.adopting = True
+                with self.replica.transaction():
+                    self.replica.blank = True
+                return Seen([], [])
             if self.holds.doubt:
                 return Seen([], [])
             if self.holds.look_again:
@@ -274,7 +281,7 @@ class Observer:
             found.append((minion_id, content, applied, unseen))
         if not found and not back:
             return
-        if not released and (self.holds.look() == OLDER or self.holds.doubt):
+        if not released and (self.holds.look() in (OLDER, NEWER) or self.holds.doubt):
             # The folder was taken away, or another one put there, while it was being read.
             seen.unsettled.extend(ids)
             return

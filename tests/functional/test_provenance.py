@@ -276,6 +276,35 @@ def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
     assert m1.files()[PENDING, "unknown"] == m2.files()[PENDING, "unknown"] == KEYS[2]
 
 
+# -- an older replica
+
+
+def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    m1.replica.close()
+    shutil.copy2(m1.root / "replica.db", m1.root / "old.db")
+    m1.open()
+    m1.remove("web1")
+    m1.settle()
+    exchange(m1, m2)
+    m1.keeper.holds.provenance.sign()
+    m1.replica.close()
+    (m1.root / "old.db").replace(m1.root / "replica.db")
+    m1.open()
+    m1.replica.take_node()
+    m1.settle()
+    assert m1.keeper.adopting
+    assert accepted(m1) == {"web2"}
+    m1.knock("new", 1, ACCEPTED)
+    m1.settle()
+    assert accepted(m1) == {"web2", "new"}
+    m1.keeper.merge(m2.records())
+    m1.keeper.adopt()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"web2", "new"}
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
 # -- a copy without its signature, over the folder that is there
 
 

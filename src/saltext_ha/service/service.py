@@ -39,7 +39,7 @@ from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
-from saltext_ha.service.group import Command, Group
+from saltext_ha.service.group import ADOPTING, Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import OBSERVES, PAUSED, Members
 from saltext_ha.service.past import Past, prune_regularly
@@ -224,10 +224,7 @@ class Service:
         if replica.paused:
             self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:
-            self.notes["replica"] = (
-                "replica.db is gone; waiting for a peer before anything is recorded or applied"
-            )
-            log.warning("ha %s", self.notes["replica"])
+            log.warning("ha %s", ADOPTING)
         store = open_store(self.opts)
         store.recall(replica.marks())
         return Keeper(
@@ -433,7 +430,6 @@ class Service:
         except HaError as exc:
             log.warning("ha replica: not rebuilt yet: %s", exc)
         if not self.core.keeper.adopting:
-            self.notes.pop("replica", None)
             source = peers[0].peer.name if peers else "no peer"
             log.info("ha replica: rebuilt from %s and the key store", source)
 
