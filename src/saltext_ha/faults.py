@@ -51,6 +51,7 @@ Point = Literal[
     "replica.created",
     "replica.node",  # a new name to write under is taken
     "adopt.begin",
+    "adopt.record",  # in the transaction, before it is committed
     "adopt.done",
     # Files of identity, trust, invitations and the master key.
     "file.rename",  # the temporary file is durable

@@ -214,6 +214,7 @@ class Observer:
                     self._refuse(minion_id, "its key file is unreadable, or no public key in PEM")
                     continue
                 seen.records.extend(self._adopt_one(minion_id, content, outdated))
+            point("adopt.record")
 
     def _adopt_one(self, minion_id: str, content: Content, outdated: bool) -> list[Record]:
         records = self.replica.get(minion_id)

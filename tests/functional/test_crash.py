@@ -195,7 +195,7 @@ def a_key_folder_vanishes(root: Path, point: Point, times: int) -> None:
     assert not m1.rotation.exists()
 
 
-@case("replica.created", "adopt.begin", "observe.record", "adopt.done")
+@case("replica.created", "adopt.begin", "adopt.record", "adopt.done", "sign.write", "sign.done")
 def a_replica_is_lost(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
     m2.engine.kill()
