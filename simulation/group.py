@@ -20,7 +20,7 @@ from saltext_ha.service.core import Core
 from saltext_ha.service.link import Link
 from simulation.kernel import Kernel, Process, Worker
 from simulation.keys import AT, Keys, node
-from simulation.network import REGIONS, Conditions, Network, Payload
+from simulation.network import REGIONS, Conditions, Network, Payload, Traffic
 from simulation.replica import MemoryReplica, Pool
 
 T = TypeVar("T")
@@ -34,7 +34,8 @@ class Settings:
     """
     What a group is like.
 
-    :param learn: seconds that a master works on a record of a peer: merge, commit, key file.
+    :param learn: seconds that a master works on a peer's record: check, merge, commit, key file.
+    :param known: the same of a record that says nothing new.
     :param look: seconds that it works on a bucket that is compared, or a record looked up.
     """
 
@@ -42,6 +43,7 @@ class Settings:
     interval: float = HaConfig.sync_interval
     timeout: float = HaConfig.peer_timeout
     learn: float = 0.001
+    known: float = 0.0001
     look: float = 0.00002
 
 
@@ -65,9 +67,14 @@ class MemoryCore:
     async def learn(self, records: Sequence[Record]) -> Merged:
         """As :meth:`Core.learn`: merged, durable, and in the key store when this returns."""
         async with self._worker:
-            await self._master.kernel.sleep(len(records) * self._master.group.settings.learn)
-            learned = self._master.learn(records)
-        return Merged(learned, Seen([], []), [])
+            settings = self._master.group.settings
+            news = self._master.news(records)
+            repeated = len(records) - len(news)
+            await self._master.kernel.sleep(
+                len(news) * settings.learn + repeated * settings.known
+            )
+            self._master.learn(news)
+        return Merged(len(news), Seen([], []), [])
 
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
         """Nobody drops tombstones here."""
@@ -210,19 +217,23 @@ class Master:
 
     # -- what it knows
 
-    def learn(self, records: Iterable[Record]) -> int:
-        """Merge records of a peer; how many said something new."""
-        learned = 0
+    def news(self, records: Iterable[Record]) -> list[Record]:
+        """What comes of *records* of a peer that say something new, merged with what is known."""
+        found = []
         for theirs in records:
             ours = self.replica.get(theirs.minion_id).get(theirs.fingerprint)
             merged = merge(ours, theirs) if ours else theirs
             if merged != ours:
-                self.replica.put(merged)
-                learned += 1
-                if theirs.minion_id in self.group.watched:
-                    self.reached.setdefault(theirs.minion_id, self.kernel.now)
+                found.append(merged)
+        return found
+
+    def learn(self, records: Iterable[Record]) -> None:
+        """Know *records* from now on."""
+        for record in records:
+            self.replica.put(record)
+            if record.minion_id in self.group.watched:
+                self.reached.setdefault(record.minion_id, self.kernel.now)
         self.group.note(self)
-        return learned
 
     def decide(self, changes: Iterable[tuple[int, str]], push: bool = True) -> None:
         """An operator at this master: (key, its new state) each, found by one look at the store."""
@@ -261,6 +272,7 @@ class Group:
         self.truth = MemoryReplica(keys, self.pool)
         """What all know in the end: every write merged at once."""
         self.masters: list[Master] = []
+        self._behind: dict[Master, None] = {}
         for _ in range(settings.masters):
             self.add()
 
@@ -268,11 +280,10 @@ class Group:
         """One more master, which is down; *empty*: it knows nothing."""
         replica = MemoryReplica(self.keys, self.pool, empty)
         master = Master(self, len(self.masters), replica)
-        if empty:
-            master.level_since = None
         self.masters.append(master)
         self.network.hosts.append(master)
         self._offer: Payload | None = None
+        self.note(master)
         return master
 
     def offer(self) -> Payload:
@@ -295,7 +306,7 @@ class Group:
         for master in self.masters:
             master.start(self.settings.interval)
         self.run(warm_up)
-        self.network.traffic = type(self.network.traffic)()
+        self.network.traffic = Traffic()
 
     def run(self, seconds: float, over: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass; whether *over* came true."""
@@ -313,12 +324,14 @@ class Group:
         """Whether *master* knows all now."""
         if master.replica.records.root != self.truth.records.root:
             master.level_since = None
+            self._behind[master] = None
         elif master.level_since is None:
             master.level_since = self.kernel.now
+            self._behind.pop(master, None)
 
     def level(self) -> bool:
         """Whether all that are up know all."""
-        return all(master.level_since is not None for master in self.masters if master.is_up)
+        return not any(master.is_up for master in self._behind)
 
     def until_level(self, limit: float) -> None:
         """
@@ -327,7 +340,7 @@ class Group:
         :raises AssertionError: they are not within *limit* seconds.
         """
         if not self.level() and not self.run(limit, self.level):
-            behind = [m.name for m in self.masters if m.is_up and m.level_since is None]
+            behind = [master.name for master in self._behind if master.is_up]
             raise AssertionError(f"after {limit:g} s still behind: {', '.join(behind)}")
 
     def states(self, index: int) -> Counter[str | None]:

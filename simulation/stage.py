@@ -1,17 +1,21 @@
 """
 Has :class:`saltext_ha.service.link.Link` run, as it is, in simulated time and on the simulated
-network: what its module knows as ``time``, ``asyncio`` and ``PeerClient`` is replaced meanwhile.
+network: what its module knows as ``time``, ``asyncio``, ``random`` and
+``PeerClient`` is replaced meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import random
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace, TracebackType
 from typing import Any
 from unittest.mock import patch
 
+from saltext_ha import minion_key
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service import link
 from simulation.kernel import Event, Kernel
@@ -68,8 +72,8 @@ class Lock:
 
 
 @contextlib.contextmanager
-def on(kernel: Kernel) -> Iterator[None]:
-    """Inside, links are made and run in the time of *kernel*."""
+def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
+    """Inside, links are made and run in the time of *kernel*, and what they draw is of *source*."""
 
     async def wait_for(event: Event, seconds: float) -> None:
         if not await event.wait_for(kernel, seconds):
@@ -79,5 +83,10 @@ def on(kernel: Kernel) -> Iterator[None]:
         Event=Event, Lock=Lock, TimeoutError=asyncio.TimeoutError, wait_for=wait_for
     )
     clock = SimpleNamespace(monotonic=lambda: kernel.now)
-    with patch.multiple(link, time=clock, asyncio=names, PeerClient=Client):
+    # That a text is an RSA key is found out once, not by each of fifty masters.
+    check = functools.lru_cache(maxsize=50_000)(minion_key.check)
+    with (
+        patch.multiple(link, time=clock, asyncio=names, random=source, PeerClient=Client),
+        patch.object(minion_key, "check", check),
+    ):
         yield
