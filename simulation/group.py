@@ -70,9 +70,7 @@ class MemoryCore:
             settings = self._master.group.settings
             news = self._master.news(records)
             repeated = len(records) - len(news)
-            await self._master.kernel.sleep(
-                len(news) * settings.learn + repeated * settings.known
-            )
+            await self._master.kernel.sleep(len(news) * settings.learn + repeated * settings.known)
             self._master.learn(news)
         return Merged(len(news), Seen([], []), [])
 
@@ -301,11 +299,11 @@ class Group:
             self._offer = {"self": me, "group": "prod", "members": members, "removed": []}
         return self._offer
 
-    def start(self, warm_up: float = 15.0) -> None:
+    def start(self) -> None:
         """All masters up, connected and level; what that took is not counted."""
         for master in self.masters:
             master.start(self.settings.interval)
-        self.run(warm_up)
+        self.run(max(15.0, 2 * self.settings.interval))
         self.network.traffic = Traffic()
 
     def run(self, seconds: float, over: Callable[[], bool] = lambda: False) -> bool:

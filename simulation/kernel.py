@@ -53,7 +53,9 @@ class Process:
     """A coroutine that runs in simulated time from now on."""
 
     def __init__(
-        self, coroutine: Coroutine[Arm, Any, Any], done: Callable[[Process, Any], None] | None = None
+        self,
+        coroutine: Coroutine[Arm, Any, Any],
+        done: Callable[[Process, Any], None] | None = None,
     ) -> None:
         self.over = False
         self._coroutine = coroutine
@@ -80,7 +82,7 @@ class Process:
 
 
 class Event:
-    """``asyncio.Event`` as far as a link uses one: a single waiter, through :meth:`Clock.wait_for`."""
+    """``asyncio.Event`` as far as a link uses one: with a single waiter."""
 
     def __init__(self) -> None:
         self._is_set = False

@@ -26,8 +26,8 @@ DELAYS = (
 )
 JITTER = 0.05  # of the delay, on average
 # What HTTP and TLS 1.3 add; tests compare it with what a real client counts.
-REQUEST_HEAD = 145
-ANSWER_HEAD = 103
+REQUEST_HEAD = 114
+ANSWER_HEAD = 129
 RECORD, RECORD_OVERHEAD = 16384, 22
 HANDSHAKE = 1871  # bytes of a TLS 1.3 handshake with a certificate on either side
 HANDSHAKE_TRIPS = 2  # round trips: TCP, then TLS
@@ -91,7 +91,12 @@ class Network:
         return one.region == other.region or not {one.region, other.region} & self.cut
 
     async def call(
-        self, caller: Host, target: Host, method: str, payload: Mapping[str, Any], limit: float,
+        self,
+        caller: Host,
+        target: Host,
+        method: str,
+        payload: Mapping[str, Any],
+        limit: float,
         connected: bool,
     ) -> Payload:
         """

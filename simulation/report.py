@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-HEAD = ("what happens", "a master knows: median", "p99", "all: median", "worst", "messages", "bytes")
+HEAD = (
+    "what happens",
+    "a master knows: median",
+    "p99",
+    "all: median",
+    "worst",
+    "messages",
+    "bytes",
+)
 STEADY = (
     "masters",
     "sync_interval",

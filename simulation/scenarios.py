@@ -132,7 +132,9 @@ def burst(case: Case, size: int = 10_000) -> Outcome:
         return _leveled("burst", f"{len(keys)} accepts at once", group, began)
 
 
-def partition(case: Case, seconds: float = 600.0, changes: int = 500, contested: int = 20) -> Outcome:
+def partition(
+    case: Case, seconds: float = 600.0, changes: int = 500, contested: int = 20
+) -> Outcome:
     """A region is cut off, and there are changes on both sides; some of them contradict."""
     keys = case.keys.pending(2 * changes)
     disputed, keys = keys[:contested], keys[contested:]
