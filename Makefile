@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test lint unit lab lab-stop bench test-all clean
+.PHONY: demo test lint unit lab lab-stop bench simulate test-all clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,8 +33,13 @@ lab: $(STAMP)  ## leave masters and minions running, print how to talk to them
 lab-stop: $(STAMP)
 	$(BIN)/python -m lab down
 
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## needs rsync, lsyncd and unison beside; KEYS="1000 10000" for other sizes
+	$(BIN)/python -m benchmarks $(if $(KEYS),--keys $(KEYS))
+
+simulate: $(STAMP)  ## many masters in six regions; KEYS= MASTERS= SEED= OUT=path without ending
+	$(BIN)/python -m simulation --keys $(or $(KEYS),1000000) --masters $(or $(MASTERS),50) \
+		--seed $(or $(SEED),1) --json $(or $(OUT),docs/simulation).json \
+		--svg $(or $(OUT),docs/simulation).svg
 
 test-all: test  ## the core set on the older Salt releases too
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core
