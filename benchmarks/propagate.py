@@ -26,7 +26,10 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
     :param runs: how often the other tools do it; they copy to one other place, and are not asked
         when there are more. None when 0.
     """
-    places = [Place(root, f"m{number + 1}") for number in range(masters)]
+    # Deleting so many keys in a minute would be held until an operator confirms it.
+    places = [
+        Place(root, f"m{number + 1}", {"hold_minimum": 2 * samples}) for number in range(masters)
+    ]
     first = places[0]
     keys.plant(first.pki_dir, keys.ids(size))
     with EngineProcess(first):
