@@ -108,7 +108,7 @@ def _scenarios(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) 
 
 def _steady(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) -> float:
     """Two charts: requests, and bytes a second of one master by the number of masters."""
-    wide, high = 400, 200
+    wide, high = 370, 200
     charts = (
         ("requests a master makes in a second", ["requests_made_per_s"], number),
         (
