@@ -11,7 +11,7 @@ SEED      ?= 1
 # More Salts, for groups of mixed releases: those that test-all has installed.
 SALTS      = $(wildcard .venv-3006/bin/python .venv-3007/bin/python)
 
-.PHONY: demo test lint unit lab lab-stop bench torture torture-mutants test-all clean
+.PHONY: demo test lint unit lab lab-stop bench simulate torture torture-mutants test-all clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -39,8 +39,13 @@ lab: $(STAMP)  ## leave masters and minions running, print how to talk to them
 lab-stop: $(STAMP)
 	$(BIN)/python -m lab down
 
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## needs rsync, lsyncd and unison beside; KEYS="1000 10000" for other sizes
+	$(BIN)/python -m benchmarks $(if $(KEYS),--keys $(KEYS))
+
+simulate: $(STAMP)  ## many masters in six regions; KEYS= MASTERS= SEED= OUT=path without ending
+	$(BIN)/python -m simulation --keys $(or $(KEYS),1000000) --masters $(or $(MASTERS),50) \
+		--seed $(or $(SEED),1) --json $(or $(OUT),docs/simulation).json \
+		--svg $(or $(OUT),docs/simulation).svg
 
 torture: $(STAMP)  ## random histories of disasters on real engines, checked from outside
 	$(BIN)/python -m torture --histories $(HISTORIES) --seed $(SEED) \

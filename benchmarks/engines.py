@@ -109,7 +109,13 @@ class Place:
         its own, since two that write under one would contradict each other.
         """
         for folder in other.pki_dir.glob("minions*"):
-            shutil.copytree(folder, self.pki_dir / folder.name, dirs_exist_ok=True)
+            # Without the other's signature of its store: this one is to sign as itself.
+            shutil.copytree(
+                folder,
+                self.pki_dir / folder.name,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns(".*"),
+            )
         self.config.state_dir.mkdir(mode=0o700, exist_ok=True)
         shutil.copy2(other.replica_file, self.replica_file)
         replica = Replica(self.replica_file)

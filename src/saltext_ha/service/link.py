@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -171,6 +172,9 @@ class Link:
         if not buckets:
             return done
         groups = await core.run(antientropy.portions, buckets, core.replica)
+        # A master that lacks much asks all its peers at once, and is asked by all: in one order all
+        # of them would send it the same records.
+        random.shuffle(groups)
         for group in groups:
             question = await core.run(antientropy.question, core.replica, group)
             answer = await self.call("compare", question, LARGE)
