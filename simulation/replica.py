@@ -23,9 +23,8 @@ class Pool:
     def __init__(self) -> None:
         self._entries: dict[bytes, Entry] = {}
 
-    def entry(self, record: Record) -> Entry:
+    def entry(self, digest: bytes, record: Record) -> Entry:
         """Its digest and itself, or its twin that was there before."""
-        digest = record_digest(record)
         return self._entries.setdefault(digest, (digest, record))
 
 
@@ -82,7 +81,7 @@ class MemoryReplica:
         """As :meth:`Replica.put`, without a transaction."""
         minion_id, key = record.minion_id, record.fingerprint
         bucket = bucket_of(minion_id)
-        digest, record = self._pool.entry(record)
+        digest = record_digest(record)
         old = self._digest(minion_id, key)
         if old:
             self.records.toggle(bucket, old)
@@ -91,6 +90,7 @@ class MemoryReplica:
         if index is not None and self._lacks and digest == self._keys.digest(index):
             self._lacks[index] = 0
             return
+        digest, record = self._pool.entry(digest, record)
         others = self._changed.get(minion_id)
         if others is None:
             minion_id = record.minion_id  # the one that all share
