@@ -155,6 +155,7 @@ class Backup(NamedTuple):
 
     replica: CrashingReplica
     folders: dict[str, dict[str, bytes]]
+    signatures: dict[str, str]
 
 
 class Master:
@@ -194,12 +195,15 @@ class Master:
     def backup(self) -> Backup:
         """What a backup of this master holds."""
         folders = {state: dict(folder) for state, folder in self.store.folders.items()}
-        return Backup(self.replica.copy(), folders)
+        return Backup(self.replica.copy(), folders, dict(self.store.signatures))
 
     def restore(self, backup: Backup, folders: bool) -> None:
         """Put a backup back, with its key folders or without; and start."""
         self.replica = backup.replica.copy()
         self.replica.fuse = self.fuse
+        # Of this very hour: that a replica is older than its key store is noticed otherwise, and it
+        # then counts as lost.
+        self.store.signatures = dict(backup.signatures)
         if folders:
             for state, folder in backup.folders.items():
                 self.store.folders[state] = dict(folder)
@@ -217,9 +221,9 @@ class Master:
         self.unmounted = dict(self.store.folders[ACCEPTED])
         for folder in self.store.folders.values():
             folder.clear()
-        self.keeper._guard = RevocationGuard(0.0, 0)
+        self.keeper.holds._guard = RevocationGuard(0.0, 0)
         self.settle()
-        self.keeper._guard = RevocationGuard(1.0, 1000)
+        self.keeper.holds._guard = RevocationGuard(1.0, 1000)
 
     def mount(self) -> None:
         """What is still held comes back as it was."""
