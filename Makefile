@@ -5,7 +5,16 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test lint audit hostile unit lab lab-stop bench test-all clean
+.PHONY: demo test lint audit hostile unit lab lab-stop bench simulate torture torture-mutants \
+	test-all clean
+
+# Random histories of disasters: how many, and the seed of the first.
+HISTORIES ?= 20
+SEED      ?= 1
+# More Salts, for groups of mixed releases: those that test-all has installed.
+SALTS      = $(wildcard .venv-3006/bin/python .venv-3007/bin/python)
+# Hostile inputs for each door.
+INPUTS    ?= 100000
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,7 +33,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
-	$(BIN)/bandit -q -c pyproject.toml -ll -r lab benchmarks hostile
+	$(BIN)/bandit -q -c pyproject.toml -ll -r lab benchmarks hostile simulation torture
 	$(MAKE) --no-print-directory audit
 
 # In a venv of its own: what it needs is not to stand beside what is tested.
@@ -38,9 +47,6 @@ $(AUDIT)/.installed:
 audit: $(STAMP) $(AUDIT)/.installed  ## known vulnerabilities in what is installed; says so when it cannot ask
 	$(BIN)/python -m lab.audit $(AUDIT)/bin/pip-audit
 
-INPUTS ?= 100000
-SEED   ?= 1
-
 hostile: $(STAMP)  ## attack an engine through every door, print what became of it
 	$(BIN)/python -m hostile --inputs $(INPUTS) --seed $(SEED)
 
@@ -53,8 +59,20 @@ lab: $(STAMP)  ## leave masters and minions running, print how to talk to them
 lab-stop: $(STAMP)
 	$(BIN)/python -m lab down
 
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## needs rsync, lsyncd and unison beside; KEYS="1000 10000" for other sizes
+	$(BIN)/python -m benchmarks $(if $(KEYS),--keys $(KEYS))
+
+simulate: $(STAMP)  ## many masters in six regions; KEYS= MASTERS= SEED= OUT=path without ending
+	$(BIN)/python -m simulation --keys $(or $(KEYS),1000000) --masters $(or $(MASTERS),50) \
+		--seed $(or $(SEED),1) --json $(or $(OUT),docs/simulation).json \
+		--svg $(or $(OUT),docs/simulation).svg
+
+torture: $(STAMP)  ## random histories of disasters on real engines, checked from outside
+	$(BIN)/python -m torture --histories $(HISTORIES) --seed $(SEED) \
+		$(addprefix --python ,$(BIN)/python $(SALTS))
+
+torture-mutants: $(STAMP)  ## the same with each guard taken out of the product: all must fail
+	$(BIN)/python -m torture --mutants --histories 80 --seed $(SEED)
 
 test-all: test  ## the core set on the older Salt releases too
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: every budget measured, beside rsync on the same key folders."""
+"""``python -m benchmarks``: every budget measured, beside rsync, lsyncd and unison."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import accept, exchange, scale
+from benchmarks import accept, check, exchange, propagate, rivals, scale
 from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, table
 
-GROUPS = ("accept", "exchange", "many", "start", "busy")
+GROUPS = ("accept", "exchange", "propagate", "many", "start", "check")
+SIZES = (1_000, 10_000, 100_000)
+MASTERS = (2, 3, 5, 8)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse *argv*, measure, print; 1 when a budget is exceeded or a row failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, in about a minute")
+    parser.add_argument(
+        "--keys", type=int, nargs="+", metavar="N", help=f"key counts instead of {SIZES}"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
     parser.add_argument(
         "--only",
@@ -33,12 +38,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--folder", type=Path, help="where to put the key folders (a local disk)")
     options = parser.parse_args(argv)
+    try:
+        rivals.require()
+    except rivals.ToolsMissing as exc:
+        print(f"make bench: {exc}", file=sys.stderr)
+        return 2
     quiet()
     about = machine()
     print("\n".join(f"{key:11} {value}" for key, value in about.items()), flush=True)
     rows: list[Row] = []
     failed = False
-    for name, work in _plan(options.quick):
+    for name, work in _plan(options.quick, options.keys):
         if name not in options.only:
             continue
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -60,15 +70,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failed or any(row.ok is False for row in rows) else 0
 
 
-def _plan(quick: bool) -> Iterator[tuple[str, Callable[[Path], list[Row]]]]:
-    sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
+def _plan(
+    quick: bool, counts: Sequence[int] | None
+) -> Iterator[tuple[str, Callable[[Path], list[Row]]]]:
+    sizes = sorted(counts or (SIZES[:2] if quick else SIZES))
     large = sizes[-1]
+    samples, runs = (25, 3) if quick else (200, 5)
     yield "accept", lambda root: [accept.measure(50 if quick else 250)]
     for size in sizes:
         yield "exchange", partial(exchange.measure, size=size, rounds=20 if quick else 100)
-    yield "many", lambda root: [scale.many(root, 1_000 if quick else 10_000)]
+    for size in sizes:
+        yield (
+            "propagate",
+            partial(propagate.measure, size=size, masters=2, samples=samples, runs=runs),
+        )
+    for masters in MASTERS[1:]:
+        # With how many masters it grows is seen at any size.
+        yield (
+            "propagate",
+            partial(propagate.measure, size=sizes[0], masters=masters, samples=samples, runs=0),
+        )
+    yield "many", lambda root: [scale.many(root, min(large, 1_000 if quick else 10_000))]
     yield "start", lambda root: scale.start(root, large)
-    yield "busy", lambda root: [scale.accept_among(root, large, 50 if quick else 200)]
+    yield "check", lambda root: [check.measure(root, large, 3 if quick else 10)]
 
 
 if __name__ == "__main__":

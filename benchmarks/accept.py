@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import keys, rsync
+from benchmarks import keys, rivals
 from benchmarks.report import Budget, Row
 from lab import Lab, Master, wait_for
 
@@ -43,10 +43,13 @@ def measure(samples: int, others: int = 0) -> Row:
         with _accepter(m1) as process:
             # The first one waits for Salt's bus client to connect: that is salt-key's start, too.
             times = [_one(process, m1, m2, minion_id) for minion_id in pending][1:]
-        shot = rsync.measure(m1.pki_dir, lab.root / "copy", 5)
-    note = "-" if shot else "not installed"
+        compared = rivals.measure(m1.pki_dir, lab.root / "rivals", 5)
     return Row(
-        "accept on m1 → in m2's store", len(pending) + others, times, None, shot, note, BUDGET
+        "accept on m1 → in m2's store",
+        len(pending) + others,
+        times,
+        rivals=compared.accept,
+        budget=BUDGET,
     )
 
 

@@ -44,10 +44,10 @@ from saltext_ha import config, control
 from saltext_ha.errors import EngineUnavailable
 from saltext_ha.peering import identity
 from saltext_ha.peering.trust import Peer, Trust, make_peer
-from saltext_ha.replica import Replica
+from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.service.hints import Hint
 from saltext_ha.service.link import Link
-from saltext_ha.service.service import REPLICA_FILE, Service
+from saltext_ha.service.service import Service
 
 START = 300.0
 POLL = 0.002
@@ -109,7 +109,13 @@ class Place:
         its own, since two that write under one would contradict each other.
         """
         for folder in other.pki_dir.glob("minions*"):
-            shutil.copytree(folder, self.pki_dir / folder.name, dirs_exist_ok=True)
+            # Without the other's signature of its store: this one is to sign as itself.
+            shutil.copytree(
+                folder,
+                self.pki_dir / folder.name,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns(".*"),
+            )
         self.config.state_dir.mkdir(mode=0o700, exist_ok=True)
         shutil.copy2(other.replica_file, self.replica_file)
         replica = Replica(self.replica_file)
@@ -203,10 +209,22 @@ class Engine:
 
 
 class EngineProcess:
-    """The service of *place* in a process of its own, which ends with this one at the latest."""
+    """
+    The service of *place* in a process of its own, which ends with this one at the latest.
 
-    def __init__(self, place: Place) -> None:
+    :param environment: variables that it has beside this process's own.
+    :param module: what is run, if not this one; it ends in :func:`main`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        environment: Mapping[str, str] | None = None,
+        module: str = "benchmarks.engines",
+    ) -> None:
         self.place = place
+        self.environment = dict(environment or {})
+        self.module = module
         self.start_seconds = 0.0
         """From the first line of the service to the open control socket; no imports."""
         self._process: subprocess.Popen[str] | None = None
@@ -231,10 +249,11 @@ class EngineProcess:
         with contextlib.suppress(FileNotFoundError):
             place.config.control_socket.unlink()  # a killed one leaves it behind
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.engines", json.dumps(arguments)],
+            [sys.executable, "-m", self.module, json.dumps(arguments)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,
+            env={**os.environ, **self.environment},
         )
 
     def wait_ready(self, timeout: float = START) -> None:
@@ -274,6 +293,22 @@ class EngineProcess:
         """``kill -9``."""
         self._end(signal.SIGKILL)
 
+    def wait_ended(self, timeout: float = START) -> int:
+        """
+        Return when it has ended by itself: its exit status, or the signal's number negated.
+
+        :raises TimeoutError: it goes on.
+        """
+        process = self._process
+        if process is None:
+            raise RuntimeError(f"{self.place.name} is not running")
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.place.name} still runs after {timeout:g} s") from None
+        self._forget()
+        return status
+
     def control(self, command: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
         What the runner would be answered.
@@ -311,7 +346,10 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout:
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._process and self._process.stdout:
             self._process.stdout.close()
         self._process = None
 
@@ -339,8 +377,9 @@ def _listens(path: Path) -> bool:
     return True
 
 
-def _main() -> None:
-    from saltext_ha.service import main
+def main() -> None:
+    """Run the engine that the first argument describes."""
+    from saltext_ha.service import main as service
 
     quiet()
     arguments = json.loads(sys.argv[1])
@@ -348,10 +387,10 @@ def _main() -> None:
     print(time.monotonic(), flush=True)
     # Nothing may wait for a reader of this pipe later.
     os.dup2(2, 1)
-    main.run(place.opts, place.config)
+    service.run(place.opts, place.config)
 
 
 __all__ = ["Engine", "EngineProcess", "EngineUnavailable", "Place", "befriend", "free_port"]
 
 if __name__ == "__main__":
-    _main()
+    main()

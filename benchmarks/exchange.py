@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks import keys, rsync
+from benchmarks import keys, rivals
 from benchmarks.engines import Engine, EngineProcess, Place, befriend
 from benchmarks.report import Budget, Row
 
@@ -39,18 +39,15 @@ async def _rows(one: Place, two: Place, size: int, rounds: int) -> list[Row]:
         fresh = keys.fresh("fresh")
         sent = await _repair(m1, m1, m2, size, rounds, fresh.__next__)
         received = await _repair(m2, m1, m2, size, rounds, fresh.__next__)
-    shot = rsync.measure(one.pki_dir, one.root / "copy", _runs(size))
-    note = "-" if shot else "not installed"
-    shot_one = rsync.measure(
-        one.pki_dir,
-        one.root / "copy",
-        _runs(size),
-        lambda: keys.plant(one.pki_dir, [next(fresh)], seed=time.monotonic_ns()),
-    )
-    rows = [Row("in-sync check", size, *check, shot, note, BUDGETS["in-sync check"])]
+    others = rivals.measure(one.pki_dir, one.root / "rivals", _runs(size))
+    rows = [
+        Row("in-sync check", size, *check, rivals=others.in_sync, budget=BUDGETS["in-sync check"])
+    ]
     for way, result in (("m1 sends it", sent), ("m2 fetches it", received)):
         work = "repair 1 difference"
-        rows.append(Row(f"{work}, {way}", size, *result, shot_one, note, BUDGETS[work]))
+        rows.append(
+            Row(f"{work}, {way}", size, *result, rivals=others.accept, budget=BUDGETS[work])
+        )
     return rows
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -22,28 +22,36 @@ COLUMNS = (
     "median",
     "p99",
     "bytes",
+    "memory",
     "rsync",
+    "lsyncd",
+    "unison",
     "rsync bytes",
     "times faster",
     "times smaller",
     "budget",
     "ok",
 )
+WORDS = (COLUMNS.index("budget"), COLUMNS.index("ok"))
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a piece of work may cost; None is not limited. Milliseconds and bytes."""
+    """What a piece of work may cost; None is not limited. Milliseconds, bytes on the
+    wire, and bytes of memory.
+    """
 
     median: float | None = None
     p99: float | None = None
     bytes: int | None = None
+    memory: int | None = None
 
     def __str__(self) -> str:
         parts = [
             f"≤ {_ms(self.median)}" if self.median is not None else "",
             f"p99 ≤ {_ms(self.p99)}" if self.p99 is not None else "",
             f"≤ {_size(self.bytes)}" if self.bytes is not None else "",
+            f"≤ {_size(self.memory)}" if self.memory is not None else "",
         ]
         return ", ".join(part for part in parts if part)
 
@@ -54,16 +62,17 @@ class Row:
     One piece of work at one size.
 
     :param ms: the samples in milliseconds, None where only bytes count.
-    :param bytes: on the wire (or, of memory, in it).
-    :param rsync: the same work by rsync; ``rsync_note`` says why there is none.
+    :param bytes: on the wire.
+    :param rivals: the same work by other tools, by their name.
+    :param memory: bytes that one engine holds.
     """
 
     work: str
     keys: int
     ms: Sequence[float] = ()
     bytes: int | None = None
-    rsync: Shot | None = None
-    rsync_note: str = "-"
+    rivals: Mapping[str, Shot] = field(default_factory=dict)
+    memory: int | None = None
     budget: Budget | None = None
 
     @property
@@ -87,22 +96,25 @@ class Row:
             (self.median, self.budget.median),
             (self.p99, self.budget.p99),
             (self.bytes, self.budget.bytes),
+            (self.memory, self.budget.memory),
         )
         return all(limit is None or (value or 0) <= limit for value, limit in pairs)
 
     def cells(self) -> list[str]:
         """One text a column."""
-        shot = self.rsync
+        times = {name: shot.ms for name, shot in self.rivals.items()}
+        size = next((s.bytes for s in self.rivals.values() if s.bytes is not None), None)
         return [
             self.work,
             _spaced(self.keys),
             _ms(self.median),
             _ms(self.p99),
             _size(self.bytes),
-            _ms(shot.ms) if shot else self.rsync_note,
-            _size(shot.bytes) if shot else "-",
-            _ratio(shot.ms, self.median) if shot else "-",
-            _ratio(shot.bytes, self.bytes) if shot else "-",
+            _size(self.memory),
+            *(_ms(times.get(name)) for name in ("rsync", "lsyncd", "unison")),
+            _size(size),
+            _ratio(min(times.values()) if times else None, self.median),
+            _ratio(size, self.bytes),
             str(self.budget or "-"),
             {True: "yes", False: "NO", None: "-"}[self.ok],
         ]
@@ -116,8 +128,8 @@ class Row:
             "median_ms": self.median,
             "p99_ms": self.p99,
             "bytes": self.bytes,
-            "rsync_ms": self.rsync.ms if self.rsync else None,
-            "rsync_bytes": self.rsync.bytes if self.rsync else None,
+            "memory": self.memory,
+            "rivals": {name: dataclasses.asdict(shot) for name, shot in self.rivals.items()},
             "budget": dataclasses.asdict(self.budget) if self.budget else None,
             "ok": self.ok,
         }
@@ -131,7 +143,7 @@ def table(rows: Sequence[Row]) -> str:
     for line in lines:
         # Words to the left, numbers to the right.
         cells = [
-            cell.ljust(width) if i in (0, 9, 10) else cell.rjust(width)
+            cell.ljust(width) if i in (0, *WORDS) else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         shown.append("  ".join(cells).rstrip())
@@ -178,8 +190,9 @@ def _size(value: int | None) -> str:
     return f"{value} B"
 
 
-def _ratio(theirs: float, ours: float | None) -> str:
-    return f"{theirs / ours:.3g}" if ours else "-"
+def _ratio(theirs: float | None, ours: float | None) -> str:
+    """How many times better than the best of the others."""
+    return f"{theirs / ours:.3g}" if theirs and ours else "-"
 
 
 def _spaced(number: int) -> str:

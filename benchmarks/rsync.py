@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from benchmarks.keys import FOLDERS
 
@@ -18,15 +15,13 @@ _BYTES = re.compile(r"^Total bytes (?:sent|received): ([\d,]+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Shot:
-    """One run, or the medians of several: milliseconds, and bytes in both directions."""
+    """
+    One run, or the medians of several: milliseconds, and bytes in both directions, None where the
+    tool does not say them.
+    """
 
     ms: float
-    bytes: int
-
-
-def available() -> bool:
-    """Whether there is an rsync to compare with."""
-    return shutil.which("rsync") is not None
+    bytes: int | None = None
 
 
 def copy(source: Path, target: Path) -> Shot:
@@ -45,22 +40,3 @@ def copy(source: Path, target: Path) -> Shot:
     if len(numbers) != 2:
         raise RuntimeError(f"rsync --stats says something unexpected:\n{done.stdout}")
     return Shot(seconds * 1000, sum(int(number.replace(",", "")) for number in numbers))
-
-
-def measure(
-    source: Path, target: Path, runs: int, change: Callable[[], object] | None = None
-) -> Shot | None:
-    """
-    Medians of *runs* copies onto an identical tree; None without rsync.
-
-    :param change: makes one difference in *source*; called before every copy.
-    """
-    if not available():
-        return None
-    copy(source, target)
-    shots = []
-    for _ in range(runs):
-        if change:
-            change()
-        shots.append(copy(source, target))
-    return Shot(median(s.ms for s in shots), int(median(s.bytes for s in shots)))

@@ -11,6 +11,7 @@ from hostile import payloads
 from hostile.payloads import Known, Sample
 from hostile.values import TEXTS, bent_bytes, junk, mutated
 from saltext_ha.peering import wire
+from saltext_ha.peering.listener import OPEN
 
 # What takes no arguments is soon known, and what takes the master long would be most of the time.
 WEIGHTS = {
@@ -23,6 +24,7 @@ WEIGHTS = {
     "check": 0.01,
     "sync": 0.01,
     "keys": 0.05,
+    "knowledge": 0.05,
     "peers": 0.2,
     "release": 0.2,
     "refill": 0.2,
@@ -70,7 +72,8 @@ def not_tls(rng: Random) -> Iterator[Input]:
 
 
 def anonymous(known: Known) -> Source:
-    """After the handshake, without a certificate: bytes, broken HTTP, joins of all kinds."""
+    """After the handshake, without a certificate: bytes, broken HTTP, all that strangers may."""
+    samples = payloads.methods(known)
 
     def source(rng: Random) -> Iterator[Input]:
         broken = http(known)(rng)
@@ -79,13 +82,14 @@ def anonymous(known: Known) -> Source:
             if kind == 0:
                 yield next(broken)
                 continue
-            payload = payloads.join(rng, known)
+            method = rng.choice(OPEN)
+            payload = samples[method](rng)
             if kind == 1:
-                yield Input(post("join", payloads.packed(payload)))
+                yield Input(post(method, payloads.packed(payload)))
             elif kind == 2:
-                yield Input(post("join", payloads.packed(mutated(rng, payload))))
+                yield Input(post(method, payloads.packed(mutated(rng, payload))))
             else:
-                yield Input(post("join", bent_bytes(rng, wire.pack(payload))))
+                yield Input(post(method, bent_bytes(rng, wire.pack(payload))))
 
     return source
 
@@ -199,7 +203,7 @@ def control(samples: Mapping[str, Sample], names: list[str]) -> Source:
                 bent["test"] = True
             body = _json(bent)
             # What this user may do is not at stake, so nothing loses its "test" that could leave.
-            if rng.random() < 0.2 and name not in ("leave", "remove_peer"):
+            if rng.random() < 0.2 and name not in ("leave", "remove_peer", "renew"):
                 body = bent_bytes(rng, body)[:200_000]
             if rng.random() < 0.05:
                 yield Input(rng.randbytes(50) + b"\r\n\r\n", whole=False)

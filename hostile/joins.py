@@ -60,7 +60,7 @@ async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:
         membership._failed.clear()
         membership._wrong_proofs.clear()
         try:
-            await membership.join(payload)
+            await membership.join(payload, "127.0.0.66")
             tally.accepted += 1
             tally.crashes.append(f"let in: {payload!r:.300}")
         except HaError as exc:

@@ -89,6 +89,12 @@ def methods(known: Known) -> dict[str, Sample]:
         "snapshot": lambda rng: {"nonce": rng.randbytes(16 if rng.random() < 0.01 else 8)},
         "pause": lambda rng: {"pause": rng.random() < 0.5},
         "join": lambda rng: join(rng, known),
+        "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
+        "certificates": lambda rng: {},
+        "renewed": lambda rng: {
+            "name": rng.choice(("honest", known.stranger.name)),
+            "certificates": [known.stranger.certificate] * rng.randrange(1, 4),
+        },
     }
 
 
@@ -111,7 +117,12 @@ def commands() -> dict[str, Sample]:
         "status": nothing,
         "keys": lambda rng: {"glob": "hostile1?"},
         "peers": nothing,
-        "history": lambda rng: {"glob": "hostile1?", "limit": 10},
+        "history": lambda rng: {
+            "glob": "hostile1?",
+            "limit": 10,
+            "since": "1h",
+            "by_whom": "root",
+        },
         "check": nothing,
         "sync": nothing,
         "resolve": decision,
@@ -120,7 +131,9 @@ def commands() -> dict[str, Sample]:
         "refill": nothing,
         "pause": lambda rng: {"by": "root"},
         "resume": lambda rng: {"by": "root"},
+        "knowledge": lambda rng: {"after": rng.choice(("", rng.randbytes(20).hex()))},
         "leave": nothing,
+        "renew": nothing,
         "remove_peer": lambda rng: {"name": "m9", "test": True},
     }
 

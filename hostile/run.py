@@ -20,6 +20,7 @@ from hostile.report import Row
 from hostile.target import Target, Watch, doors, furnish
 from lab.wait import wait_for
 from saltext_ha.peering import identity, tls
+from saltext_ha.peering.listener import OPEN
 from saltext_ha.peering.trust import Trust, make_peer
 
 SECRET = b"0123456789abcdef-the-secret-of-the-group"
@@ -114,14 +115,14 @@ def every_door(scene: Scene, count: int, seed: int, short: bool = False) -> None
     port, known = scene.target.place.port, scene.known
     peer, stranger = over_tls(port, scene.attacker), over_tls(port, tls.joining_context())
     samples = payloads.methods(known)
-    honest_methods = [name for name in scene.methods if name != "join"]
+    honest_methods = [name for name in scene.methods if name not in OPEN]
     floods.rest(1.0 if short else 10.0)
     scene.quiet = scene.honest.served()
     scene.attack("bytes instead of TLS", over_tcp(port), inputs.not_tls, count, seed, lanes=8)
     scene.attack("no certificate", stranger, inputs.anonymous(known), count, seed, lanes=8)
     scene.attack("peer: HTTP", peer, inputs.http(known), count, seed)
     scene.attack("peer: methods", peer, inputs.calls(samples, honest_methods), count, seed)
-    scene.attack("peer: join", peer, inputs.calls(samples, ["join"]), count, seed)
+    scene.attack("peer: open to all", peer, inputs.calls(samples, [*OPEN]), count, seed)
     scene.attack("peer: records", peer, inputs.records(known), count, seed)
     scene.door("join handler, throttle off", lambda: joins.attack(scene, count, seed))
     socket = over_unix(str(scene.target.place.config.control_socket))

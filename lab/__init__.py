@@ -91,6 +91,7 @@ class Lab:
         config: Mapping[str, Any] | None = None,
         engine: bool = True,
         python: str | Path | None = None,
+        address: str | None = None,
     ) -> Master:
         """
         Configure another master, not started.
@@ -99,10 +100,11 @@ class Lab:
         :param config: more keys for its configuration; they replace the lab's.
         :param engine: run the ha engine in it.
         :param python: the interpreter whose Salt this master runs.
+        :param address: one that :meth:`new_address` gave, where it had to be known before.
         """
         from saltfactories.daemons.master import SaltMaster
 
-        address = self._network.address()
+        address = address or self.new_address()
         # One tree for all, as masters of a group should have it.
         trees = {
             "file_roots": {"base": [str(self.root / "srv" / "salt")]},
@@ -138,6 +140,10 @@ class Lab:
         minion = Minion(name, opts, self._python(python), masters, self._pairs.next())
         self.minions[name] = minion
         return minion
+
+    def new_address(self) -> str:
+        """A loopback address for one more master."""
+        return self._network.address()
 
     @property
     def nodes(self) -> list[Master | Minion]:

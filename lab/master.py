@@ -29,6 +29,7 @@ class Master(Node):
         self.publish_port, self.ret_port = ports.publish, ports.ret
         self.peer_port, self.status_port, self.api_port = ports.peer, ports.status, ports.api
         self.control_socket = self.sock_dir / "ha_control.ipc"
+        self.key_dir = Path(opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"])
         self.engine = any("ha" in engine for engine in opts.get("engines") or [])
         self._pairs = pairs
 
@@ -72,8 +73,8 @@ class Master(Node):
         if wait_engine:
             ipc.append(self.control_socket.name)
         tcp = [self.publish_port, self.ret_port]
-        return [(name, _listens(self.sock_dir / name)) for name in ipc] + [
-            (f"{self.address}:{port}", _listens((self.address, port))) for port in tcp
+        return [(name, listens(self.sock_dir / name)) for name in ipc] + [
+            (f"{self.address}:{port}", listens((self.address, port))) for port in tcp
         ]
 
     # -- talking to it
@@ -126,11 +127,11 @@ class Master(Node):
         :return: ``{"minions": {id: text}, "minions_pre": …, "minions_rejected": …,
             "minions_denied": …}``
         """
-        return read_states(self.pki_dir)
+        return read_states(self.key_dir)
 
     def plant(self, state: str, minion_id: str, public_pem: str) -> None:
         """Put a key file into a state folder as if Salt had (nothing tells Salt about it)."""
-        write_whole(self.pki_dir / state / minion_id, public_pem)
+        write_whole(self.key_dir / state / minion_id, public_pem)
 
     def make_master_key(self) -> None:
         """Give this master a key of its own, unless it has one (a first start would do it)."""
@@ -147,7 +148,8 @@ class Master(Node):
                 write_whole(other.pki_dir / name, (self.pki_dir / name).read_text(), mode)
 
 
-def _listens(where: Path | tuple[str, int]) -> bool:
+def listens(where: Path | tuple[str, int]) -> bool:
+    """Whether somebody accepts connections to a unix socket, or to an address and a port."""
     family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
     with socket.socket(family) as sock:
         sock.settimeout(1)

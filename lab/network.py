@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 # Below the range from which the kernel takes ports of outgoing connections.
 FIRST_PORT, LAST_PORT = 20000, 31000
+PORTS = 6  # as many as Ports has
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Ports:
     peer: int
     status: int
     api: int
+    cluster: int
 
 
 def is_free(address: str, port: int) -> bool:
@@ -55,7 +57,7 @@ class Network:
 
     def __init__(self) -> None:
         self._owner, self.prefix, base = _claim(os.getpid() + next(_labs) * 10007)
-        self.ports = Ports(base, base + 1, base + 2, base + 3, base + 4)
+        self.ports = Ports(*range(base, base + PORTS))
         self._last = 0
 
     def address(self) -> str:
@@ -86,7 +88,7 @@ def _claim(seed: int) -> tuple[socket.socket, str, int]:
         except OSError:
             owner.close()
             continue
-        if all(is_free(f"{prefix}.1", base + offset) for offset in range(5)):
+        if all(is_free(f"{prefix}.1", base + offset) for offset in range(PORTS)):
             return owner, prefix, base
         owner.close()
     raise RuntimeError("no free loopback addresses and ports in 127.0.0.0/8")

@@ -77,7 +77,7 @@ class Master:
             {**membership.handlers(), **(handlers or {})},
             "127.0.0.1",
             self.port,
-            join=membership.join,
+            strangers=membership.strangers(),
             limits=limits,
         )
         await listener.start()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from saltext_ha import secret
+from saltext_ha import cluster, secret
 from saltext_ha.errors import ConfigError
 
 DEFAULT_PEER_PORT = 4530
@@ -43,6 +43,7 @@ class HaConfig:
     to Salt's own ``interface``, ``address`` to the name other masters should connect to.
     ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
     join, and is handed the master key when ``share_master_key`` is set.
+    ``repair``: write the key store of a member of Salt's own cluster, too.
     """
 
     name: str
@@ -54,6 +55,7 @@ class HaConfig:
     state_dir: Path
     control_socket: Path
     peers: tuple[PeerAddress, ...] = ()
+    repair: bool = False
     sync_interval: float = 3.0
     scan_interval: float = 60.0
     peer_timeout: float = 5.0
@@ -63,6 +65,7 @@ class HaConfig:
     masters: tuple[str, ...] = ()
     share_master_key: bool = False
     secret: bytes | None = field(default=None, repr=False, compare=False)
+    keep_history: float = 365.0  # days
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -129,6 +132,12 @@ def _number(low: float, high: float) -> Callable[[Any], float]:
     return check
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("takes true or false")
+    return value
+
+
 def _integer(low: int, high: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -150,12 +159,6 @@ def _host(value: Any) -> str:
     return value
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("takes true or false")
-    return value
-
-
 def _path(value: Any) -> Path:
     if not isinstance(value, str) or not os.path.isabs(value):  # noqa: PTH117
         raise ValueError("takes an absolute path")
@@ -166,6 +169,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "name": _name,
     "group": _name,
     "mode": _one_of("enforce", "observe"),
+    "repair": _flag,
     "listen_host": _host,
     "port": _integer(1, 65535),
     "address": _host,
@@ -178,6 +182,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "keep_tombstones": _number(0, 36500),
     "share_master_key": _flag,
     "secret_file": _path,
+    "keep_history": _number(1, 36500),
 }
 _LISTS = ("peers", "masters")
 
@@ -220,9 +225,23 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values.setdefault("address", _default_address(values["listen_host"]))
     values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
     values["secret"] = _secret(source, values.pop("secret_file", None))
+    if member := cluster.of(opts):
+        _check_member(source, member, values)
     return HaConfig(
         control_socket=Path(opts["sock_dir"]) / "ha_control.ipc", source=source, **values
     )
+
+
+def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any]) -> None:
+    """What cannot be set on a member of Salt's own cluster."""
+    if values.get("repair") and (reason := member.why_no_repair()):
+        raise ConfigError(f"{source}: ha: repair: True cannot be: {reason}")
+    state_dir = values["state_dir"]
+    if not member.isolated and state_dir.resolve().is_relative_to(member.key_dir.resolve()):
+        raise ConfigError(
+            f"{source}: ha: state_dir: {state_dir} lies in the folder that all masters of cluster "
+            f"{member.name} share; set one of this master's own, such as /var/lib/salt-ha"
+        )
 
 
 def _default_name(source: str, opts: Mapping[str, Any]) -> str:

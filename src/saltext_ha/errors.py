@@ -13,6 +13,7 @@ Every error of this package, in one tree.
     ├── TrustError              a certificate is missing, damaged or not pinned
     ├── PeerError               a call to a peer did not succeed
     │   ├── PeerUnreachable     no answer: refused, timed out, TLS failed
+    │   │   └── PeerMistrust    one of the two does not know the certificate of the other
     │   └── PeerRefused         the peer answered, and said no (its reason is the message)
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
 """
@@ -58,6 +59,10 @@ class PeerError(HaError):
 
 class PeerUnreachable(PeerError):
     """A peer gave no usable answer: connection refused, deadline passed, TLS failed, nonsense."""
+
+
+class PeerMistrust(PeerUnreachable):
+    """One of the two does not know the other's certificate: renewed, removed, or a stranger's."""
 
 
 class PeerRefused(PeerError):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import MISSING, UNSIGNED, Provenance
 from saltext_ha.replica import Applied, Replica
@@ -45,6 +46,11 @@ class Holds:
     ) -> None:
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""
+        self.look_again = True
+        """
+        Whether what is held may be back, and nothing else will say so: the store that was missing
+        is there again, or this is the first look since the engine started.
+        """
         self.provenance = Provenance(store, replica, name)
         self._store = store
         self._replica = replica
@@ -65,6 +71,7 @@ class Holds:
         if found != MISSING:
             if self.doubt:
                 log.info("ha store: the key store of %s is back", self._name)
+                self.look_again = True
             self.doubt = ""
         elif not self.doubt:
             self.doubt = (
@@ -95,7 +102,7 @@ class Holds:
         if not suspects:
             return
         accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
-        if self._guard.allows(len(suspects), accepted, time.monotonic()):
+        if self._guard.allows(suspects, accepted, time.monotonic()):
             return
         log.error(
             "ha held: %d accepted keys are gone from the key store of %s, or back though they were "
@@ -109,6 +116,7 @@ class Holds:
     def _hold(self, ids: Sequence[str]) -> None:
         with self._replica.transaction():
             self._replica.hold(ids, self._clock())
+        point("hold.done")
         some = sorted(ids)[:MAX_ANNOUNCED]
         self._announce("held", {"master": self._name, "count": len(ids), "ids": some})
 

@@ -7,15 +7,18 @@ Works whether or not this master's engine runs, and before salt-master was ever 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha import rehearsal
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import HaError, TrustError
 from saltext_ha.peering import handover, identity, standing
 from saltext_ha.peering.join import Joined, join
 from saltext_ha.peering.trust import Trust
 from saltext_ha.peering.unattended import Applicant, find_group
+from saltext_ha.replica import REPLICA_FILE, Replica
 
 Answer = dict[str, Any]
 FORCE = "salt-run ha.join force=True, then restart salt-master"
@@ -59,11 +62,13 @@ def by_token(
     :raises HaError: it did not work; nothing was changed.
     """
     ours = identity.load_or_create(settings.state_dir, settings.name)
+    trust = Trust(settings.state_dir)
+    _begin_replica(settings, trust)
     placing = _Placing(opts, force, "salt-run ha.join with the same token and force=True")
     joined = asyncio.run(
         join(
             ours,
-            Trust(settings.state_dir),
+            trust,
             token,
             settings.name,
             settings.url,
@@ -102,6 +107,7 @@ def by_secret(opts: Mapping[str, Any], settings: HaConfig, wait: float, force: b
     if peers and not force and handover.has_key(opts):
         return _notice(f"already in group {settings.group}, with {peers}")
     ours = identity.load_or_create(settings.state_dir, settings.name)
+    _begin_replica(settings, trust)
     applicant = Applicant(ours, trust, settings.name, settings.url, settings.group, settings.secret)
     placing = _Placing(opts, force, FORCE)
     found = asyncio.run(find_group(applicant, settings.masters, wait, placing))
@@ -113,6 +119,34 @@ def by_secret(opts: Mapping[str, Any], settings: HaConfig, wait: float, force: b
             *found.reasons.values(),
         )
     return placing.answer(found.joined, [f"joined through {found.url}", *found.reasons.values()])
+
+
+def plan(
+    opts: Mapping[str, Any], settings: HaConfig, token: str, wait: float, force: bool
+) -> Answer:
+    """
+    What :func:`by_token` would do; nothing is done.
+
+    :return: as :func:`.rehearsal.rehearse`.
+    :raises HaError: there is no token, it is not good, or the inviter cannot be asked.
+    """
+    if not token:
+        raise HaError("test=True takes a token: salt-run ha.join TOKEN test=True")
+    return rehearsal.rehearse(opts, settings, token, wait, force)
+
+
+def _begin_replica(settings: HaConfig, trust: Trust) -> None:
+    """
+    Make a replica.db where there never was one.
+
+    Beside pinned peers a missing or blank one is a lost one, and then what the peers decided holds
+    against the key store. A master that joins before its engine ever ran has lost nothing.
+    """
+    database = settings.state_dir / REPLICA_FILE
+    if trust.peers() or database.exists():
+        return
+    with contextlib.closing(Replica(database)) as replica, replica.transaction():
+        replica.blank = False
 
 
 def _notice(*notes: str) -> Answer:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
-from saltext_ha.provenance import OLDER, OURS
+from saltext_ha.provenance import NEWER, OLDER, OURS
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DELETED,
     Record,
@@ -87,8 +88,11 @@ class Keeper(Observer):
             merged.seen.records.extend(found.records)
             merged.seen.unsettled.extend(found.unsettled)
             horizon = self.replica.horizon()
+            point("merge.begin")
             with self.replica.transaction():
                 learned = self._merge_batch(batch, horizon, merged.dropped)
+                point("merge.record")
+            point("merge.done")
             merged = merged._replace(learned=merged.learned + learned)
         return merged
 
@@ -117,10 +121,7 @@ class Keeper(Observer):
         """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
         applied = self.replica.applied(minion_id)
         records = self.replica.get(minion_id)
-        accepted = accepted_keys(records.values())
-        if len(accepted) > 1 and len(accepted_keys(before.values())) < 2:
-            shown = [minion_key.show(key, short=False) for key in accepted]
-            self._announce("conflict", {"id": minion_id, "fingerprints": shown})
+        self._explain(minion_id, before, records)
         desired = place(records.values(), applied.stored)
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
         if not todo and not applied.dirty:
@@ -206,9 +207,15 @@ class Keeper(Observer):
                 self.replica.put(record)
                 changed.append(record)
             self._mark(minion_id, before)
+        point("decide.done")
         return changed
 
     # -- from the replica to the store
+
+    def unfinished(self) -> bool:
+        """Whether an apply left something, for instance an entry that cannot be written."""
+        active = self.enforce and not self.adopting and not self.replica.paused
+        return active and bool(self.replica.dirty() or self.replica.revocation_due)
 
     def apply(self) -> Seen:
         """
@@ -221,14 +228,20 @@ class Keeper(Observer):
         if not self.enforce or self.adopting or self.replica.paused:
             return seen
         found = self.holds.look()
-        if found == OLDER or self.holds.doubt:
+        if found in (OLDER, NEWER) or self.holds.doubt:
             return seen
-        for batch in batches(self.replica.dirty()):
-            self._apply_batch(batch, seen)
+        try:
+            for batch in batches(self.replica.dirty()):
+                self._apply_batch(batch, seen)
+        finally:
+            self.missed.update(seen.unsettled)
         if self.replica.revocation_due:
+            point("revoke.begin")
             self._revoke()
+            point("revoke.done")
             with self.replica.transaction():
                 self.replica.revocation_due = False
+            point("revoke.marked")
         if found != OURS or self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
@@ -258,17 +271,21 @@ class Keeper(Observer):
             after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
         if not changes:
             return
+        point("apply.begin")
         # What the store may show by our own doing is written down before it does.
         with self.replica.transaction():
             for change in changes:
                 if change.steps:
                     self.replica.set_applied(change.minion_id, before[change.minion_id])
+        point("apply.aims")
         missing, failed = self.store.apply(changes)
+        point("apply.store")
         for minion_id, reason in failed.items():
             self._refuse(minion_id, reason)
             del after[minion_id]
         with self.replica.transaction():
             for minion_id, expected in after.items():
+                self.refused.pop(minion_id, None)
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
                 if content is None or content.stored != expected:
@@ -278,8 +295,13 @@ class Keeper(Observer):
                     self.replica.revocation_due = True
                 if minion_id in held:
                     self.replica.unhold([minion_id])
+                if content is None or content.stored.slot != expected.slot:
+                    # Somebody acted while we did, on what stood there before: it is compared with
+                    # that, and written down as made without knowing our move.
+                    continue
                 done = NEVER if expected == ABSENT else Applied(expected)
                 self.replica.set_applied(minion_id, done, mark)
+        point("apply.done")
         for minion_id in missing & after.keys():
             stored, _, known, _ = before[minion_id]
             if stored.key:

@@ -15,6 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saltext_ha import cluster
+
+# The pair that minions know a master by, and the one that vouches for it.
+MASTER, SIGN = ROLES = ("master", "sign")
 FITS = "fits"
 DOES_NOT_FIT = "does not fit"
 
@@ -30,13 +34,13 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {"fingerprint": None, "pair": None, "sign_fingerprint": None}
     try:
         name = name_of(opts)
-        described["fingerprint"] = _fingerprint(read(opts, f"{name}.pub"))
+        described["fingerprint"] = fingerprint(read(opts, f"{name}.pub"))
         described["pair"] = _pair(
-            read(opts, f"{name}.pem"), read(opts, f"{name}.pub"), _passphrase(opts)
+            read(opts, f"{name}.pem"), read(opts, f"{name}.pub"), passphrase(opts)
         )
         if opts.get("master_sign_pubkey"):
-            sign = opts.get("master_sign_key_name") or "master_sign"
-            described["sign_fingerprint"] = _fingerprint(read(opts, f"{sign}.pub"))
+            sign = read(opts, f"{name_of(opts, SIGN)}.pub")
+            described["sign_fingerprint"] = fingerprint(sign)
     except Exception as exc:
         # A key store of the site's own may raise anything. The text of such an error may quote
         # what it read, so only its type is told.
@@ -46,9 +50,11 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
     return described
 
 
-def name_of(opts: Mapping[str, Any]) -> str:
-    """The name of the pair that minions of this master see, without its ending."""
-    if opts.get("cluster_id"):
+def name_of(opts: Mapping[str, Any], role: str = MASTER) -> str:
+    """The name of the pair that minions of this master see, or of *role*, without its ending."""
+    if role == SIGN:
+        return str(opts.get("master_sign_key_name") or "master_sign")
+    if cluster.of(opts):
         return "cluster"
     if "keys.cache_driver" in opts:  # 3008 and later
         own = str(opts.get("id", "")).removesuffix("_master")
@@ -59,8 +65,7 @@ def name_of(opts: Mapping[str, Any]) -> str:
 
 def read(opts: Mapping[str, Any], name: str) -> bytes | None:
     """One half of a pair as PEM, or None when it is not there; ``OSError`` as files raise it."""
-    driver = opts.get("keys.cache_driver", "localfs_key")
-    if driver == "localfs_key":
+    if in_files(opts):
         clustered = name.startswith("cluster.")
         folder = Path(opts["cluster_pki_dir"] if clustered else opts["pki_dir"])
         path = folder / name
@@ -69,18 +74,28 @@ def read(opts: Mapping[str, Any], name: str) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
     import salt.cache
 
-    text = salt.cache.Cache(opts, driver=driver).fetch("master_keys", name)
+    text = salt.cache.Cache(opts, driver=opts["keys.cache_driver"]).fetch("master_keys", name)
     if not text:
         return None
     return text if isinstance(text, bytes) else str(text).encode()
 
 
-def _passphrase(opts: Mapping[str, Any]) -> bytes | None:
-    value = opts.get("cluster_key_pass" if opts.get("cluster_id") else "key_pass")
+def in_files(opts: Mapping[str, Any]) -> bool:
+    """Whether this master keeps its own keys as files."""
+    return bool(opts.get("keys.cache_driver", "localfs_key") == "localfs_key")
+
+
+def passphrase(opts: Mapping[str, Any], role: str = MASTER) -> bytes | None:
+    """What the private half of that pair is encrypted with, as configured; None: it is not."""
+    if role == SIGN:
+        value = opts.get("signing_key_pass")
+    else:
+        value = opts.get("cluster_key_pass" if cluster.of(opts) else "key_pass")
     return str(value).encode() if value else None
 
 
-def _fingerprint(pem: bytes | None) -> str | None:
+def fingerprint(pem: bytes | None) -> str | None:
+    """The SHA-256 of a public key as a minion's ``master_finger`` takes it; None without a key."""
     if not pem:
         return None
     # Without the first and last line, as a minion's master_finger and salt-key of 3006 and 3007
@@ -92,7 +107,7 @@ def _fingerprint(pem: bytes | None) -> str | None:
     return str(salt.utils.crypt.pem_finger(key=b"".join(body), sum_type="sha256"))
 
 
-def _pair(private: bytes | None, public: bytes | None, passphrase: bytes | None) -> Any:
+def _pair(private: bytes | None, public: bytes | None, password: bytes | None) -> Any:
     if not private or not public:
         return None
     from cryptography.hazmat.primitives.serialization import (
@@ -104,7 +119,7 @@ def _pair(private: bytes | None, public: bytes | None, passphrase: bytes | None)
 
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     try:
-        ours = load_pem_private_key(private, passphrase).public_key().public_bytes(*form)
+        ours = load_pem_private_key(private, password).public_key().public_bytes(*form)
         theirs = load_pem_public_key(public).public_bytes(*form)
     except TypeError:
         return {"unknown": "master key: needs another key_pass (encrypted, or not) to be opened"}

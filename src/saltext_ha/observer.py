@@ -16,14 +16,17 @@ from typing import NamedTuple, TypeVar
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
+from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
-from saltext_ha.provenance import OLDER
+from saltext_ha.provenance import NEWER, OLDER
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
+from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import ABSENT, Stored, place
+from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import (
+    DECISIONS,
     DELETED,
     OBSERVATIONS,
     PENDING,
@@ -45,6 +48,10 @@ EVENT_DELAY = 10.0
 # Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
 # key folder, and renames it then. Who really has such an id is recorded a moment later.
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
+
+# Names for people: of whoever knocks, and of whoever decides and is not told.
+MINION = "minion"
+OPERATOR = "operator"
 
 T = TypeVar("T")
 
@@ -77,6 +84,10 @@ class Observer:
     :param name: this master's name, written into values for people to read.
     :param guard: says which mass disappearances to hold back.
     :param announce: told, by tag and data, what reactors may want to know.
+    :param who: the name of whoever is bringing an id into a state, as far as Salt tells; asked when
+        a change is found that nobody pointed to.
+    :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
+        were deleted on another member, but leaves this master's AES key as it is.
     :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
@@ -90,15 +101,24 @@ class Observer:
         adopting: bool = False,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
+        who: Callable[[str, str], str] = lambda minion_id, state: "",
+        deleted_by_salt: bool = False,
     ) -> None:
         self.store = store
         self.replica = replica
         self.adopting = adopting
         self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
         self.refused: dict[str, str] = {}
+        self.missed: set[str] = set()
+        """
+        Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
+        full. The store takes them for known, so the next pass has to name them.
+        """
         self._name = name
         self._clock = clock
         self._announce = announce
+        self._who = who
+        self._deleted_by_salt = deleted_by_salt
         self._raced: dict[str, Raced] = {}
 
     # -- from the store to the replica
@@ -119,7 +139,7 @@ class Observer:
         """
         Record what changed in the store for *ids*; nothing before :meth:`adopt` when it is due.
 
-        :param by: who changed it, as far as known; for people.
+        :param by: who decided it, as far as known; for people.
         :param certain: believe that an absent key is gone. Otherwise it is only unsettled: Salt
             3008 removes a key for an instant before it writes the new state.
         :param deleted: Salt said that these ids were deleted. A key that is pending as before then
@@ -129,29 +149,38 @@ class Observer:
         if self.adopting:
             return Seen([], [])
         if not released:
-            was_in_doubt = bool(self.holds.doubt)
             found = self.holds.look()
             if found == OLDER:
                 return self.adopt()
+            if found == NEWER:
+                # As good as lost: what it knows is out of date.
+                log.warning("ha replica: replica.db is an old copy of itself; asking a peer first")
+                self.adopting = True
+                with self.replica.transaction():
+                    self.replica.blank = True
+                return Seen([], [])
             if self.holds.doubt:
                 return Seen([], [])
-            if was_in_doubt:
+            if self.holds.look_again:
+                self.holds.look_again = False
                 ids = {*ids, *self.replica.held()}
         seen = Seen([], [])
         ids = list(ids)
         certain = certain or deleted
+        self.missed.update(ids)
         if not released:
             self.holds.hold_back(ids, certain, by)
         for batch in batches(ids):
             self._observe_batch(batch, seen, by, certain, deleted, released)
+        self.missed.difference_update(set(ids).difference(seen.unsettled))
         return seen
 
-    def release(self) -> Seen:
-        """Believe what the store shows, and all disappearances that were held back."""
+    def release(self, by: str = "") -> Seen:
+        """Believe what the store shows, and all disappearances that were held back; says *by*."""
         held = sorted(self.replica.held())
         self.holds.provenance.forget()
-        seen = self.observe(held, released=True)
-        rest = self.observe(self.store.changed())
+        seen = self.observe(held, by=by, released=True)
+        rest = self.observe(self.store.changed(), by=by)
         return Seen(seen.records + rest.records, seen.unsettled + rest.unsettled)
 
     def adopt(self) -> Seen:
@@ -164,12 +193,16 @@ class Observer:
         was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
         seen = Seen([], [])
+        point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
+        with self.replica.transaction():
+            self.replica.blank = False
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""
+        point("adopt.done")
         return seen
 
     def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
@@ -181,9 +214,11 @@ class Observer:
                     self._refuse(minion_id, "its key file is unreadable, or no public key in PEM")
                     continue
                 seen.records.extend(self._adopt_one(minion_id, content, outdated))
+            point("adopt.record")
 
     def _adopt_one(self, minion_id: str, content: Content, outdated: bool) -> list[Record]:
         records = self.replica.get(minion_id)
+        before = dict(records)
         changed = []
         for key, state in change.unversioned(content.stored, outdated):
             record = records.get(key)
@@ -192,11 +227,12 @@ class Observer:
             record = record or self._new_record(minion_id, key, content, state, records)
             if record is None:
                 continue
-            value = Value(self.replica.next_dot(), state, self._clock(), "", self._name)
-            write = observe if state in OBSERVATIONS else decide
+            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, "")
+            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
             records[key] = write(record, dict(record.context), value)
             self.replica.put(records[key])
             changed.append(records[key])
+        self._explain(minion_id, before, records)
         slot = content.stored.slot
         mark = content.mark if not slot or slot[1] in records else 0
         self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
@@ -211,7 +247,7 @@ class Observer:
         deleted: bool,
         released: bool,
     ) -> None:
-        found: list[tuple[str, Content, Applied]] = []
+        found: list[tuple[str, Content, Applied, bytes | None]] = []
         back: list[str] = []
         held = self.replica.held()
         for minion_id in ids:
@@ -223,6 +259,7 @@ class Observer:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
+            unseen = None
             if not content.stored.slot and not content.stored.denied:
                 self.refused.pop(minion_id, None)
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
@@ -232,6 +269,9 @@ class Observer:
                 if not released and self.holds.is_held(minion_id, content, applied, by):
                     continue
                 back.append(minion_id)
+                if not released and content.stored.key != applied.stored.key:
+                    # Who decides about another key in an emptied store does not see this one.
+                    unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
             if content.stored == applied.stored and not (
                 deleted and (_is_pending(applied) or minion_id in self._raced)
             ):
@@ -239,17 +279,19 @@ class Observer:
             if not certain and not released and self._vanished(minion_id, content, applied):
                 seen.unsettled.append(minion_id)
                 continue
-            found.append((minion_id, content, applied))
+            found.append((minion_id, content, applied, unseen))
         if not found and not back:
             return
-        if not released and (self.holds.look() == OLDER or self.holds.doubt):
+        if not released and (self.holds.look() in (OLDER, NEWER) or self.holds.doubt):
             # The folder was taken away, or another one put there, while it was being read.
             seen.unsettled.extend(ids)
             return
         with self.replica.transaction():
             self.replica.unhold(back)
-            for minion_id, content, applied in found:
-                seen.records.extend(self._record(minion_id, content, applied, by))
+            for minion_id, content, applied, unseen in found:
+                seen.records.extend(self._record(minion_id, content, applied, by, unseen))
+            point("observe.record")
+        point("observe.done")
 
     def _vanished(self, minion_id: str, content: Content, applied: Applied) -> bool:
         """Whether the id's key is gone, and not by our own hand."""
@@ -257,13 +299,19 @@ class Observer:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
-    def _record(self, minion_id: str, content: Content, applied: Applied, by: str) -> list[Record]:
-        """Write down one id's change; inside a transaction."""
+    def _record(
+        self, minion_id: str, content: Content, applied: Applied, by: str, unseen: bytes | None
+    ) -> list[Record]:
+        """
+        Write down one id's change; inside a transaction.
+
+        :param unseen: a key that is not meant by what is done to the id.
+        """
         records = self.replica.get(minion_id)
         now = content.stored
         if applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return []  # our own apply, interrupted; the next one finishes it
-        states = {key: record.state for key, record in records.items()}
+        states = {key: record.state for key, record in records.items() if key != unseen}
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
         raced = self._raced.pop(minion_id, None)
@@ -276,25 +324,42 @@ class Observer:
             writes = change.knocked_again(now)
         else:
             writes = change.interpret(applied.stored, now, states)
+        by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
+        if not by and applied != NEVER:
+            by = OPERATOR  # what has never been seen here may have come with the folder
+        before = dict(records)
         for key, state in writes:
             record = changed.get(key) or records.get(key)
             if record is None:
                 record = self._new_record(minion_id, key, content, state, records)
                 if record is None:
                     continue
-            value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
-            write = observe if state in OBSERVATIONS else decide
+            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, by)
+            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
             changed[key] = write(record, known.get(key, {}), value)
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
-        if applied.dirty and plan.revokes(applied.stored, now):
-            self.replica.revocation_due = True  # our own removal, finished before a crash
+        self._explain(minion_id, before, records)
+        if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
+            # Our own removal, finished before a crash; or one that Salt did by halves.
+            self.replica.revocation_due = True
         # What was refused is looked at again after a restart, to be reported again.
         mark = content.mark if not now.slot or now.key in records else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
+
+    def _explain(
+        self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
+    ) -> None:
+        """Write down for people what met, and announce a conflict; inside a transaction."""
+        for account in accounts(before, after):
+            self.replica.history.explain(minion_id, account, self._clock())
+            if account.kind == BEGAN:
+                accepted = accepted_keys(after.values())
+                shown = [minion_key.show(key, short=False) for key in accepted]
+                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def _new_record(
         self,

@@ -3,7 +3,8 @@ Is the key store the one that this master wrote last?
 
 A wiped folder, an empty mount point and a backup that was copied over the keys look like the work
 of an operator. So a master signs its key store with a token that changes every hour, and remembers
-it in its replica: no signature means another or an emptied store, an old one an older copy.
+it in its replica: no signature means another or an emptied store, an old one an older copy of the
+store, and one that is newer than the replica knows an older copy of the replica.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 
+from saltext_ha.faults import point
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.replica import Replica
 
@@ -21,6 +23,9 @@ UNSIGNED = "unsigned"
 """Never signed by this replica: there is nothing to compare with."""
 MISSING = "missing"
 OLDER = "older"
+"""The store was signed before the last time: it is a copy."""
+NEWER = "newer"
+"""It was signed after all that the replica knows of: the replica is an old copy."""
 
 
 class Provenance:
@@ -41,7 +46,7 @@ class Provenance:
 
     def look(self) -> str:
         """
-        One of OURS, UNSIGNED, MISSING and OLDER.
+        One of OURS, UNSIGNED, MISSING, OLDER and NEWER.
 
         :raises StoreError: the store cannot be read.
         """
@@ -50,7 +55,9 @@ class Provenance:
         found = self._store.signature(self._name)
         if found is None:
             return MISSING
-        return OURS if found in self._tokens else OLDER
+        if found in self._tokens:
+            return OURS
+        return NEWER if _number(found) > _number(self.token) else OLDER
 
     @property
     def token(self) -> str:
@@ -68,11 +75,16 @@ class Provenance:
 
         :raises StoreError: it cannot be written; the signature that it bears is good still.
         """
-        token = f"{secrets.token_hex(8)}.{self._replica.epoch}"
-        # Either is right until the new one is known to be there.
         borne = self._store.signature(self._name)
-        self._remember([*(t for t in self._tokens if t == borne), token])
+        number = 1 + max(_number(borne or ""), _number(self.token))
+        token = f"{number}.{secrets.token_hex(8)}.{self._replica.epoch}"
+        if borne in self._tokens:
+            # Either is right until the new one is known to be there.
+            self._remember([borne, token])
+        # A store that bears none of ours must not be expected to bear one before it does.
+        point("sign.write")
         self._store.sign(self._name, token)
+        point("sign.done")
         self._remember([token])
         self._signed = time.monotonic()
 
@@ -95,3 +107,9 @@ class Provenance:
         with self._replica.transaction():
             self._replica.signatures = [self._name, *tokens]
         self._tokens = tokens
+
+
+def _number(token: str) -> int:
+    """How often the store had been signed: the first part of a token; 0 for anything else."""
+    number = token.partition(".")[0]
+    return int(number) if number.isdecimal() and len(number) < 20 else 0

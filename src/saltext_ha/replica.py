@@ -18,47 +18,15 @@ from typing import NamedTuple
 
 import msgpack
 
-from saltext_ha.errors import InvalidRecord, ReplicaDamaged, ReplicaError
+from saltext_ha import schema
+from saltext_ha.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.faults import point
+from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
 
-# One step a release of the schema; a new file takes all of them.
-MIGRATIONS = [
-    """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE record (
-    bucket INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL, pub TEXT NOT NULL,
-    state TEXT, body BLOB NOT NULL, digest BLOB NOT NULL,
-    PRIMARY KEY (bucket, id, key)
-) WITHOUT ROWID;
-CREATE INDEX record_accepted ON record (id) WHERE state = 'accepted';
-CREATE TABLE stored (
-    bucket INTEGER NOT NULL, id TEXT NOT NULL, state TEXT, body BLOB NOT NULL,
-    digest BLOB NOT NULL, denied INTEGER NOT NULL, dirty INTEGER NOT NULL, doing BLOB,
-    mark INTEGER NOT NULL,
-    PRIMARY KEY (bucket, id)
-) WITHOUT ROWID;
-CREATE INDEX stored_dirty ON stored (id) WHERE dirty;
-CREATE INDEX stored_state ON stored (state);
-CREATE INDEX stored_denied ON stored (id) WHERE denied;
-CREATE TABLE node (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE history (
-    node TEXT NOT NULL, counter INTEGER NOT NULL, id TEXT NOT NULL, key BLOB NOT NULL,
-    state TEXT NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL, on_master TEXT NOT NULL,
-    PRIMARY KEY (node, counter)
-) WITHOUT ROWID;
-CREATE INDEX history_id ON history (id);
-CREATE INDEX history_at ON history (at);
-CREATE TABLE held (id TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
-""",
-    """
-CREATE TABLE horizon (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX record_deleted ON record (id) WHERE state = 'deleted';
-""",
-]
-
-MAX_GLOB, MAX_STARS = 256, 4
+REPLICA_FILE = "replica.db"
 
 Known = Mapping[bytes, Mapping[str, int]]
 
@@ -82,23 +50,12 @@ class Applied(NamedTuple):
 NEVER = Applied(ABSENT)
 
 
-class Written(NamedTuple):
-    """One line of the history: who wrote which state of which key, when and where."""
-
-    minion_id: str
-    key: bytes
-    state: str
-    at: float
-    by: str
-    on: str
-
-
 class Replica:
     """
     One replica.db; used from one thread.
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
-    shows; they change when a transaction commits.
+    shows; they change when a transaction commits. ``history`` tells who wrote what, and why.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -121,17 +78,22 @@ class Replica:
             flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if flaw != "ok":
                 raise sqlite3.DatabaseError(flaw)
-            if version > len(MIGRATIONS):
+            if version > len(schema.MIGRATIONS):
                 raise ReplicaError(
-                    f"{path}: written by another release (schema {version}, this one reads "
-                    f"{len(MIGRATIONS)}); install that release or move the file aside"
+                    f"{path}: written by a newer release (schema {version}, this one reads up to "
+                    f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
                 )
-            if version < len(MIGRATIONS):
-                self._migrate(version)
+            if version < len(schema.MIGRATIONS):
+                schema.migrate(self._db, version, secrets.token_hex(8))
+            self.history = History(self._db)
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, ReplicaError) as exc:
+            with contextlib.suppress(AttributeError):
+                self._db.close()  # whoever tries again must not find it locked
+            if isinstance(exc, ReplicaError):
+                raise
             # "database is locked" and the like are OperationalErrors; the file itself is fine.
             damaged = not isinstance(exc, sqlite3.OperationalError)
             kind = ReplicaDamaged if damaged else ReplicaError
@@ -195,6 +157,7 @@ class Replica:
         with self.transaction():
             self._set_meta("node", node)
         self.node, self.counter = node, 0
+        point("replica.node")
 
     def seen(self) -> dict[str, int]:
         """The highest counter seen of every node that ever wrote."""
@@ -217,6 +180,20 @@ class Replica:
                 "SELECT id, key, pub, body FROM record WHERE bucket = ?", (bucket,)
             )
             yield from (_record(*row) for row in rows)
+
+    def records_after(
+        self, where: tuple[int, str, bytes], limit: int
+    ) -> Iterator[tuple[int, Record]]:
+        """
+        (bucket, record) of at most *limit* records that follow *where* (bucket, id, fingerprint),
+        in that order; without their public keys.
+        """
+        rows = self._db.execute(
+            "SELECT bucket, id, key, '', body FROM record WHERE (bucket, id, key) > (?, ?, ?)"
+            " ORDER BY bucket, id, key LIMIT ?",
+            (*where, limit),
+        )
+        return ((bucket, _record(*rest)) for bucket, *rest in rows)
 
     def digests_in(self, bucket: int) -> dict[tuple[str, bytes], bytes]:
         """Record digests of a bucket by (id, fingerprint)."""
@@ -246,13 +223,7 @@ class Replica:
             (*where, record.public_key, record.state, body, digest),
         )
         self._nodes = join(self._nodes, dict(record.context))
-        self._db.executemany(
-            "INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (*v.dot, record.minion_id, record.fingerprint, v.state, v.at, v.by, v.on)
-                for v in record.values
-            ],
-        )
+        self.history.wrote(record)
 
     # -- what was dropped
 
@@ -270,7 +241,7 @@ class Replica:
         rows = self._db.execute(
             "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
             " AND id GLOB ? ORDER BY id",
-            (_sqlite_glob(glob),),
+            (sqlite_glob(glob),),
         )
         return [_record(*row) for row in rows]
 
@@ -300,20 +271,6 @@ class Replica:
             "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
             (bucket, record.minion_id, record.fingerprint),
         )
-
-    # -- history
-
-    def history(self, glob: str, limit: int) -> list[Written]:
-        """
-        The last *limit* writes about ids that match *glob*, newest first as their writers' clocks
-        have it. Writes of other masters are here as far as this one ever held them.
-        """
-        rows = self._db.execute(
-            "SELECT id, key, state, at, by_whom, on_master FROM history WHERE id GLOB ?"
-            " ORDER BY at DESC, counter DESC LIMIT ?",
-            (_sqlite_glob(glob), limit),
-        )
-        return [Written(*row) for row in rows]
 
     # -- what the store shows
 
@@ -368,7 +325,7 @@ class Replica:
     def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what its store shows) of every id that matches *glob* and is in the store."""
         rows = self._db.execute(
-            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (_sqlite_glob(glob),)
+            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
         return ((minion_id, _stored(body)) for minion_id, body in rows)
 
@@ -431,6 +388,15 @@ class Replica:
         self._set_meta("signatures", " ".join(tokens))
 
     @property
+    def blank(self) -> bool:
+        """Whether nothing was recorded since the file was made: neither here nor from a peer."""
+        return self._meta("blank") == "1"
+
+    @blank.setter
+    def blank(self, blank: bool) -> None:
+        self._set_meta("blank", "1" if blank else "0")
+
+    @property
     def paused(self) -> bool:
         """
         Whether the store is not to be written for now: an operator said so, or the configured
@@ -467,13 +433,6 @@ class Replica:
 
     # -- inside
 
-    def _migrate(self, version: int) -> None:
-        # All in one transaction: a crash must not leave a replica that writes under no name.
-        steps = " ".join(MIGRATIONS[version:])
-        node = f"INSERT OR IGNORE INTO meta VALUES ('node', '{secrets.token_hex(8)}');"
-        done = f"PRAGMA user_version = {len(MIGRATIONS)};"
-        self._db.executescript(f"BEGIN; {steps} {node} {done} COMMIT;")
-
     def _load(self) -> None:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))
         rows = self._db.execute("SELECT id, digest FROM stored")
@@ -497,14 +456,6 @@ def placement_digest(minion_id: str, stored: Stored) -> bytes:
         return b""
     state, key = stored.slot
     return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
-
-
-def _sqlite_glob(glob: str) -> str:
-    """:raises InvalidRecord: matching it could take SQLite for ever; every star multiplies."""
-    if len(glob) > MAX_GLOB or glob.count("*") > MAX_STARS:
-        raise InvalidRecord(f"takes a glob of at most {MAX_GLOB} characters and {MAX_STARS} stars")
-    # A shell negates a set by "!", SQLite by "^".
-    return glob.replace("[!", "[^")
 
 
 def _record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:

@@ -65,7 +65,9 @@ class Master:
         self.revoking: Callable[[], None] = lambda: None
         self.open()
 
-    def open(self, adopting: bool = False, enforce: bool = True) -> None:
+    def open(
+        self, adopting: bool = False, enforce: bool = True, deleted_by_salt: bool = False
+    ) -> None:
         self.store = Store(self.root)
         self.replica = Replica(self.root / "replica.db")
         self.keeper = Keeper(
@@ -76,6 +78,7 @@ class Master:
             revoke=self._revoke,
             adopting=adopting,
             enforce=enforce,
+            deleted_by_salt=deleted_by_salt,
         )
 
     def _revoke(self) -> None:

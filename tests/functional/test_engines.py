@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,15 @@ import salt.version
 
 from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
-from saltext_ha.service import hints
-from saltext_ha.service.announce import Announcer
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
+from tests.engines import no_bus, until
+from tests.engines import running as started
 from tests.keys import public_key
+
+__all__ = ["no_bus"]
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -30,18 +31,10 @@ QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
 
 
-@pytest.fixture(autouse=True)
-def no_event_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no salt-master here whose bus could be heard or used."""
-    monkeypatch.setattr(hints, "listen", lambda opts, tell, stop: None)
-    monkeypatch.setattr(Announcer, "_work", lambda self: None)
-
-
 @asynccontextmanager
 async def running(*places: Place) -> AsyncIterator[list[Engine]]:
     """Engines that have met; when they know no peers yet, they are made acquainted."""
-    async with AsyncExitStack() as stack:
-        engines = [await stack.enter_async_context(Engine(place)) for place in places]
+    async with started(*places) as engines:
         befriend(*places)
         for engine in engines:
             await engine.meets(*(other for other in engines if other is not engine))
@@ -62,13 +55,6 @@ def accepted(*where: Place) -> list[set[str]]:
     return [{path.name for path in (place.pki_dir / "minions").glob("[!.]*")} for place in where]
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.02)
-
-
 async def level(*engines: Engine) -> None:
     cores = [engine.service.core for engine in engines]
 
@@ -84,7 +70,10 @@ def decisions(engine: Engine) -> Decisions:
 
 
 async def notes(engine: Engine, name: str) -> str:
+    """What is to be known of one master, or (without a name) of the one that is asked."""
     status = await Views(Group(engine.service)).status({})
+    if not name:
+        return "; ".join(status["notes"])
     return next(str(row["note"]) for row in status["masters"] if row["name"] == name)
 
 
@@ -223,8 +212,8 @@ def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
         accept(one, "web1")
         async with running(one, two) as (m1, m2):
             await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
-            assert "its key store is that of m2, too" in await notes(m1, "m1")
-            assert "its key store is that of m1, too" in await notes(m2, "m2")
+            assert "its key store is that of m2, too" in await notes(m1, "")
+            assert "its key store is that of m1, too" in await notes(m2, "")
             assert m1.service.core.keeper.enforce is m2.service.core.keeper.enforce is False
             # Both see what is done in it, and agree.
             accept(one, "web2")
@@ -266,7 +255,7 @@ def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
     async def act() -> None:
         async with running(one, two) as (m1, m2):
             await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
-            assert "its key store is that of m1, too" in await notes(m2, "m2")
+            assert "its key store is that of m1, too" in await notes(m2, "")
 
     asyncio.run(act())
 

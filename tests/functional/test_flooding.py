@@ -161,7 +161,7 @@ def test_a_short_question_gets_no_endless_answer() -> None:
 def test_a_pattern_that_would_be_matched_for_ever_is_refused() -> None:
     replica = Replica(None)
     for glob in ("*a" * 5, "?" * 300, "*" * 60_000):
-        for ask in (replica.placed, replica.revoked, lambda glob: replica.history(glob, 1)):
+        for ask in (replica.placed, replica.revoked, replica.history.lines):
             with pytest.raises(InvalidRecord, match="takes a glob"):
                 ask(glob)
     assert list(replica.placed("web*.prod*")) == []
@@ -238,7 +238,7 @@ def test_a_join_whose_group_is_anything(m1: Master, m2: Master, invite: str) -> 
         "nonce": bytes(16),
     }
     with pytest.raises(TokenError):
-        asyncio.run(m1.membership.join(request))
+        asyncio.run(m1.membership.join(request, "127.0.0.1"))
 
 
 def test_a_body_that_is_nested_too_deeply(m1: Master, m2: Master) -> None:

@@ -150,6 +150,55 @@ def test_halves_that_do_not_fit_are_refused(tmp_path: Path, pairs: KeyPairs) -> 
     assert not Path(opts["pki_dir"]).exists()
 
 
+@pytest.mark.parametrize("role", master_key.ROLES)
+def test_half_a_pair_is_refused(tmp_path: Path, pairs: KeyPairs, role: str) -> None:
+    opts, key = opts_of(tmp_path), shared(pairs)
+    with pytest.raises(TrustError, match=f"only half of the {role} key pair"):
+        handover.place(opts, {**key, f"{role}.pem": key["master.pem"], f"{role}.pub": None})
+    assert not Path(opts["pki_dir"]).exists()
+
+
+def test_a_signing_pair_alone_leaves_the_master_key_as_it_is(
+    tmp_path: Path, pairs: KeyPairs
+) -> None:
+    giver, taker = opts_of(tmp_path / "1"), opts_of(tmp_path / "2", master_sign_key_name="ours")
+    with pytest.raises(TrustError, match="no signing pair to share"):
+        handover.take(giver, (master_key.SIGN,))
+    private, public = pairs.next()
+    signing = {"sign.pem": private, "sign.pub": public}
+    handover.place(giver, {**shared(pairs), **signing})
+    given = handover.take(giver, (master_key.SIGN,))
+    assert given == signing
+    own = shared(pairs)
+    handover.place(taker, own)
+    notes = "\n".join(handover.place(taker, given))
+    assert "minions need ours.pub as /etc/salt/pki/minion/ours.pub" in notes
+    assert handover.take(taker) == {**own, **signing}
+    foretold, _ = handover.foretell(taker, handover.show(giver), (master_key.SIGN,))
+    assert "this master's differs from the group's, and stays" in foretold[0]
+    # Nothing is said of that any more: they are meant to differ.
+    assert handover.compare(taker, given) == []
+
+
+def test_what_is_foretold_is_what_is_done(tmp_path: Path, pairs: KeyPairs) -> None:
+    giver, taker = opts_of(tmp_path / "1"), opts_of(tmp_path / "2")
+    handover.place(giver, shared(pairs))
+
+    def foretold(force: bool = False) -> str:
+        notes, problems = handover.foretell(taker, handover.show(giver), ("master",), force)
+        return "\n".join([*notes, *(f"problem: {text}" for text in problems)])
+
+    assert "would be put in place" in foretold()
+    handover.place(taker, shared(pairs))
+    assert "problem" in foretold()
+    assert "another master key is here" in foretold()
+    assert "would be replaced" in foretold(force=True)
+    handover.place(taker, handover.take(giver), force=True)
+    assert foretold() == ""
+    (Path(taker["pki_dir"]) / "master.pem").unlink()
+    assert "would be put in place" in foretold()
+
+
 def test_a_key_store_that_is_not_files_gets_the_pair_too(tmp_path: Path, pairs: KeyPairs) -> None:
     if "keys.cache_driver" not in opts_of(tmp_path):
         return  # Salt before 3008 keeps its keys in files only

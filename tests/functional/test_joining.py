@@ -201,7 +201,7 @@ def test_another_server_at_the_address_gets_nothing(m1: Master, m2: Master, m3: 
                 seen.append(payload)
                 return {}
 
-            listener._join = note
+            listener._strangers["join"] = note
             with pytest.raises(PeerUnreachable, match="nothing was sent"):
                 await let_join(m2, pointed)
 
@@ -220,7 +220,7 @@ def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> N
 
     async def main() -> None:
         async with m1.running() as listener:
-            listener._join = forged
+            listener._strangers["join"] = forged
             with pytest.raises(TokenError, match="not proven"):
                 await let_join(m2, token)
 
@@ -504,5 +504,5 @@ def test_the_secret_is_nowhere_but_in_the_token(m1: Master, m2: Master) -> None:
         assert secret not in content
         assert secret.hex().encode() not in content
     invitation = json.loads(next((m1.state_dir / "invites").glob("*.json")).read_text())
-    assert set(invitation) == {"key", "expires", "group", "share_master_key"}
+    assert set(invitation) == {"key", "expires", "group", "share_master_key", "share_signing_key"}
     assert "secret" not in repr(decode(token))

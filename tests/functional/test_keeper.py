@@ -352,6 +352,28 @@ def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> N
     assert len(m1.files()) == len(m2.files()) == 11
 
 
+@pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
+def test_who_decides_in_an_emptied_folder_does_not_mean_the_key_that_is_held(
+    m1: Master, m2: Master, state: str
+) -> None:
+    ids = {f"web{number}" for number in range(11)}
+    shared(m1, m2, *ids)
+    for minion_id in ids:
+        m1.remove(minion_id)
+    m1.scan()
+    m1.knock("web0", key=1)
+    m1.scan()
+    m1.move("web0", PENDING, state)
+    exchange(m1, m2)
+    assert m2.file(ACCEPTED, "web0").read_text() == KEYS[0]
+    assert m2.state("web0", key=0) == ACCEPTED
+    assert m2.state("web0", key=1) == state
+    assert m2.revoked == 0
+    # Of two accepted keys each master keeps its own, until the conflict is ended.
+    here = KEYS[1] if state == ACCEPTED else KEYS[0]
+    assert m1.files()[ACCEPTED, "web0"] == here
+
+
 def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master) -> None:
     ids = [f"web{number}" for number in range(11)]
     shared(m1, m2, *ids)
@@ -527,6 +549,24 @@ def test_a_key_deleted_here_in_the_middle_of_our_move(m1: Master, m2: Master) ->
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.revoked == m2.revoked == 1
+
+
+def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.knock("web1", 1)
+    m2.scan()
+    m2.keeper.merge(m1.records())
+    # The operator saw a pending key, and not the one that is just being accepted.
+    m2.store.between = lambda: m2.move("web1", PENDING, ACCEPTED)
+    m2.keeper.apply()
+    m2.keeper.observe(["web1"], by="operator")
+    exchange(m1, m2)
+    assert m1.state("web1", 0) == m1.state("web1", 1) == ACCEPTED
+    assert m1.replica.conflicts() == m2.replica.conflicts() == ["web1"]
+    assert m1.file(ACCEPTED, "web1").read_text() == KEYS[0]
 
 
 def test_an_accepted_key_never_shares_its_file_with_one_that_salt_writes_in_place(

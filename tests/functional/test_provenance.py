@@ -12,7 +12,7 @@ from saltext_ha.errors import StoreError
 from saltext_ha.keystore import signature
 from saltext_ha.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
-from tests.functional.keepers import KEYS, Master, exchange, shared, wipe
+from tests.functional.keepers import KEYS, Crash, Master, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -127,6 +127,46 @@ def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) ->
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[1]}
 
 
+def unmounted(master: Master) -> Path:
+    """Its accepted keys, as they lie aside while an empty folder is in their place."""
+    aside = master.root / "aside"
+    (master.root / "minions").rename(aside)
+    (master.root / "minions").mkdir()
+    return aside
+
+
+@pytest.mark.parametrize("first", ["apply", "merge"])
+def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
+    m1: Master, m2: Master, first: str
+) -> None:
+    shared(m1, m2, *names(3))
+    aside = unmounted(m1)
+    m1.scan()
+    assert len(m1.replica.held()) == 3
+    put_back(m1, aside)
+    if first == "apply":
+        m1.keeper.apply()
+    else:
+        m1.keeper.merge(m2.records()[:1])
+    m1.settle()
+    assert m1.replica.held() == {}
+    assert accepted(m1) == set(names(3))
+
+
+def test_a_folder_that_came_back_while_the_engine_was_away_holds_nothing(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, *names(3))
+    aside = unmounted(m1)
+    m1.scan()
+    assert len(m1.replica.held()) == 3
+    put_back(m1, aside)
+    m1.restart()
+    m1.store.recall(m1.replica.marks())  # as at every start: what is as it was is not named
+    m1.settle()
+    assert m1.replica.held() == {}
+
+
 def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1", "web2")
     wipe(m1)
@@ -236,6 +276,35 @@ def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
     assert m1.files()[PENDING, "unknown"] == m2.files()[PENDING, "unknown"] == KEYS[2]
 
 
+# -- an older replica
+
+
+def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    m1.replica.close()
+    shutil.copy2(m1.root / "replica.db", m1.root / "old.db")
+    m1.open()
+    m1.remove("web1")
+    m1.settle()
+    exchange(m1, m2)
+    m1.keeper.holds.provenance.sign()
+    m1.replica.close()
+    (m1.root / "old.db").replace(m1.root / "replica.db")
+    m1.open()
+    m1.replica.take_node()
+    m1.settle()
+    assert m1.keeper.adopting
+    assert accepted(m1) == {"web2"}
+    m1.knock("new", 1, ACCEPTED)
+    m1.settle()
+    assert accepted(m1) == {"web2", "new"}
+    m1.keeper.merge(m2.records())
+    m1.keeper.adopt()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"web2", "new"}
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
 # -- a copy without its signature, over the folder that is there
 
 
@@ -309,3 +378,17 @@ def test_one_deleted_key_that_somebody_puts_back_by_hand_is_accepted(
     m1.knock("web1", 0, ACCEPTED)
     exchange(m1, m2)
     assert accepted(m2) == {"web1"}
+
+
+def test_a_crash_at_the_very_first_signature_leaves_the_store_unsigned(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(owner: str, token: str | None) -> None:
+        raise Crash
+
+    monkeypatch.setattr(m1.store, "sign", crash)
+    with pytest.raises(Crash):
+        m1.keeper.holds.provenance.sign()
+    m1.restart()
+    # Not MISSING: nothing was taken away, and nobody has to release anything.
+    assert m1.keeper.holds.provenance.look() == UNSIGNED

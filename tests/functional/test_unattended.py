@@ -215,7 +215,7 @@ async def between(attacker: Master, victim: Master, seen: list[Any]) -> AsyncIte
             await exchange.close()
 
     async with attacker.running() as listener:
-        listener._join = relay
+        listener._strangers["join"] = relay
         yield
 
 
@@ -248,7 +248,7 @@ def test_who_answers_without_the_secret_is_not_believed(m1: Master, m2: Master) 
 
     async def main() -> None:
         async with m1.running() as listener:
-            listener._join = forged
+            listener._strangers["join"] = forged
             with pytest.raises(TokenError, match="not proven"):
                 await let_in(m2, m1)
 
@@ -261,7 +261,7 @@ def test_an_answer_that_was_good_once_is_not_believed_again(m1: Master, m2: Mast
 
     async def main() -> None:
         async with m1.running() as listener:
-            genuine = listener._join
+            genuine = listener._strangers["join"]
             assert genuine is not None
 
             async def recorded(payload: dict[str, Any], host: str) -> Any:
@@ -271,10 +271,10 @@ def test_an_answer_that_was_good_once_is_not_believed_again(m1: Master, m2: Mast
             async def replayed(payload: dict[str, Any], host: str) -> Any:
                 return answers[0]
 
-            listener._join = recorded
+            listener._strangers["join"] = recorded
             await let_in(m2, m1)
             m2.trust.unpin("m1")
-            listener._join = replayed
+            listener._strangers["join"] = replayed
             with pytest.raises(TokenError, match="an old one"):
                 await let_in(m2, m1)
 
@@ -486,7 +486,7 @@ def test_who_has_no_master_key_yet_is_asked_again(m1: Master, m2: Master) -> Non
         async with m1.running() as listener:
             through = m1.membership
             through._share = share
-            listener._join = through.join
+            listener._strangers["join"] = through.join
             joining = asyncio.ensure_future(
                 find_group(m2.applicant, [m1.url, m2.url], 30, placed.append)
             )

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import salt.utils.event
 
+import saltext_ha.errors
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
 
+pytestmark = pytest.mark.timeout(180)
 
-@pytest.fixture(scope="module")
-def pair(make_lab: MakeLab) -> Iterator[Lab]:
-    with group(make_lab, "m1", "m2") as lab:
-        yield lab
+Events = list[tuple[str, dict[str, Any]]]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
+HELD = [f"held{number}" for number in range(4)]
 
 
 @contextmanager
-def heard(master: Master) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+def heard(master: Master) -> Iterator[Events]:
     """The events of a master's bus from now on, as (tag, data)."""
-    events: list[tuple[str, dict[str, Any]]] = []
+    events: Events = []
     ready, over = threading.Event(), threading.Event()
 
     def listen() -> None:
@@ -48,38 +51,117 @@ def heard(master: Master) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         thread.join()
 
 
-def tags(events: list[tuple[str, dict[str, Any]]], minion_id: str) -> list[str]:
+def tags(events: Events, minion_id: str) -> list[str]:
     return [tag for tag, data in events if data.get("id") == minion_id]
 
 
-def test_replicated_changes_have_events_of_their_own(pair: Lab) -> None:
-    m1, m2 = pair.masters.values()
-    with heard(m2) as events:
-        plant(pair, "minions_pre", "event1", m1, m2)
+class Story:
+    """What was done, and what was heard of it on which bus."""
+
+    def __init__(self, lab: Lab) -> None:
+        m1, m2 = lab.masters.values()
+        with heard(m2) as self.of_keys:
+            self._a_key_goes_through_all_states(lab, m1, m2)
+        with heard(m1) as self.of_the_peer:
+            self._the_peer_goes_and_comes_back_with_another_key(lab, m1, m2)
+        with heard(m2) as self.of_the_wipe:
+            self._many_keys_vanish(lab, m1, m2)
+
+    def _a_key_goes_through_all_states(self, lab: Lab, m1: Master, m2: Master) -> None:
+        def hear(act: str) -> None:
+            wait_for(lambda: f"salt/ha/key/{act}" in tags(self.of_keys, "event1"), SOON, act)
+
+        plant(lab, "minions_pre", "event1", m1, m2)
+        hear("pending")
         m1.salt_key("-a", "event1", "-y").check()
-        wait_for(lambda: "salt/ha/key/accepted" in tags(events, "event1"), SOON, "an acceptance")
+        hear("accepted")
+        m1.salt_key("-r", "event1", "--include-accepted", "-y").check()
+        hear("rejected")
         m1.salt_key("-d", "event1", "-y").check()
-        wait_for(lambda: "salt/ha/key/deleted" in tags(events, "event1"), SOON, "a deletion")
+        hear("deleted")
         shown("event1", {}, m1, m2)
-    assert "salt/key" not in tags(events, "event1")
-    data = next(data for tag, data in events if tag == "salt/ha/key/deleted")
-    assert (data["act"], data["before"], data["master"]) == ("deleted", "accepted", "m2")
-    assert len(data["fingerprint"]) == 95
 
-
-def test_a_peer_that_goes_and_comes_and_a_conflict(pair: Lab) -> None:
-    m1, m2 = pair.masters.values()
-    with heard(m1) as events:
+    def _the_peer_goes_and_comes_back_with_another_key(
+        self, lab: Lab, m1: Master, m2: Master
+    ) -> None:
+        events = self.of_the_peer
         m2.kill()
         wait_for(lambda: "salt/ha/peer/down" in dict(events), SOON, "m2 is said to be down")
-        m1.plant("minions", "event2", pair.key_pair()[1])
-        m2.plant("minions", "event2", pair.key_pair()[1])
+        m1.plant("minions", "event2", lab.key_pair()[1])
+        m2.plant("minions", "event2", lab.key_pair()[1])
         recorded = {"glob": "event2"}
         wait_for(lambda: m1.control("keys", recorded)["keys"], SOON, "m1 recorded its key")
         m2.start()
         wait_for(lambda: "salt/ha/peer/up" in dict(events), SOON, "m2 is said to be up")
         wait_for(lambda: tags(events, "event2") == ["salt/ha/conflict"], SOON, "the conflict")
         wait_for(lambda: level(m1), SOON, "both have heard all")
+
+    def _many_keys_vanish(self, lab: Lab, m1: Master, m2: Master) -> None:
+        for name in HELD:
+            m1.plant("minions", name, lab.key_pair()[1])
+        wait_for(lambda: set(HELD) <= m2.keys()["minions"].keys(), SOON, "all keys on m2")
+        wait_for(lambda: level(m1), SOON, "m1 knows it")
+        (m2.pki_dir / "minions").rename(m2.pki_dir / "minions.away")
+        (m2.pki_dir / "minions").mkdir()
+        wait_for(lambda: "salt/ha/held" in dict(self.of_the_wipe), SOON, "they are held")
+
+
+@pytest.fixture(scope="module")
+def story(make_lab: MakeLab) -> Iterator[Story]:
+    with group(make_lab, "m1", "m2", ha={"hold_minimum": 2}) as lab:
+        yield Story(lab)
+
+
+def test_replicated_changes_have_events_of_their_own(story: Story) -> None:
+    acts = ["pending", "accepted", "rejected", "deleted"]
+    assert tags(story.of_keys, "event1") == [f"salt/ha/key/{act}" for act in acts]
+    data = [data for _, data in story.of_keys if data.get("id") == "event1"]
+    assert [d["act"] for d in data] == acts
+    assert [d["before"] for d in data] == [None, *acts[:-1]]
+    assert {d["master"] for d in data} == {"m2"}
+    assert {len(d["fingerprint"]) for d in data} == {95}
+
+
+def test_a_peer_that_goes_and_comes_and_a_conflict(story: Story) -> None:
+    events = story.of_the_peer
     assert tags(events, "event2") == ["salt/ha/conflict"]
-    assert len(dict(events)["salt/ha/conflict"]["fingerprints"]) == 2
-    assert [data["name"] for tag, data in events if tag == "salt/ha/peer/down"] == ["m2"]
+    prints = dict(events)["salt/ha/conflict"]["fingerprints"]
+    assert {len(print_) for print_ in prints} == {95}
+    assert len(set(prints)) == 2
+    (down,) = (data for tag, data in events if tag == "salt/ha/peer/down")
+    (up,) = (data for tag, data in events if tag == "salt/ha/peer/up")
+    assert down["name"] == up["name"] == "m2"
+    assert up["url"].startswith("https://127.")
+    assert down["reason"]
+
+
+def test_keys_that_are_held_are_named(story: Story) -> None:
+    (held,) = (data for tag, data in story.of_the_wipe if tag == "salt/ha/held")
+    assert held["master"] == "m2"
+    assert set(HELD) <= set(held["ids"])
+
+
+def documented() -> dict[str, set[str]]:
+    """The tags that the documentation lists, with the keys of their data."""
+    rows = [line.split("|")[1:4] for line in DOCUMENT.read_text().splitlines() if "|" in line]
+    found: dict[str, set[str]] = {}
+    for first, _, last in rows:
+        for tag in re.findall(r"`(salt/ha/[a-z/]+)`", first):
+            keys = re.findall(r"`([a-z_]+)`", last)
+            found.setdefault(tag, set(keys))
+    return found
+
+
+def test_the_documentation_names_every_event_and_all_that_it_carries(story: Story) -> None:
+    carried: dict[str, set[str]] = {}
+    for tag, data in (*story.of_keys, *story.of_the_peer, *story.of_the_wipe):
+        if tag.startswith("salt/ha/"):
+            keys = set(data) - {"_stamp"}
+            assert carried.setdefault(tag, keys) == keys
+    assert carried == documented()
+    fired = set()
+    for path in Path(saltext_ha.errors.__file__).parent.rglob("*.py"):
+        fired |= set(re.findall(r"announce\(\s*f?\"([^\"]+)\"", path.read_text()))
+    assert {tag.removeprefix("salt/ha/").split("/")[0] for tag in documented()} == {
+        name.split("/")[0] for name in fired
+    }

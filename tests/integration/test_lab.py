@@ -161,7 +161,10 @@ def test_planted_keys_read_back(lab: Lab) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -> None:
     code = (
-        "import time\n"
+        "import signal, time\n"
+        # In the background of a shell both are ignored, and children inherit that.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "from lab import Lab\n"
         "with Lab() as lab:\n"
         "    m1 = lab.add_master('m1', engine=False)\n"

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from lab import Lab, Master, wait_for
+from saltext_ha import minion_key
+from saltext_ha.errors import PeerError
+from saltext_ha.peering import identity
+from saltext_ha.peering.client import call_once
+from saltext_ha.peering.trust import make_peer
+from saltext_ha.replication.record import Dot, Record, Value
+from saltext_ha.service.codec import to_wire
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, files_of, group, level, plant, shown
 
@@ -126,6 +137,37 @@ def test_resolve_keeps_the_named_key_on_all(pair: Lab) -> None:
     assert "not in conflict" in again.data["error"]
 
 
+def test_renewed_certificates_and_a_new_address_lock_nobody_out(pair: Lab) -> None:
+    m1, m2 = masters(pair)
+
+    def certificate(master: Master) -> str:
+        found: str = master.control("peers")["self"]["fingerprint"]
+        return found
+
+    before = certificate(m1), certificate(m2)
+    m2.stop()
+    alone = m1.salt_run("ha.renew").check()
+    assert "m2 has not taken it over yet" in str(alone.data["notes"])
+    m1.stop()
+    # m2 comes back alone, at another port, and renews as well.
+    config = yaml.safe_load(m2.config_file.read_text())
+    config["ha"]["port"] = pair.ports.status
+    m2.config_file.write_text(yaml.safe_dump(config))
+    m2.start()
+    m2.salt_run("ha.renew").check()
+    m1.start()
+    # m2 tries more and more seldom while m1 is down, at least every half minute.
+    wait_for(lambda: level(m1) and level(m2), 2 * SOON, "they have met again")
+    assert {certificate(m1), certificate(m2)} & set(before) == set()
+    plant(pair, "minions", "renewed1", m1, m2)
+    plant(pair, "minions", "renewed2", m2, m1)
+    (peer,) = m1.control("peers")["peers"]
+    assert peer["url"].endswith(f":{pair.ports.status}")
+    text = m1.salt_run_text("ha.renew").check().stdout
+    assert "m2 knows it" in text
+    wait_for(lambda: level(m1) and level(m2), SOON, "and again")
+
+
 def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab) -> None:
     with group(make_lab, "m1", "m2", "m3") as lab:
         m1, m2, m3 = lab.masters.values()
@@ -133,6 +175,13 @@ def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab)
         unknown = m1.salt_run("ha.remove_peer", "m9")
         assert unknown.returncode == 2
         assert "m2, m3" in unknown.data["error"]
+        gone = plant(lab, "minions", "gone1", m1, m2, m3)
+        m3.salt_key("-d", "gone1", "-y").check()
+        shown("gone1", {}, m1, m2)
+        # Whatever certificates it had, they are barred.
+        stolen = shutil.copytree(m3.pki_dir / "ha", lab.root / "stolen")
+        m3.salt_run("ha.renew").check()
+        wait_for(lambda: level(m1) and level(m2), SOON, "all know the new certificate")
         m1.salt_run("ha.remove_peer", "m3").check()
         wait_for(lambda: "m3" not in str(m2.control("peers")["peers"]), SOON, "m2 unpinned m3")
         m3.plant("minions", "late1", lab.key_pair()[1])
@@ -145,6 +194,10 @@ def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab)
         for master in (m1, m2):
             assert files_of(master, "kept1") == {"minions": key}
             assert files_of(master, "late1") == {}
+            assert files_of(master, "gone1") == {}
+            for state in (stolen, m3.pki_dir / "ha"):
+                with pytest.raises(PeerError):
+                    push(state, master, "gone1", gone)
         # The same certificate is never let in again, with whatever token.
         token = m1.salt_run("ha.invite").check().data["token"]
         assert m3.salt_run("ha.join", token).returncode == 2
@@ -155,6 +208,17 @@ def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab)
         token = m1.salt_run("ha.invite").check().data["token"]
         m3.salt_run("ha.join", token).check()
         wait_for(lambda: "late1" in m2.keys()["minions"], SOON, "m3 is back with what it has")
+
+
+def push(state: Path, master: Master, minion_id: str, key: str) -> dict[str, Any]:
+    """Send *master* a record with the identity that lies in the folder *state*."""
+    value = Value(Dot("0123456789abcdef", 1), "accepted", 0.0, "thief", "m3")
+    print_ = minion_key.fingerprint(key)
+    record = Record(minion_id, print_, key, (value,), (("0123456789abcdef", 1),))
+    certificate = identity.load_or_create(master.pki_dir / "ha", master.name).certificate
+    peer = make_peer(master.name, f"https://{master.address}:{master.peer_port}", certificate)
+    ours = identity.load_or_create(state, "m3")
+    return asyncio.run(call_once(ours, peer, "push", {"records": [to_wire(record)]}))
 
 
 def test_master_key_is_handed_over_only_when_invited_to(make_lab: MakeLab) -> None:

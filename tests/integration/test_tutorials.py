@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import wait_for
+from saltext_ha import minion_key
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, group, level, plant
 from tests.integration.tutorial import DOCS, Tutorial
@@ -27,6 +28,20 @@ def test_a_new_group(make_lab: MakeLab) -> None:
         web1.launch()
         wait_for(lambda: "web1" in m1.keys()["minions_pre"], 60, "web1 knocks")
         assert Tutorial("new-group", lab).follow() > 8
+
+
+def test_masters_that_have_grown_apart(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        m1, m2 = (lab.add_master(name, ha={**QUICK, "mode": "observe"}) for name in ("m1", "m2"))
+        keys = {minion_id: lab.key_pair()[1] for minion_id in ("web1", "web2", "web3", "db1")}
+        for master, others in ((m1, ("web1", "web2", "db1")), (m2, ("web2", "web3"))):
+            for minion_id in others:
+                master.plant("minions", minion_id, keys[minion_id])
+        m2.plant("minions_pre", "web1", keys["web1"])
+        m2.plant("minions", "db1", lab.key_pair()[1])
+        lab.start_all()
+        meant = minion_key.show(minion_key.fingerprint(minion_key.normalise(keys["db1"])), False)
+        assert Tutorial("grown-masters", lab, FINGERPRINT=meant).follow() > 8
 
 
 def test_replacing_a_dead_master(make_lab: MakeLab) -> None:

@@ -23,9 +23,14 @@ SETTLING = 20.0
 
 
 class Tutorial:
-    """The commands of *name*.md in *lab*, whose masters and minions it speaks of."""
+    """
+    The commands of *name*.md in *lab*, whose masters and minions it speaks of.
 
-    def __init__(self, name: str, lab: Lab) -> None:
+    :param words: what the reader is to put in the place of words like FINGERPRINT.
+    """
+
+    def __init__(self, name: str, lab: Lab, **words: str) -> None:
+        self._words = words
         self._text = (DOCS / f"{name}.md").read_text()
         self._lab = lab
         self._token = "TOKEN"
@@ -69,7 +74,8 @@ class Tutorial:
         node = self._node(name)
         if command.startswith("systemctl "):
             return self._systemctl(node, command.split()[1])
-        command = command.replace("TOKEN", self._token)
+        for word, meant in {**self._words, "TOKEN": self._token}.items():
+            command = command.replace(word, meant)
         for default, real in _folders(node).items():
             command = command.replace(default, str(real))
         program, *rest = shlex.split(command)

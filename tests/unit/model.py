@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from saltext_ha import minion_key
 from saltext_ha.keeper import Keeper
@@ -112,9 +113,13 @@ class MemoryStore:
         return Outcome(missing, {})
 
     def slot(self, minion_id: str) -> tuple[str, bytes] | None:
+        return self.stored(minion_id).slot
+
+    def stored(self, minion_id: str) -> Stored:
+        """As :meth:`read`, by somebody else."""
         fuse, self.fuse = self.fuse, Fuse()
         try:
-            return self.read(minion_id).stored.slot
+            return self.read(minion_id).stored
         finally:
             self.fuse = fuse
 
@@ -135,6 +140,23 @@ class CrashingReplica(Replica):
             self.fuse.tick()
         self.fuse.tick()
 
+    def copy(self) -> CrashingReplica:
+        """The same content, in a file of its own."""
+        copy = CrashingReplica(None)
+        self._db.backup(copy._db)
+        copy.node = copy._meta("node")
+        copy.counter = copy.seen().get(copy.node, 0)
+        copy._load()
+        return copy
+
+
+class Backup(NamedTuple):
+    """A copy of a master's replica and of its key folders."""
+
+    replica: CrashingReplica
+    folders: dict[str, dict[str, bytes]]
+    signatures: dict[str, str]
+
 
 class Master:
     """One master of the model; its clock is off by *skew* seconds."""
@@ -144,21 +166,72 @@ class Master:
         self.skew = skew
         self.fuse = Fuse()
         self.store = MemoryStore(self.fuse)
-        self.replica = CrashingReplica(None)
-        self.replica.fuse = self.fuse
+        self.unmounted: dict[str, bytes] = {}
+        """Accepted keys that :meth:`unmount` took away."""
         self.rotations = 0
+        self.lose_replica()
+        with self.replica.transaction():
+            self.replica.blank = False  # it is in no group yet
         self.start()
 
     def start(self) -> None:
         """Start, or start again after a crash: nothing is kept but the store and the replica."""
+        self.replica.take_node()
         self.keeper = Keeper(
             self.store,
             self.replica,
             name=self.name,
             guard=RevocationGuard(1.0, 1000),
             revoke=self._rotate,
+            adopting=self.replica.blank,
             clock=lambda: self.skew,
         )
+
+    def lose_replica(self) -> None:
+        """replica.db is gone, and begun anew; takes effect with the next start."""
+        self.replica = CrashingReplica(None)
+        self.replica.fuse = self.fuse
+
+    def backup(self) -> Backup:
+        """What a backup of this master holds."""
+        folders = {state: dict(folder) for state, folder in self.store.folders.items()}
+        return Backup(self.replica.copy(), folders, dict(self.store.signatures))
+
+    def restore(self, backup: Backup, folders: bool) -> None:
+        """Put a backup back, with its key folders or without; and start."""
+        self.replica = backup.replica.copy()
+        self.replica.fuse = self.fuse
+        # Of this very hour: that a replica is older than its key store is noticed otherwise, and it
+        # then counts as lost.
+        self.store.signatures = dict(backup.signatures)
+        if folders:
+            for state, folder in backup.folders.items():
+                self.store.folders[state] = dict(folder)
+        self.start()
+
+    def adopt(self, peer: Master) -> None:
+        """Start after the replica was lost: first pull from *peer*, then take the store in."""
+        self.start()
+        pull(peer, self)
+        self.keeper.adopt()
+        self.settle()
+
+    def unmount(self) -> None:
+        """Every key vanishes at once; what was accepted is more than is believed."""
+        self.unmounted = dict(self.store.folders[ACCEPTED])
+        for folder in self.store.folders.values():
+            folder.clear()
+        self.keeper.holds._guard = RevocationGuard(0.0, 0)
+        self.settle()
+        self.keeper.holds._guard = RevocationGuard(1.0, 1000)
+
+    def mount(self) -> None:
+        """What is still held comes back as it was."""
+        for minion_id in self.replica.held():
+            for folder in self.store.folders.values():
+                folder.pop(minion_id, None)
+            self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]
+        self.settle()
 
     def _rotate(self) -> None:
         self.fuse.tick()
@@ -215,7 +288,12 @@ class Master:
 def exchange(one: Master, other: Master) -> None:
     """Both learn what the other knows, as anti-entropy does."""
     for source, target in ((one, other), (other, one)):
-        source.keeper.observe(source.store.changed(), certain=True)
-        records = [r for minion_id in IDS for r in source.replica.get(minion_id).values()]
-        target.keeper.merge(records)
+        pull(source, target)
         target.settle()
+
+
+def pull(source: Master, target: Master) -> None:
+    """*target* learns what *source* knows, and writes it down."""
+    source.keeper.observe(source.store.changed(), certain=True)
+    records = [r for minion_id in IDS for r in source.replica.get(minion_id).values()]
+    target.keeper.merge(records)

@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+import time
 
 import pytest
 import salt.config
@@ -193,6 +194,80 @@ def test_sync_plan():
 
 def test_sync_with_nothing_to_do():
     shows({"kind": "sync", "test": False, "changes": []}, "nothing to change")
+
+
+@pytest.fixture
+def berlin(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def line(at, on, by, what, name="web07", fp=FP1, why=""):
+    return {"id": name, "at": at, "on": on, "by": by, "what": what, "state": what,
+            "fingerprint": fp, "why": why, "decisions": []}  # fmt: skip
+
+
+def history(*lines, more=False):
+    return {"kind": "history", "writes": list(lines), "more": more}
+
+
+def test_history_of_one_minion(berlin):
+    met = "rejected on m2 by bob and accepted on m1 by alice, neither knowing of the other"
+    shows(
+        history(
+            line(1769900000.9, "m1", "", "rejected holds", why=f"{met}: rejected holds"),
+            line(1769899000, "m2", "bob", "rejected"),
+            line(1769898000, "m1", "root", "accepted", why="ha.restore"),
+            line(1769897000, "m1", "minion", "pending"),
+        ),
+        """
+        web07
+        When (CET)           Where  Who     What            Fingerprint
+        2026-01-31 23:53:20  m1     -       rejected holds  3a:9f:12:44:0b:…
+            rejected on m2 by bob and accepted on m1 by alice, neither knowing of the
+            other: rejected holds
+        2026-01-31 23:36:40  m2     bob     rejected        3a:9f:12:44:0b:…
+        2026-01-31 23:20:00  m1     root    accepted        3a:9f:12:44:0b:…
+            ha.restore
+        2026-01-31 23:03:20  m1     minion  pending         3a:9f:12:44:0b:…
+        """,
+    )
+
+
+def test_history_of_many_cuts_ids_rather_than_times(berlin):
+    shows(
+        history(
+            line(1769900000, "m1", "DOMAIN\\alice", "accepted", "web07.example.com"),
+            line(1769900000, "m2", "", "conflict over", "db02.example.com", None),
+            more=True,
+        ),
+        """
+        When (CET)           Where  Who           What           Id            Fingerprint
+        2026-01-31 23:53:20  m1     DOMAIN\\alice  accepted       web07.examp…  3a:9f:12:44:0b:…
+        2026-01-31 23:53:20  m2     -             conflict over  db02.exampl…  -
+        the last 2 lines; limit=N shows more
+        """,
+    )
+
+
+def test_history_over_the_change_of_the_clock_says_which_hour_is_meant(berlin):
+    text = ha.output(
+        history(line(1792890000, "m1", "a", "deleted"), line(1792886400, "m1", "a", "x"))
+    )
+    assert "2026-10-25 02:00:00 CET " in text
+    assert "2026-10-25 02:00:00 CEST" in text
+
+
+@pytest.mark.parametrize("at", [None, "x", float("inf"), float("nan"), -1e300, 1e15])
+def test_history_by_a_clock_out_of_its_mind(at):
+    assert "?  " in ha.output(history(line(at, "m1", "a\nb\x1b[2J", "accepted"))).splitlines()[2]
+
+
+def test_no_history():
+    shows(history(), "nothing is recorded of that")
 
 
 def test_peers():
@@ -414,3 +489,30 @@ def test_anything_else_goes_to_nested(data):
 )
 def test_durations(seconds, text):
     assert _text.duration(seconds) == text
+
+
+def test_join_plan():
+    data = {
+        "kind": "join_plan",
+        "group": "prod",
+        "test": True,
+        "members": ["m1", "m3"],
+        "problems": [],
+        "key_problems": ["/etc/salt/pki/master/master.pem: another master key is here"],
+        "changes": [
+            {"master": "the group (m1)", "id": "web1", "from": "absent", "to": f"accepted {FP1}"},
+            {"master": "m2", "id": "web2", "from": f"pending {FP1}, denied {FP2}", "to": "deleted"},
+        ],
+        "conflicts": [{"id": "db1", "keys": {"m2": f"accepted {FP1}"}}],
+        "notes": ["m2: its ha engine does not run"],
+    }
+    text = ha.output(data)
+    assert "Would join group prod: m1, m3" in text
+    assert "would not be put in place: /etc/salt/pki/master/master.pem" in text
+    assert "the group (m1)  web1" in text
+    assert "2 changes planned; nothing was changed (test=True)" in text
+    assert "1 conflict" in text
+    assert "m2: its ha engine does not run" in text
+    refused = ha.output({**data, "problems": ["m1 would refuse: the name is taken"]})
+    assert "Could not join group prod" in refused
+    assert "the name is taken" in refused

@@ -39,7 +39,10 @@ KEY = (
     "ha.join with that token on {masters}"
 )
 PAIR = "on {masters}: put master.pem and master.pub of one pair in place, restart salt-master"
-SIGN = "copy the master_sign pair of one master to {masters}, restart salt-master there"
+SIGN = (
+    "salt-run ha.invite share_signing_key=True on the master whose pair the minions know, ha.join "
+    "with that token and force=True on {masters}, restart salt-master there"
+)
 INSTALL = "install the same version on {masters}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saltext_ha import cluster
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.cache import CacheStore
 from saltext_ha.keystore.files import FileStore
@@ -23,11 +24,11 @@ def open_store(opts: Mapping[str, Any]) -> KeyStore:
     driver = opts.get("keys.cache_driver", FILE_DRIVER)
     if driver != FILE_DRIVER:
         return CacheStore(opts, driver)
-    folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
+    member = cluster.of(opts)
     # 3008 (which introduced the driver option) reads a pending file before an accepted one.
     pending_first = "keys.cache_driver" in opts
     return FileStore(
-        Path(folder),
+        member.key_dir if member else Path(opts["pki_dir"]),
         user=opts.get("user"),
         group_readable=bool(opts.get("permissive_pki_access")),
         pending_first=pending_first,

@@ -18,6 +18,7 @@ from salt.exceptions import SaltCacheError
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
+from saltext_ha.faults import point
 from saltext_ha.keystore import signature
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
@@ -129,6 +130,7 @@ class CacheStore:
         minion_id = change.minion_id
         if step.action == PUT:
             entry = {"state": step.state, "pub": change.keys[step.key]}
+            point("store.write")
             self._cache.store(KEYS, minion_id, entry)
             return True
         if step.action == REMOVE:
@@ -140,6 +142,7 @@ class CacheStore:
                 return False
             if minion_key.fingerprint(entry.get("pub") or "") != step.key:
                 return False
+            point("store.remove")
             self._cache.flush(KEYS, minion_id)
             return True
         denied = [

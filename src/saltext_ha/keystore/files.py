@@ -18,6 +18,7 @@ from pathlib import Path
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
+from saltext_ha.faults import point
 from saltext_ha.keystore import signature
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
@@ -211,6 +212,7 @@ class FileStore:
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
 
     def _write_whole(self, temporary: str, target: str, text: str) -> None:
+        point("store.write")
         # What a crash left, or somebody put there: a link would be written through.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -221,6 +223,7 @@ class FileStore:
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, self._uid, -1)
             os.fsync(descriptor)
+            point("store.rename")
             os.rename(temporary, target)
         except OSError:
             with contextlib.suppress(FileNotFoundError):
@@ -235,6 +238,7 @@ class FileStore:
             text = _read_key(path)
             if text is None or minion_key.fingerprint(text) != key:
                 return False
+            point("store.remove")
             os.unlink(path)
         except FileNotFoundError:
             return False
@@ -242,6 +246,7 @@ class FileStore:
 
     def _sync(self, states: set[str]) -> None:
         for state in states:
+            point("store.sync")
             descriptor = os.open(self._folders[state], os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(descriptor)

@@ -17,6 +17,7 @@ import salt.crypt
 import salt.key
 
 from saltext_ha.errors import StoreError
+from saltext_ha.faults import point
 
 
 def revoke(opts: Mapping[str, Any]) -> None:
@@ -31,12 +32,14 @@ def revoke(opts: Mapping[str, Any]) -> None:
     options = dict(opts)
     try:
         # First what takes the access away; the caches can wait.
+        point("revoke.rotate")
         if options.get("rotate_aes_key"):
             arguments = [options["cachedir"], options.get("user")]
             # 3008 writes the master's id into the file.
             if "master_id" in inspect.signature(salt.crypt.dropfile).parameters:
                 arguments.append(options["id"])
             salt.crypt.dropfile(*arguments)
+        point("revoke.clean")
         key = salt.key.get_key(options)
         try:
             key.check_minion_cache()

@@ -114,16 +114,25 @@ def distinct(values: Iterable[Any]) -> list[str]:
 
 
 def table(
-    screen: Screen, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+    screen: Screen,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> list[str]:
     """
     Lines of an aligned table. Columns named in *right* are right-aligned. When it is wider than
-    the screen, its widest column is shortened first, none below :data:`NARROWEST`.
+    the screen, its widest column is shortened first, none below :data:`NARROWEST`, and those named
+    in *whole* not at all.
     """
     cells = [list(columns), *([clean(cell) for cell in row] for row in rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
-    while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and max(widths) > NARROWEST:
-        widths[widths.index(max(widths))] -= 1
+    elastic = [place for place, name in enumerate(columns) if name not in whole]
+    while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and elastic:
+        widest = max(elastic, key=lambda place: widths[place])
+        if widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
     lines = []
     for row in cells:
         padded = [

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import salt.loader
 import salt.utils.color
 
-from saltext_ha.output import _consistency
+from saltext_ha.output import _consistency, _history
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -51,8 +50,8 @@ def output(data: Any, **kwargs: Any) -> str:
     """
     Render what a function of the ``ha`` runner returned.
 
-    :param data: a mapping with a ``kind`` (status, consistency, keys, sync, peers, invite, join,
-        error). Anything else is shown by Salt's ``nested`` outputter.
+    :param data: a mapping with a ``kind`` (status, consistency, keys, sync, history, peers, invite,
+        join, join_plan, error). Anything else is shown by Salt's ``nested`` outputter.
     :returns: the text to print, in colour where Salt wants colour.
 
     CLI Example:
@@ -261,24 +260,6 @@ def _sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + _notes(data)
 
 
-def _history(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    writes = data.get("writes") or []
-    if not writes:
-        return ["nothing is recorded of that"]
-    rows = [
-        [
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(write.get("at") or 0)),
-            str(write.get("id")),
-            str(write.get("state")),
-            fingerprint(write.get("fingerprint") or "?"),
-            str(write.get("by") or "-"),
-            str(write.get("on")),
-        ]
-        for write in writes
-    ]
-    return table(screen, ["Time", "Id", "State", "Fingerprint", "By", "On"], rows)
-
-
 def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return _notes(data)
 
@@ -331,6 +312,19 @@ def _join(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [f"Joined group {group}: {members or 'no members'}", *_notes(data)]
 
 
+def _join_plan(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    members = ", ".join(clean(name) for name in data.get("members") or [])
+    group = clean(data.get("group") or "?")
+    problems = data.get("problems") or []
+    verb = screen.paint("Could not join", "error") if problems else "Would join"
+    return [
+        f"{verb} group {group}: {members or 'no members'}",
+        *(f"  {clean(problem)}" for problem in problems),
+        *(f"  would not be put in place: {clean(p)}" for p in data.get("key_problems") or []),
+        *_sync(data, screen),
+    ]
+
+
 def _error(data: Mapping[str, Any], screen: Screen) -> list[str]:
     first, *rest = str(data.get("error") or "unknown error").splitlines() or ["unknown error"]
     lines = [f"{screen.paint('error')}: {clean(first)}", *(f"  {clean(line)}" for line in rest)]
@@ -345,7 +339,8 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "peers": _peers,
     "invite": _invite,
     "join": _join,
-    "history": _history,
+    "join_plan": _join_plan,
+    "history": _history.render,
     "notice": _notice,
     "error": _error,
 }

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from saltext_ha.errors import PeerRefused, PeerUnreachable
-from saltext_ha.peering import tls, wire
+from saltext_ha.errors import PeerMistrust, PeerRefused, PeerUnreachable
+from saltext_ha.peering import succession, tls, wire
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.trust import Peer
 
@@ -86,15 +86,52 @@ async def call_once(
         await client.close()
 
 
+async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
+    """
+    All the certificates of the master at the address of *peer*, the oldest first, as it says
+    itself: believe only what follows from a pinned one (:func:`.succession.after`).
+
+    :raises PeerError: it cannot be asked.
+    """
+    exchange = Exchange(peer.url, tls.joining_context(), None)
+    try:
+        answer = await asyncio.wait_for(exchange.call("certificates", {}), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{peer.address} timed out") from None
+    finally:
+        await exchange.close()
+    shown = answer.get("certificates")
+    entries = shown if isinstance(shown, list) else []
+    return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
+
+
+async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 5.0) -> None:
+    """
+    Show *peer* all our certificates, so that it takes over the present one if it pinned a former.
+
+    :param name: ours.
+    :raises PeerError: it cannot be asked, or does not believe it.
+    """
+    exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
+    shown = {"name": name, "certificates": list(identity.chain)}
+    try:
+        await asyncio.wait_for(exchange.call("renewed", shown), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{peer.address} timed out") from None
+    finally:
+        await exchange.close()
+
+
 class Exchange:
     """
     Requests to *url*, whose server must show exactly the certificate *expected*.
 
     :param context: how to do TLS; the certificate is compared besides, before anything is sent.
-    :param expected: a PEM certificate, or the SHA-256 of one.
+    :param expected: a PEM certificate, or the SHA-256 of one; None where the answer proves itself
+        and nothing is sent that matters.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes | None) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._url = url
@@ -102,7 +139,7 @@ class Exchange:
         self._context = context
         if isinstance(expected, str):
             expected = hashlib.sha256(ssl.PEM_cert_to_DER_cert(expected)).digest()
-        self._expected = aiohttp.Fingerprint(expected)
+        self._expected = aiohttp.Fingerprint(expected) if expected else None
         self._session: aiohttp.ClientSession | None = None
 
     async def call(
@@ -118,7 +155,8 @@ class Exchange:
                     raise
                 status, answer = await self._post(method, body)
         except (aiohttp.ClientError, OSError) as exc:
-            raise PeerUnreachable(f"{self._address} {_reason(exc)}") from None
+            kind = PeerMistrust if _is_changed(exc) or _hung_up(exc) else PeerUnreachable
+            raise kind(f"{self._address} {_reason(exc)}") from None
         try:
             content = wire.unpack(answer)
         except ValueError:
@@ -161,7 +199,7 @@ class Exchange:
             # The connector compares the fingerprint right after the handshake, before the
             # request is written; the context of each request is what does the TLS.
             connector = aiohttp.TCPConnector(
-                ssl=self._expected,
+                ssl=self._expected or False,
                 limit=MAX_CONNECTIONS,
                 keepalive_timeout=KEEPALIVE,
                 resolver=aiohttp.ThreadedResolver(),
@@ -198,10 +236,14 @@ def _hung_up(exc: Exception) -> bool:
     return isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError))
 
 
-def _reason(exc: Exception) -> str:
-    if isinstance(
+def _is_changed(exc: Exception) -> bool:
+    return isinstance(
         exc, (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError)
-    ):
+    )
+
+
+def _reason(exc: Exception) -> str:
+    if _is_changed(exc):
         return "shows another certificate than the expected one; nothing was sent"
     if isinstance(exc, aiohttp.ClientConnectorSSLError):
         return f"does not do TLS 1.3: {exc.os_error.strerror or exc.os_error}"

@@ -226,9 +226,6 @@ class Connection(asyncio.Protocol):
 
 def _handshake_failure(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
-        # 9 and 10 are OpenSSL's "not yet valid" and "has expired".
-        if exc.verify_code in (9, 10):
-            return "certificate not valid at this time"
         return "certificate not pinned"
     if isinstance(exc, ssl.SSLError):
         reason = (exc.reason or "").lower().replace("_", " ")

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from saltext_ha.errors import TrustError
+from saltext_ha.faults import point
 
 
 def private_dir(path: Path) -> Path:
@@ -61,10 +62,12 @@ def write_whole(
     """
     temporary = _write_temporary(path, data, mode, owner)
     try:
+        point("file.rename")
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    point("file.sync")
     sync_dir(path.parent)
 
 
@@ -76,12 +79,14 @@ def create_whole(path: Path, data: bytes, mode: int = 0o600) -> bool:
     """
     temporary = _write_temporary(path, data, mode)
     try:
+        point("file.rename")
         # Unlike rename, link fails when the name is taken.
         os.link(temporary, path)
     except FileExistsError:
         return False
     finally:
         temporary.unlink(missing_ok=True)
+    point("file.sync")
     sync_dir(path.parent)
     return True
 

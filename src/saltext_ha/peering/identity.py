@@ -11,7 +11,7 @@ import hashlib
 import logging
 import secrets
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cryptography import x509
@@ -20,25 +20,51 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from saltext_ha.errors import TrustError
-from saltext_ha.peering.files import create_whole, private_dir, read_plain, refuse_link
+from saltext_ha.faults import point
+from saltext_ha.peering import succession
+from saltext_ha.peering.files import (
+    create_whole,
+    private_dir,
+    read_plain,
+    refuse_link,
+    write_whole,
+)
 
 log = logging.getLogger(__name__)
 
 KEY_FILE = "identity.key"
 CERTIFICATE_FILE = "identity.crt"
+# A renewed pair lies in one file, so that it takes the place of the former in one rename.
+RENEWED_FILE = "identity.pem"
+FORMER_FILE = "identity.former"
 LIFETIME = datetime.timedelta(days=3653)
 # Masters whose clocks are far behind must still take a fresh certificate.
 BACKDATED = datetime.timedelta(days=366)
+_BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """This master's certificate (PEM), its fingerprint, and where both halves lie."""
+    """
+    This master's certificate (PEM), its fingerprint, where both halves lie, and the certificates
+    that it had before (the oldest first).
+    """
 
     key_file: Path
     certificate_file: Path
     certificate: str
     fingerprint: str
+    former: tuple[str, ...] = ()
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """All its certificates, the oldest first; each was signed with the key of the former."""
+        return (*self.former, self.certificate)
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Those of all its certificates."""
+        return frozenset(map(_fingerprint, self.chain))
 
 
 def load_or_create(state_dir: Path, name: str) -> Identity:
@@ -54,8 +80,11 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     """
     private_dir(state_dir)
     key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
-    refuse_link(key_file)
-    refuse_link(certificate_file)
+    for file in (KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE, FORMER_FILE):
+        refuse_link(state_dir / file)
+    renewed = _renewed(state_dir)
+    if renewed:
+        return renewed
     try:
         # Looked for before the key, which is always made first: another process at this very
         # point cannot be taken for a lost key.
@@ -72,11 +101,52 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
             key_file.chmod(0o600)
         key = _load_key(key_file)
         if not certificate_file.exists():
+            point("identity.certificate")
             create_whole(certificate_file, _new_certificate(key, name), mode=0o644)
         pem = read_plain(certificate_file).decode("ascii")
     except (OSError, UnicodeDecodeError) as exc:
         raise TrustError(f"{state_dir}: the identity cannot be read or made: {exc}") from None
     return _checked(key, pem, key_file, certificate_file)
+
+
+def existing_or_provisional(state_dir: Path, name: str) -> Identity:
+    """
+    This master's identity where it has one; else one that is good for a question only: it lies
+    in memory, nothing is written.
+    """
+    key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
+    if (state_dir / RENEWED_FILE).exists() or (key_file.exists() and certificate_file.exists()):
+        return load_or_create(state_dir, name)
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = _new_certificate(key, name).decode("ascii")
+    return _checked(key, pem, key_file, certificate_file)
+
+
+def succeed(state_dir: Path, name: str) -> Identity:
+    """
+    Take a new key and certificate, vouched for by the present one: see :mod:`.succession`.
+
+    From here on peers are shown the new one; they need not have been asked before.
+
+    :raises TrustError: the present one cannot be read, has expired, or has too many before it.
+    """
+    present = load_or_create(state_dir, name)
+    if succession.expired(present.certificate):
+        raise TrustError(
+            "this master's certificate has expired and vouches for no other any more; take this "
+            "master out and in again: salt-run ha.leave here, ha.remove_peer and ha.invite on "
+            "another, ha.join here"
+        )
+    if len(present.former) >= succession.MAX_FORMER:
+        raise TrustError("too many former certificates: salt-run ha.leave, then join again")
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _new_certificate(key, name, (_load_key(present.key_file), present.certificate))
+    # The former first: they name themselves only where something follows them.
+    write_whole(state_dir / FORMER_FILE, "".join(present.chain).encode("ascii"))
+    write_whole(state_dir / RENEWED_FILE, _encoded(key) + certificate)
+    for file in (CERTIFICATE_FILE, KEY_FILE):
+        (state_dir / file).unlink(missing_ok=True)
+    return load_or_create(state_dir, name)
 
 
 def renew(state_dir: Path, name: str) -> Identity:
@@ -88,12 +158,34 @@ def renew(state_dir: Path, name: str) -> Identity:
     """
     # Key last: a certificate without its key would be refused after a crash in between.
     (state_dir / CERTIFICATE_FILE).unlink(missing_ok=True)
-    (state_dir / KEY_FILE).unlink(missing_ok=True)
+    point("identity.drop")
+    for file in (KEY_FILE, RENEWED_FILE, FORMER_FILE):
+        (state_dir / file).unlink(missing_ok=True)
     return load_or_create(state_dir, name)
 
 
+def _renewed(state_dir: Path) -> Identity | None:
+    """The identity after a renewal, if there was one."""
+    path = state_dir / RENEWED_FILE
+    try:
+        if not path.exists():
+            return None
+        pem = read_plain(path).decode("ascii")
+        former_file = state_dir / FORMER_FILE
+        former = read_plain(former_file).decode("ascii") if former_file.exists() else ""
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TrustError(f"{state_dir}: the identity cannot be read: {exc}") from None
+    start = pem.find(_BEGIN)
+    made = _checked(_load_key(path), pem[max(0, start) :], path, path)
+    older = [f"{_BEGIN}\n{part.strip()}\n" for part in former.split(_BEGIN)[1:]]
+    return replace(made, former=tuple(pem for pem in older if pem != made.certificate))
+
+
 def _new_key() -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
+    return _encoded(ec.generate_private_key(ec.SECP256R1()))
+
+
+def _encoded(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -114,7 +206,12 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _new_certificate(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
+def _new_certificate(
+    key: ec.EllipticCurvePrivateKey,
+    name: str,
+    former: tuple[ec.EllipticCurvePrivateKey, str] | None = None,
+) -> bytes:
+    """A certificate for *key*, signed by itself or by the *former* key and its certificate."""
     # TLS libraries look trust anchors up by subject: two certificates of one master must differ.
     subject = x509.Name(
         [
@@ -126,10 +223,14 @@ def _new_certificate(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
     now = datetime.datetime.now(datetime.timezone.utc)
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     public = key.public_key()
+    signer, issuer = key, subject
+    if former:
+        signer = former[0]
+        issuer = x509.load_pem_x509_certificate(former[1].encode("ascii")).subject
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
+        .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
@@ -138,7 +239,7 @@ def _new_certificate(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
-    certificate = builder.sign(key, hashes.SHA256())
+    certificate = builder.sign(signer, hashes.SHA256())
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -159,5 +260,9 @@ def _checked(
             f"{certificate_file}: does not belong to {key_file}; restore the matching pair from a "
             f"backup, or remove both and join the group again"
         )
-    digest = hashlib.sha256(der).digest().hex(":")
-    return Identity(key_file, certificate_file, ssl.DER_cert_to_PEM_cert(der), digest)
+    shown_pem = ssl.DER_cert_to_PEM_cert(der)
+    return Identity(key_file, certificate_file, shown_pem, _fingerprint(shown_pem))
+
+
+def _fingerprint(pem: str) -> str:
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest().hex(":")

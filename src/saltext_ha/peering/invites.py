@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from saltext_ha.errors import TokenError
+from saltext_ha.master_key import ROLES, SIGN
 from saltext_ha.peering import tls
 from saltext_ha.peering.files import create_whole, private_dir, read_plain, sync_dir
 from saltext_ha.peering.identity import Identity
@@ -34,6 +35,14 @@ class Invite:
     group: str
     share_master_key: bool
     key: bytes = field(repr=False)
+    share_signing_key: bool = False
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The roles of the key pairs to hand over; see :mod:`.handover`."""
+        if self.share_master_key:
+            return ROLES
+        return (SIGN,) if self.share_signing_key else ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ def invite(
     group: str,
     expires_in: int = EXPIRES_IN,
     share_master_key: bool = False,
+    share_signing_key: bool = False,
 ) -> Invitation:
     """
     Make a one-time token with which one master may join through this one.
@@ -60,7 +70,9 @@ def invite(
     out may take two seconds, during which it blocks.
 
     :param urls: under which the joining master reaches this one, tried in order.
-    :param share_master_key: hand the group's master key to the master that joins.
+    :param share_master_key: hand the group's master key to the master that joins, and the signing
+        pair where there is one.
+    :param share_signing_key: hand over the signing pair only.
 
     CLI Example:
 
@@ -68,7 +80,9 @@ def invite(
 
         salt-run ha.invite
     """
-    token = make_token(state_dir, identity, urls, group, expires_in, share_master_key)
+    token = make_token(
+        state_dir, identity, urls, group, expires_in, share_master_key, share_signing_key
+    )
     note = _not_listening(urls[0], identity)
     return Invitation(token.encode(), expires_in, (note,) if note else ())
 
@@ -80,10 +94,13 @@ def make_token(
     group: str,
     expires_in: int = EXPIRES_IN,
     share_master_key: bool = False,
+    share_signing_key: bool = False,
 ) -> Token:
     """Like :func:`invite`, without trying whether this master can be reached."""
     secret = secrets.token_bytes(32)
-    made = Invites(state_dir).create(mac_key(secret), group, expires_in, share_master_key)
+    made = Invites(state_dir).create(
+        mac_key(secret), group, expires_in, share_master_key, share_signing_key
+    )
     return Token(urls, identity.fingerprint, made.id, made.expires, group, secret)
 
 
@@ -93,7 +110,14 @@ class Invites:
     def __init__(self, state_dir: Path) -> None:
         self._folder = private_dir(private_dir(state_dir) / INVITES_DIR)
 
-    def create(self, key: bytes, group: str, expires_in: int, share_master_key: bool) -> Invite:
+    def create(
+        self,
+        key: bytes,
+        group: str,
+        expires_in: int,
+        share_master_key: bool,
+        share_signing_key: bool = False,
+    ) -> Invite:
         """Store a new invitation; of the secret only *key*, its hash."""
         self.purge()
         made = Invite(
@@ -102,12 +126,14 @@ class Invites:
             group=group,
             share_master_key=share_master_key,
             key=key,
+            share_signing_key=share_signing_key,
         )
         content = {
             "key": key.hex(),
             "expires": made.expires,
             "group": group,
             "share_master_key": share_master_key,
+            "share_signing_key": share_signing_key,
         }
         create_whole(self._folder / f"{made.id}.json", json.dumps(content).encode())
         return made
@@ -130,6 +156,7 @@ class Invites:
                     group=str(content["group"]),
                     share_master_key=bool(content["share_master_key"]),
                     key=bytes.fromhex(content["key"]),
+                    share_signing_key=bool(content.get("share_signing_key")),
                 )
             except FileNotFoundError:
                 continue

@@ -11,10 +11,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha.errors import PeerUnreachable, TokenError, TrustError
+from saltext_ha.faults import point
 from saltext_ha.peering import tls, wire
 from saltext_ha.peering.client import Exchange
 from saltext_ha.peering.identity import Identity
-from saltext_ha.peering.token import Token, decode, mac_key, reply_mac, request_mac
+from saltext_ha.peering.token import (
+    Token,
+    decode,
+    mac_key,
+    plan_mac,
+    plan_reply_mac,
+    reply_mac,
+    request_mac,
+)
 from saltext_ha.peering.trust import Peer, Trust, make_peer
 
 TIMEOUT = 15.0
@@ -34,6 +43,19 @@ class Joined:
     members: tuple[str, ...]
     unreached: Mapping[str, str] = field(default_factory=dict)
     shared: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """
+    One part of what joining would do: who invites, who the members are, why this master would be
+    refused (empty when it would not), and what the inviter tells besides.
+    """
+
+    inviter: str
+    members: tuple[Peer, ...]
+    refused: str
+    outlook: Mapping[str, Any]
 
 
 async def join(
@@ -108,7 +130,9 @@ def accept(
     if place is not None:
         place(shared)
     for member in members:
+        point("join.pin")
         trust.pin(member)
+    point("join.done")
     return Joined(
         group,
         tuple(member.name for member in members),
@@ -117,16 +141,16 @@ def accept(
     )
 
 
-def proven(answer: Mapping[str, Any], key: bytes, server: str, joiner: str) -> dict[str, Any]:
+def proven(answer: Mapping[str, Any], expected: Callable[[bytes], bytes]) -> dict[str, Any]:
     """
-    The reply in an *answer*, when who gave it knows *key* and has the certificate *server*.
+    The reply in an *answer*, when the proof that came with it is the *expected* one for it.
 
-    :raises TokenError: neither is shown; nothing of it may be used.
+    :raises TokenError: it is not; nothing of it may be used.
     """
     reply, mac = answer.get("reply"), answer.get("mac")
     if not isinstance(reply, bytes) or not isinstance(mac, bytes):
         raise TokenError("the answer to the join request is not one; nothing was changed here")
-    if not hmac.compare_digest(mac, reply_mac(key, server, joiner, reply)):
+    if not hmac.compare_digest(mac, expected(reply)):
         raise TokenError("the answer to the join request is not proven; nothing was changed here")
     try:
         return wire.unpack(reply)
@@ -134,32 +158,68 @@ def proven(answer: Mapping[str, Any], key: bytes, server: str, joiner: str) -> d
         raise TokenError(f"the answer to the join request is {exc}") from None
 
 
+async def preview(
+    identity: Identity,
+    token: str,
+    name: str,
+    url: str,
+    after: bytes = b"",
+    timeout: float = TIMEOUT,
+) -> Preview:
+    """
+    Ask what :func:`join` would do; the token stays good, and nobody pins anybody.
+
+    :param identity: this master's, or one made for this only.
+    :param after: which part of what the inviter tells to ask for; the first one without.
+    :raises HaError: as :func:`join`, but for what :attr:`Preview.refused` says.
+    """
+    reply = await _ask(identity, decode(token), name, url, timeout, after)
+    outlook = reply.get("outlook")
+    return Preview(
+        str(reply.get("name")),
+        tuple(_members(reply, identity)),
+        str(reply.get("refused", "")),
+        outlook if isinstance(outlook, dict) else {},
+    )
+
+
 async def _ask(
-    identity: Identity, ticket: Token, name: str, url: str, timeout: float
+    identity: Identity,
+    ticket: Token,
+    name: str,
+    url: str,
+    timeout: float,
+    after: bytes | None = None,
 ) -> dict[str, Any]:
+    """The inviter's proven reply: to a join, or to the question what it would do *after* that."""
     key = mac_key(ticket.secret)
-    proof = request_mac(key, ticket.fingerprint, identity.fingerprint, name, url, ticket.group)
+    both = ticket.fingerprint, identity.fingerprint
     request = {
         "invite": ticket.invite,
         "name": name,
         "url": url,
         "group": ticket.group,
         "certificate": identity.certificate,
-        "mac": proof,
     }
-    answer = await _first_answer(ticket, request, timeout)
-    return proven(answer, key, ticket.fingerprint, identity.fingerprint)
+    if after is None:
+        proof = request_mac(key, *both, name, url, ticket.group)
+        answer = await _first_answer(ticket, "join", {**request, "mac": proof}, timeout)
+        return proven(answer, lambda reply: reply_mac(key, *both, reply))
+    proof = plan_mac(key, *both, name, url, ticket.group, after)
+    asked = {**request, "mac": proof, "after": after}
+    answer = await _first_answer(ticket, "plan", asked, timeout)
+    return proven(answer, lambda reply: plan_reply_mac(key, *both, after, reply))
 
 
 async def _first_answer(
-    ticket: Token, request: Mapping[str, Any], timeout: float
+    ticket: Token, method: str, request: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
     reasons = []
     for url in ticket.urls:
         expected = bytes.fromhex(ticket.fingerprint.replace(":", ""))
         exchange = Exchange(url, tls.joining_context(), expected)
         try:
-            return await asyncio.wait_for(exchange.call("join", request), timeout)
+            return await asyncio.wait_for(exchange.call(method, request), timeout)
         except asyncio.TimeoutError:
             reasons.append(f"{urlsplit(url).netloc} timed out")
         except PeerUnreachable as exc:
@@ -174,7 +234,12 @@ def _members(reply: Mapping[str, Any], identity: Identity) -> list[Peer]:
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise TrustError("the answer to the join request names no members")
     members = [
-        make_peer(entry.get("name"), entry.get("url"), entry.get("certificate"))
+        make_peer(
+            entry.get("name"),
+            entry.get("url"),
+            entry.get("certificate"),
+            former=entry.get("former", ()),
+        )
         for entry in entries
     ]
-    return [member for member in members if member.fingerprint != identity.fingerprint]
+    return [member for member in members if not member.fingerprints & identity.fingerprints]

@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
-JoinHandler = Callable[[Payload, str], Awaitable[Mapping[str, Any]]]
+OpenHandler = Callable[[Payload, str], Awaitable[Mapping[str, Any]]]
 
-JOIN = "join"
+# What may be called without a certificate that is pinned here.
+OPEN = ("join", "plan", "certificates", "renewed")
 # What is larger is unpacked and carried out by few at a time: it may need twenty times the memory.
 LARGE = 256 * 1024
 LARGE_AT_ONCE = 2
@@ -52,8 +53,8 @@ class PeerListener:
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
         ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
         without, and logged.
-    :param join: answers callers without a certificate, who may call nothing but ``join``; is given
-        the payload and the caller's address.
+    :param strangers: the same for callers without a certificate, who may call nothing but
+        :data:`OPEN`; each is given the payload and the caller's address.
     """
 
     def __init__(
@@ -64,13 +65,13 @@ class PeerListener:
         host: str,
         port: int,
         *,
-        join: JoinHandler | None = None,
+        strangers: Mapping[str, OpenHandler] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self._identity = identity
         self._trust = trust
         self._handlers = dict(handlers)
-        self._join = join
+        self._strangers = dict(strangers or {})
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
@@ -91,7 +92,7 @@ class PeerListener:
     @property
     def methods(self) -> list[str]:
         """The names of all methods that may be called."""
-        return sorted([*self._handlers, *([JOIN] if self._join else [])])
+        return sorted([*self._handlers, *self._strangers])
 
     @property
     def port(self) -> int:
@@ -144,6 +145,11 @@ class PeerListener:
             await self._server.wait_closed()
         self._server = self._http = self._door = None
 
+    def show(self, identity: Identity) -> None:
+        """Show another certificate to whoever connects from now on."""
+        self._identity = identity
+        self._context = None
+
     def _tls_context(self) -> ssl.SSLContext:
         generation = self._trust.generation()
         if self._context is None or generation != self._context_generation:
@@ -174,7 +180,7 @@ class PeerListener:
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> bytes:
         method, peer = self._admit(request, connection)
         max_body, max_items = self._limits.max_body, wire.MAX_ITEMS
-        if method == JOIN:
+        if method in OPEN:
             max_body, max_items = wire.MAX_JOIN_BODY, wire.MAX_JOIN_ITEMS
         body = await self._body(request, max_body)
         if len(body) <= LARGE:
@@ -190,9 +196,8 @@ class PeerListener:
         except ValueError as exc:
             raise _Refused(400, "malformed", f"the body is {exc}") from None
         try:
-            if method == JOIN:
-                assert self._join is not None
-                answer = await self._join(payload, connection.host)
+            if method in OPEN:
+                answer = await self._strangers[method](payload, connection.host)
             else:
                 assert peer is not None
                 answer = await self._handlers[method](peer, payload)
@@ -231,10 +236,10 @@ class PeerListener:
                 supported=list(wire.PROTOCOLS),
             )
         method = request.path.removeprefix(_PREFIX)
-        if peer is None and method != JOIN:
+        if peer is None and method not in OPEN:
             raise _Refused(401, "no_certificate", "only join is answered without a certificate")
-        known = self._join is not None if method == JOIN else method in self._handlers
-        if not known or not request.path.startswith(_PREFIX):
+        known = self._strangers if method in OPEN else self._handlers
+        if method not in known or not request.path.startswith(_PREFIX):
             raise _Refused(404, "unknown_method", f"there is no {request.path[:80]!r} here")
         if request.method != "POST":
             raise _Refused(405, "not_a_post", "calls are made by POST")

@@ -106,6 +106,21 @@ def reply_mac(key: bytes, server: str, joiner: str, reply: bytes) -> bytes:
     return mac(key, ["ha join reply 1", server, joiner, reply])
 
 
+def plan_mac(
+    key: bytes, server: str, joiner: str, name: str, url: str, group: str, after: bytes
+) -> bytes:
+    """
+    The joiner's proof when it only asks what joining would do, and for the part that follows
+    *after*. Never good for a join, nor the other way round.
+    """
+    return mac(key, ["ha plan request 1", server, joiner, name, url, group, after])
+
+
+def plan_reply_mac(key: bytes, server: str, joiner: str, after: bytes, reply: bytes) -> bytes:
+    """The inviter's proof over its *reply* to that."""
+    return mac(key, ["ha plan reply 1", server, joiner, after, reply])
+
+
 def mac(key: bytes, parts: list[str | bytes]) -> bytes:
     """HMAC-SHA-256 over *parts*, whose first names what it is for."""
     # msgpack writes every length: no two lists of parts look the same.

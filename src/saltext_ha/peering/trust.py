@@ -14,8 +14,9 @@ import json
 import logging
 import os
 import re
+import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,8 +25,10 @@ from urllib.parse import urlsplit
 
 from saltext_ha.config import NAME, check_url
 from saltext_ha.errors import TrustError
+from saltext_ha.faults import point
+from saltext_ha.peering import succession
 from saltext_ha.peering.files import create_whole, private_dir, read_plain, sync_dir, write_whole
-from saltext_ha.peering.tls import read_certificate
+from saltext_ha.peering.tls import fingerprint, read_certificate
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,14 @@ class Peer:
     certificate: str
     fingerprint: str
     added: str = ""
+    former: tuple[str, ...] = ()
+    """The certificates that it had before, the oldest first; see :mod:`.succession`."""
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Those of all its certificates, present and former."""
+        former = (fingerprint(ssl.PEM_cert_to_DER_cert(pem)) for pem in self.former)
+        return frozenset((self.fingerprint, *former))
 
     @property
     def address(self) -> str:
@@ -61,7 +72,9 @@ class Removed:
     removed: str = ""
 
 
-def make_peer(name: object, url: object, certificate: object, added: object = "") -> Peer:
+def make_peer(
+    name: object, url: object, certificate: object, added: object = "", former: object = ()
+) -> Peer:
     """
     Build a :class:`Peer` from values of unknown origin.
 
@@ -75,9 +88,14 @@ def make_peer(name: object, url: object, certificate: object, added: object = ""
         raise TrustError(f"url {url!r:.80}: {exc!s:.200}") from None
     try:
         pem, digest = read_certificate(certificate)
+        if not isinstance(former, (list, tuple)) or len(former) > succession.MAX_FORMER:
+            raise TrustError("its former certificates are no list, or too many")
+        older = tuple(read_certificate(entry)[0] for entry in former)
+        if older:
+            succession.check((*older, pem))
     except TrustError as exc:
         raise TrustError(f"certificate of {name}: {exc}") from None
-    return Peer(name, checked, pem, digest, added if isinstance(added, str) else "")
+    return Peer(name, checked, pem, digest, added if isinstance(added, str) else "", older)
 
 
 class Trust:
@@ -97,6 +115,7 @@ class Trust:
         self._pinned: dict[str, Peer] = {}
         self._reachable: dict[str, Peer] = {}
         self._by_fingerprint: dict[str, Peer] = {}
+        self._with_former: dict[str, Peer] = {}
         self._problems: dict[str, str] = {}
         self._generation = 0
         self._notes: tuple[int, list[Removed]] | None = None
@@ -141,6 +160,11 @@ class Trust:
             log.info("peer pinned name=%s fingerprint=%s", peer.name, _short(peer.fingerprint))
             return True
         there = _read_peer(path)
+        if self._barred(there):
+            self.unpin(peer.name)  # a removal was interrupted between its note and this
+            return self.pin(peer)
+        if there.certificate in peer.former:
+            return self.renew(peer.name, (*peer.former, peer.certificate))
         _same_certificate(there, peer)
         if there.url == peer.url:
             return False
@@ -154,7 +178,7 @@ class Trust:
 
         :raises TrustError: as :meth:`pin` does.
         """
-        if (self._removed_dir / _file_name(peer.fingerprint)).exists():
+        if self._barred(peer):
             raise TrustError(
                 f"{peer.name}: certificate {_short(peer.fingerprint)} was removed from this group "
                 f"and stays out; that master needs a new one (salt-run ha.leave on it, then join)"
@@ -163,8 +187,33 @@ class Trust:
         if same is not None and same.name != peer.name:
             raise TrustError(f"{peer.name}: that certificate is pinned already, as {same.name!r}")
         there = self._pinned.get(peer.name)
-        if there is not None:
+        if there is not None and there.certificate not in peer.former:
             _same_certificate(there, peer)
+
+    def renew(self, name: str, chain: Sequence[str]) -> bool:
+        """
+        Take over the new certificate of the pinned master *name*.
+
+        :param chain: all its certificates, the oldest first.
+        :return: whether it was news.
+        :raises TrustError: there is no such peer, or the new one does not follow from the pinned.
+        """
+        peer = self.pinned().get(_checked_name(name))
+        if peer is None:
+            raise TrustError(f"{name}: no such peer")
+        try:
+            newest = succession.after(peer.certificate, chain)
+        except TrustError as exc:
+            raise TrustError(f"{name}: {exc}") from None
+        if newest == peer.certificate:
+            return False
+        # What it had before the pinned one, we know ourselves.
+        older = (*peer.former, *chain[chain.index(peer.certificate) : -1])
+        renewed = make_peer(peer.name, peer.url, newest, peer.added, older)
+        self.check(renewed)
+        write_whole(self._peers_dir / f"{name}.json", _encode(renewed))
+        log.info("peer renewed name=%s fingerprint=%s", name, _short(renewed.fingerprint))
+        return True
 
     def unpin(self, name: str) -> bool:
         """Stop trusting *name*, at once, open connections included; True if it was pinned."""
@@ -190,6 +239,10 @@ class Trust:
         self.bar(removed)
         return removed
 
+    def _barred(self, peer: Peer) -> bool:
+        """Whether a certificate of *peer*, be it a former one, was removed from the group."""
+        return any((self._removed_dir / _file_name(fp)).exists() for fp in peer.fingerprints)
+
     def bar(self, removed: Removed) -> bool:
         """
         Note a removal (made here or told by a peer) and unpin whoever holds that certificate.
@@ -200,14 +253,22 @@ class Trust:
         if not _FINGERPRINT.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
         # The note first: after a crash in between, the peer is still unpinned by the next reader.
-        news = create_whole(
+        self._refresh()
+        news = self._note(removed)
+        for peer in list(self._with_former.values()):
+            if removed.fingerprint in peer.fingerprints:
+                # Who knows this master by another of its certificates must hear of it, too.
+                for other in peer.fingerprints:
+                    self._note(replace(removed, fingerprint=other))
+                point("remove.unpin")
+                self.unpin(peer.name)
+        return news
+
+    def _note(self, removed: Removed) -> bool:
+        return create_whole(
             self._removed_dir / _file_name(removed.fingerprint),
             json.dumps(removed.__dict__, indent=1).encode(),
         )
-        peer = self.by_fingerprint(removed.fingerprint)
-        if peer is not None:
-            self.unpin(peer.name)
-        return news
 
     def removed(self) -> list[Removed]:
         """All certificates that were removed from the group; damaged notes still bar theirs."""
@@ -238,8 +299,9 @@ class Trust:
         for file, problem in self._problems.items():
             if before.get(file) != problem:
                 log.error("peer file ignored: %s", problem)
+        self._with_former = dict(self._pinned)
         for name, peer in list(self._pinned.items()):
-            if (self._removed_dir / _file_name(peer.fingerprint)).exists():
+            if self._barred(peer):
                 del self._pinned[name]
         self._reachable = {
             name: replace(peer, url=self._urls[name]) if name in self._urls else peer
@@ -297,6 +359,7 @@ def _read_peer(path: Path) -> Peer:
             content.get("url"),
             content.get("certificate"),
             content.get("added"),
+            content.get("former", ()),
         )
         if path.name != f"{peer.name}.json":
             raise ValueError(f"names peer {peer.name!r}; the file must be called {peer.name}.json")

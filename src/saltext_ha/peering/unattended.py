@@ -21,7 +21,7 @@ from saltext_ha.peering.client import Exchange
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.join import TIMEOUT, Joined, Place, accept, proven
 from saltext_ha.peering.standing import NONCE, STANDING, request_mac
-from saltext_ha.peering.token import mac_key
+from saltext_ha.peering.token import mac_key, reply_mac
 from saltext_ha.peering.trust import Trust, make_peer
 
 LOOK = 5.0
@@ -120,7 +120,7 @@ async def apply(
         raise PeerUnreachable(f"{urlsplit(url).netloc} timed out") from None
     finally:
         await exchange.close()
-    reply = proven(answer, key, server, ourselves.fingerprint)
+    reply = proven(answer, lambda text: reply_mac(key, server, ourselves.fingerprint, text))
     if reply.get("nonce") != nonce:
         raise TokenError("the answer to the join request is an old one; nothing was changed here")
     return accept(own.identity, own.trust, own.group, reply, place)
@@ -154,7 +154,7 @@ async def find_group(
                 continue
             try:
                 server = await shown(url)
-                if server == own.identity.fingerprint:
+                if server in own.identity.fingerprints:
                     itself.add(url)  # its own engine runs, and is listed under another name
                     continue
                 joined = await apply(own, url, server, place)

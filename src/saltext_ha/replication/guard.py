@@ -7,7 +7,7 @@ change is held back until somebody confirms it; it is not recorded, so no peer h
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Collection
 
 
 class RevocationGuard:
@@ -21,19 +21,20 @@ class RevocationGuard:
         self._fraction = fraction
         self._minimum = minimum
         self._window = window
-        self._believed: deque[float] = deque()
+        self._believed: dict[str, float] = {}
 
-    def allows(self, gone: int, accepted: int, now: float) -> bool:
+    def allows(self, ids: Collection[str], accepted: int, now: float) -> bool:
         """
-        Whether *gone* more accepted keys may go, of *accepted* there were before; remembers a yes.
+        Whether the accepted keys of *ids* may go, of *accepted* there were before; remembers a yes.
 
+        An id that comes again, because what was believed could not be recorded, counts once.
         *now* is any steadily growing time in seconds.
         """
-        while self._believed and self._believed[0] <= now - self._window:
-            self._believed.popleft()
-        recent = len(self._believed)
+        begin = now - self._window
+        self._believed = {i: at for i, at in self._believed.items() if at > begin}
+        recent = len(self._believed.keys() - set(ids))
         limit = max(self._minimum, int(self._fraction * (accepted + recent)))
-        if recent + gone > limit:
+        if recent + len(ids) > limit:
             return False
-        self._believed.extend([now] * gone)
+        self._believed.update(dict.fromkeys(ids, now))
         return True

@@ -199,18 +199,34 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     )
 
 
-def history(match: str = "*", limit: int = 100) -> Answer:
+def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key, when, and on which master; newest first.
+    Who did what to which key, when, on which master, and why it went as it did; newest first.
 
     match
         Which minion ids, as a shell-style glob.
     limit
         How many lines at most.
+    since
+        Nothing older than this, as 90s, 30m, 2h or 1d.
+    by
+        Only what these people decided: a name, or a glob over names.
 
-    ``By`` is ``operator`` for salt-key and the key wheel (Salt does not say who), ``minion`` for a
-    knock, and a user name for the commands of this runner. Times are those of the clock of the
-    master where it happened; they order nothing.
+    Who: the user of a wheel call (salt-api, eauth) or of this runner, ``Reactor`` for the reactor;
+    ``operator`` where Salt does not tell, as with ``salt-key`` on a master or a file moved by hand;
+    ``minion`` for a knock, also one that was accepted automatically; ``-`` for a decided key that
+    was found in the key store when nothing was known of it.
+
+    Why: the command that decided. Where decisions met that were made without knowing of each
+    other, on two masters or in the same instant, a line says so (``rejected holds``), and others
+    say when a ``conflict`` of two accepted keys began and how it ended (``conflict over``).
+
+    Times are those of the clock of the master where it happened; they order nothing else.
+
+    Returns a dict: ``writes``, a list with ``id``, ``at`` (Unix seconds), ``time`` (the same in
+    ISO 8601, local to this master), ``on`` (master), ``by``, ``what``, ``state``, ``fingerprint``,
+    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on); ``more``:
+    whether *limit* left lines out.
 
     CLI Example:
 
@@ -218,8 +234,11 @@ def history(match: str = "*", limit: int = 100) -> Answer:
 
         salt-run ha.history
         salt-run ha.history web07
+        salt-run ha.history since=2h by=alice
     """
-    return _ask("history", glob=str(match), limit=int(limit))
+    return _ask(
+        "history", glob=str(match), limit=limit, since=str(since or ""), by_whom=str(by or "")
+    )
 
 
 def pause(all: bool = False) -> Answer:
@@ -271,6 +290,28 @@ def leave(test: bool = False) -> Answer:
     return _ask("leave", test=bool(test))
 
 
+def renew(test: bool = False) -> Answer:
+    """
+    Give this master a new key and certificate towards its peers, for instance because
+    ``ha.status`` says that the present one ends soon.
+
+    test
+        Only say until when the present one is valid.
+
+    The new certificate is signed with the old key, so every member can check it by itself: those
+    that run take it over within seconds, those that are down when they are back. Minions do not
+    notice; ``master.pem`` is another key.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.renew test=True
+        salt-run ha.renew
+    """
+    return _ask("renew", test=bool(test))
+
+
 def remove_peer(name: str, test: bool = False) -> Answer:
     """
     Take another master out of the group for good, on all members: one that is dead or stolen.
@@ -304,7 +345,9 @@ def peers() -> Answer:
     return _ask("peers")
 
 
-def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
+def invite(
+    expires: int = 600, share_master_key: bool = False, share_signing_key: bool = False
+) -> Answer:
     """
     Print a one-time token with which one more master can join this group.
 
@@ -313,6 +356,9 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     share_master_key
         Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, where there is
         one) to the master that joins, so that minions know it by the same key.
+    share_signing_key
+        Hand over the ``master_sign`` pair only. The masters keep different keys, and failover
+        minions with ``verify_master_pubkey_sign: True`` know each of them by its signature.
 
     CLI Example:
 
@@ -321,11 +367,16 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
         salt-run ha.invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha.peering import identity, invites
+    from saltext_ha.master_key import SIGN
+    from saltext_ha.peering import handover, identity, invites
 
     def work(settings: config.HaConfig) -> Answer:
         if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= 86400:
             raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
+        if share_master_key:
+            handover.refuse_in_cluster(__opts__)
+        elif share_signing_key:
+            handover.take(__opts__, (SIGN,))  # better now than when somebody joins
         ours = identity.load_or_create(settings.state_dir, settings.name)
         made = invites.invite(
             settings.state_dir,
@@ -334,6 +385,7 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
             settings.group,
             expires_in=expires,
             share_master_key=bool(share_master_key),
+            share_signing_key=bool(share_signing_key),
         )
         return {
             "kind": "invite",
@@ -347,7 +399,12 @@ def invite(expires: int = 600, share_master_key: bool = False) -> Answer:
     return _answer(work)
 
 
-def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:  # nosec B107
+def join(
+    token: str = "",  # nosec B107
+    wait: float = 0,
+    force: bool = False,
+    test: bool = False,
+) -> Answer:
     """
     Join the group that a token from ``ha.invite`` on another master invites to; or, without a
     token, the group at ``ha: masters`` whose secret this master knows. Also before salt-master was
@@ -360,6 +417,11 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:  # no
     force
         Replace a different master key that this master has by the one that is shared (the old one
         is kept beside it), and come back to a group that was left.
+    test
+        With a token: only print what joining would do: which keys would be accepted, rejected,
+        deleted or denied where, what would be in conflict, what becomes of the master key, and why
+        it would be refused. Nothing is written on either side, and the token stays good. The
+        group's side is as the inviting master has it.
 
     Without a token nothing is done on a master that is in a group already, and when nobody else
     answers, the first of ``ha: masters`` founds the group; so it may stand before every start of
@@ -372,6 +434,7 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:  # no
 
     .. code-block:: bash
 
+        salt-run ha.join ha1.… test=True
         salt-run ha.join ha1.…
         salt-run ha.join wait=300
     """
@@ -380,6 +443,8 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:  # no
     def work(settings: config.HaConfig) -> Answer:
         if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= 86400:
             raise HaError(f"wait={wait!r}: takes seconds from 0 to 86400")
+        if test:
+            return joining.plan(__opts__, settings, str(token), float(wait), bool(force))
         if token:
             return joining.by_token(__opts__, settings, str(token), float(wait), bool(force))
         return joining.by_secret(__opts__, settings, float(wait), bool(force))
@@ -388,8 +453,16 @@ def join(token: str = "", wait: float = 0, force: bool = False) -> Answer:  # no
 
 
 def _ask(command: str, **payload: Any) -> Answer:
-    payload["by"] = salt.utils.user.get_specific_user()
+    payload["by"] = _user()
     return _answer(lambda settings: control.request(settings.control_socket, command, payload))
+
+
+def _user() -> str:
+    """Who calls: Salt says so when it runs a runner for somebody (salt-api, eauth, the reactor)."""
+    user = globals().get("__user__")
+    if isinstance(user, str) and user and user != "UNKNOWN":
+        return user
+    return str(salt.utils.user.get_specific_user())
 
 
 def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 # Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
 SETTLE = 0.25
+# How soon what could not be written is tried again.
+RETRY = 5.0
 
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ class Core:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._unsettled: set[str] = set()
         self._recheck: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -53,8 +56,9 @@ class Core:
 
     def close(self) -> None:
         """Finish what is being done, and close the replica."""
-        if self._recheck:
-            self._recheck.cancel()
+        for timer in (self._recheck, self._retry):
+            if timer:
+                timer.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.replica.close()
 
@@ -66,7 +70,7 @@ class Core:
         except HaError as exc:
             self._note(str(exc))
             return
-        await self._work(lambda: self.keeper.observe(ids))
+        await self._work(lambda: self.keeper.observe({*ids, *self.keeper.missed}))
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""
@@ -106,10 +110,10 @@ class Core:
         """Bring the store to what the records say."""
         await self._work(lambda: Seen([], []))
 
-    async def release(self) -> list[str]:
-        """Believe the disappearances that were held back; the ids concerned."""
+    async def release(self, by: str) -> list[str]:
+        """Believe the disappearances that were held back, as *by* says; the ids concerned."""
         held = sorted(await self.run(self.replica.held))
-        await self._work(self.keeper.release)
+        await self._work(lambda: self.keeper.release(by))
         return held
 
     async def adopt(self) -> None:
@@ -135,13 +139,20 @@ class Core:
 
     async def _work(self, look: Callable[[], Seen]) -> None:
         """*look*, publish what it found, then apply; problems are kept for the status."""
+
+        def finish() -> tuple[Seen, bool]:
+            return self.keeper.apply(), self.keeper.unfinished()
+
         try:
             self._follow(await self.run(look))
-            self._follow(await self.run(self.keeper.apply))
+            seen, unfinished = await self.run(finish)
+            self._follow(seen)
         except HaError as exc:
             self._note(str(exc))
         else:
             self._note("")
+            if unfinished:
+                self._try_later()
 
     def _note(self, problem: str) -> None:
         if problem and problem != self.problem:
@@ -149,6 +160,16 @@ class Core:
         elif self.problem and not problem:
             log.info("ha store: usable again")
         self.problem = problem
+        if problem:
+            self._try_later()
+
+    def _try_later(self) -> None:
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._begin(self._work(lambda: self.keeper.observe(self.keeper.missed)))
 
     def _follow(self, seen: Seen) -> None:
         if seen.records:
@@ -162,7 +183,10 @@ class Core:
     def _look_again(self) -> None:
         self._recheck = None
         ids, self._unsettled = self._unsettled, set()
-        task = asyncio.ensure_future(self._certain(ids))
+        self._begin(self._certain(ids))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -9,8 +9,11 @@ from typing import Any
 
 from saltext_ha import minion_key
 from saltext_ha.errors import HaError
+from saltext_ha.history import VIA
+from saltext_ha.observer import OPERATOR
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
+from saltext_ha.service.actors import name
 from saltext_ha.service.group import Command, Group
 
 GLOB = re.compile(r"[*?\[]")
@@ -46,7 +49,7 @@ class Decisions:
             )
         right = minion_key.find(accepted, str(payload.get("fingerprint")))
         states = {key: ACCEPTED if key == right else DELETED for key in accepted}
-        return await self._decide(minion_id, records, states, payload)
+        return await self._decide(minion_id, records, states, payload, "ha.resolve")
 
     async def restore(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.restore``: deleted or rejected keys are accepted again, everywhere."""
@@ -56,7 +59,7 @@ class Decisions:
             return await self._restore_many(minion, payload)
         records = await core.run(core.replica.get, minion)
         key = _revoked_key(minion, records, str(payload.get("fingerprint") or ""))
-        return await self._decide(minion, records, {key: ACCEPTED}, payload)
+        return await self._decide(minion, records, {key: ACCEPTED}, payload, "ha.restore")
 
     async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Every id that matches, and was revoked since then; those in doubt are left, and named."""
@@ -82,7 +85,7 @@ class Decisions:
         changes: list[dict[str, Any]] = []
         answer: dict[str, Any] = self._answer([], payload)
         for minion_id, records, states in plans:
-            answer = await self._decide(minion_id, records, states, payload)
+            answer = await self._decide(minion_id, records, states, payload, "ha.restore")
             changes += answer["changes"]
         return {**answer, "changes": changes, "notes": notes, "retcode": 1 if notes else 0}
 
@@ -91,20 +94,20 @@ class Decisions:
         core = self._group.service.core
         held = await core.run(self._held)
         if not payload.get("test"):
-            await core.release()
+            await core.release(_signed(payload, "ha.release"))
         return self._answer(
             [_change("all", i, f"held, {known}", shown) for i, known, shown in held], payload
         )
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.refill``: bring this master's key store back to what is known, instead."""
-        core, name = self._group.service.core, self._group.service.config.name
+        core, here = self._group.service.core, self._group.service.config.name
         held = await core.run(self._held)
         if not held and not core.keeper.holds.doubt:
-            raise HaError(f"nothing is held on {name}: its key store is as it should be")
+            raise HaError(f"nothing is held on {here}: its key store is as it should be")
         if not payload.get("test"):
             await core.adopt()
-        return self._answer([_change(name, i, shown, known) for i, known, shown in held], payload)
+        return self._answer([_change(here, i, shown, known) for i, known, shown in held], payload)
 
     def _held(self) -> list[tuple[str, str, str]]:
         """(id, what is known of it, what the store shows) of all that is held on this master."""
@@ -123,12 +126,12 @@ class Decisions:
         records: Mapping[bytes, Record],
         states: Mapping[bytes, str],
         payload: Mapping[str, Any],
+        command: str,
     ) -> dict[str, Any]:
         test = bool(payload.get("test"))
         if not test:
-            await self._group.service.core.decide(
-                minion_id, states, str(payload.get("by", ""))[:64]
-            )
+            by = _signed(payload, command)
+            await self._group.service.core.decide(minion_id, states, by)
         changes = [
             _change(
                 "all",
@@ -190,6 +193,11 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = 
             f"delete that first: salt-key -d {minion_id}"
         )
     return key
+
+
+def _signed(payload: Mapping[str, Any], command: str) -> str:
+    """By whom a decision was made, and with which command."""
+    return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"
 
 
 def _change(master: str, minion_id: str, before: str, after: str) -> dict[str, Any]:

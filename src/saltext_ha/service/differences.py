@@ -11,9 +11,10 @@ from typing import Any
 from saltext_ha import minion_key
 from saltext_ha.consistency import compare
 from saltext_ha.errors import HaError
-from saltext_ha.replication.placement import Stored, accepted_keys, place
+from saltext_ha.replication.outlook import settled
+from saltext_ha.replication.placement import Stored, accepted_keys
 from saltext_ha.replication.record import Record, merge
-from saltext_ha.service import antientropy
+from saltext_ha.service import antientropy, knowledge
 from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
 from saltext_ha.service.group import MAX_SHOWN, SLOW, Command, Group
 from saltext_ha.service.link import Link
@@ -27,21 +28,36 @@ class Differences:
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
-        return {"check": self.check, "sync": self.sync}
+        return {"check": self.check, "sync": self.sync, "knowledge": self.knowledge}
 
     async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.check_consistency``."""
         service = self._group.service
         nonce = secrets.token_bytes(32)
         await service.core.scan()
-        own, (answers, errors) = await asyncio.gather(
-            self._group.snapshot(nonce), self._group.ask("snapshot", {"nonce": nonce}, SLOW)
+        own, (answers, errors), (summaries, _) = await asyncio.gather(
+            self._group.snapshot(nonce),
+            self._group.ask("snapshot", {"nonce": nonce}, SLOW),
+            self._group.ask("summary", {}, service.config.peer_timeout),
         )
         snapshots: dict[str, Mapping[str, Any] | None] = {service.config.name: own}
         snapshots.update({name: answers.get(name) for name in {*answers, *errors}})
         extra = {"keys": await self._key_section(errors)}
+        groups = {name: answer.get("group") for name, answer in summaries.items()}
+        if set(groups.values()) - {service.config.group}:
+            extra["group"] = self._group_section(groups, errors)
         result = compare.compare(snapshots, errors, extra)
         return {**result, "retcode": compare.exit_code(result)}
+
+    def _group_section(
+        self, groups: Mapping[str, Any], errors: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Masters that trust each other and are configured for different groups."""
+        config = self._group.service.config
+        values: dict[str, Any] = {config.name: config.group, **groups}
+        values.update({name: {"unknown": why} for name, why in errors.items()})
+        fix = "make ha: group: the same in the configuration of all, restart salt-master there"
+        return compare.section([{"path": "ha:group", "values": values, "fix": fix}], errors)
 
     async def _key_section(self, errors: dict[str, str]) -> dict[str, Any]:
         service, replica = self._group.service, self._group.service.core.replica
@@ -89,6 +105,20 @@ class Differences:
             )
             ids |= {entry[0] for entry in ours ^ theirs}
         return ids
+
+    async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """All that this master knows of keys, page by page: for ``ha.join test=True``."""
+        service = self._group.service
+        core = service.core
+        after = bytes.fromhex(str(payload.get("after", "")))
+        if not after:
+            await core.scan()
+        packed = await core.run(knowledge.page, core.replica, after)
+        return {
+            "writes_not": service.notes.get("paused", "") or service.only_reports,
+            "one_denied": core.keeper.store.one_denied,
+            "page": packed.hex(),
+        }
 
     async def sync(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.sync``: what would be changed where, and, unless ``test``, that it is done."""
@@ -170,26 +200,41 @@ class Differences:
         changes = []
         conflicts = set()
         for minion_id in ids:
-            records = list(merged[minion_id].values()) if minion_id in merged else []
-            if len(accepted_keys(records)) > 1:
+            records = merged.get(minion_id, {})
+            if len(accepted_keys(records.values())) > 1:
                 conflicts.add(minion_id)
             for name, stored in tables[minion_id].items():
-                wanted = place(records, stored)
-                if wanted.slot != stored.slot:
-                    changes.append(
-                        {
-                            "master": name,
-                            "id": minion_id,
-                            "from": _slot_text(stored),
-                            "to": _slot_text(wanted),
-                        }
-                    )
+                wanted = settled(records, stored, self._one_denied(name))
+                if wanted != stored:
+                    changes.append(change_row(name, minion_id, stored, wanted))
         return changes, conflicts, unreachable
+
+    def _one_denied(self, name: str) -> bool:
+        """Whether that master's store holds one denied key an id only; files do."""
+        service = self._group.service
+        if name == service.config.name:
+            return service.core.keeper.store.one_denied
+        link = service.links.get(name)
+        return bool(link.info.get("one_denied", True)) if link else True
+
+
+def change_row(master: str, minion_id: str, before: Stored, after: Stored) -> dict[str, Any]:
+    """One planned change as ``ha.sync`` and ``ha.join`` print it."""
+    gone = "deleted" if before.slot or before.denied else "absent"
+    return {
+        "master": master,
+        "id": minion_id,
+        "from": _text(before) or "absent",
+        "to": _text(after) or gone,
+    }
 
 
 def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
     return {(i, state, key) for i, state, key in answer.get("placed", ())}
 
 
-def _slot_text(stored: Stored) -> str:
-    return f"{stored.state} {minion_key.show(stored.slot[1])}" if stored.slot else "absent"
+def _text(stored: Stored) -> str:
+    """``accepted 3a:9f:…, denied 77:01:…``; empty where the store shows nothing."""
+    shown = [f"{stored.state} {minion_key.show(stored.slot[1])}"] if stored.slot else []
+    shown += [f"denied {minion_key.show(key)}" for key in sorted(stored.denied)]
+    return ", ".join(shown)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from saltext_ha.service.service import Service
 
 MAX_SHOWN = 1000
+ADOPTING = (
+    "replica.db is gone, or an old copy; nothing is recorded or applied before a peer was asked"
+)
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
 
 Payload = dict[str, Any]
@@ -69,8 +72,9 @@ class Group:
                 "dirty": len(core.replica.dirty()),
             }
 
-        notes = list(service.notes.values())
-        notes += [note for note in (core.problem, core.keeper.holds.doubt) if note]
+        notes = [*service.notes.values(), *service.certificate_notes()]
+        waiting = ADOPTING if core.keeper.adopting else ""
+        notes += [note for note in (waiting, core.problem, core.keeper.holds.doubt) if note]
         if core.keeper.refused:
             some = ", ".join(sorted(core.keeper.refused)[:5])
             notes.append(f"{len(core.keeper.refused)} key files are no keys and stay here: {some}")

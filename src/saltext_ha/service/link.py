@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from saltext_ha.errors import HaError, InvalidRecord, PeerUnreachable, ReplicaError, StoreError
+from saltext_ha.errors import (
+    HaError,
+    InvalidRecord,
+    PeerMistrust,
+    PeerUnreachable,
+    ReplicaError,
+    StoreError,
+)
 from saltext_ha.peering.client import PeerClient
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.trust import Peer
@@ -32,6 +40,8 @@ class Link:
     :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
     :param met: called after every ``hello``, before anything else is exchanged.
     :param announce: told when the peer comes up and goes down.
+    :param mistrusted: called when one of the two does not know the other's certificate; says
+        whether it does now.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -44,6 +54,7 @@ class Link:
         greeting: Callable[[], dict[str, Any]],
         met: Callable[[Link], Awaitable[None]],
         announce: Callable[[str, dict[str, Any]], None],
+        mistrusted: Callable[[Peer], Awaitable[bool]],
         interval: float,
         timeout: float,
     ) -> None:
@@ -54,9 +65,12 @@ class Link:
         self.error = "not asked yet"
         self.seen: float | None = None
         """When it last answered, in ``time.monotonic`` seconds."""
+        self.since = time.monotonic()
         self.info: dict[str, Any] = {}
         self.refused: list[str] = []
+        self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
+        self._mistrusted = mistrusted
         self._core = core
         self._greeting = greeting
         self._met = met
@@ -101,6 +115,9 @@ class Link:
                 # Our own disk: no fault of the peer's, and said once, in the status.
                 log.debug("link to %s: %s", self.peer.name, exc)
                 due = time.monotonic() + self._interval
+            except PeerMistrust:
+                if await self._mistrusted(self.peer):
+                    self._wake.set()
             except PeerUnreachable:
                 pass  # noted where it was called
             except HaError as exc:
@@ -155,6 +172,9 @@ class Link:
         if not buckets:
             return done
         groups = await core.run(antientropy.portions, buckets, core.replica)
+        # A master that lacks much asks all its peers at once, and is asked by all: in one order all
+        # of them would send it the same records.
+        random.shuffle(groups)
         for group in groups:
             question = await core.run(antientropy.question, core.replica, group)
             answer = await self.call("compare", question, LARGE)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from typing import Any
 
 from saltext_ha.errors import HaError
-from saltext_ha.peering import identity, standing
+from saltext_ha.peering import identity, standing, succession
+from saltext_ha.peering.client import call_once
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import Command, Group, PeerHandler
 
@@ -26,6 +30,7 @@ class Members:
             "resume": self.resume,
             "leave": self.leave,
             "remove_peer": self.remove_peer,
+            "renew": self.renew,
         }
 
     def for_peers(self) -> dict[str, PeerHandler]:
@@ -79,8 +84,9 @@ class Members:
             return {"kind": "notice", "notes": notes, "retcode": 0}
         # First: the others may know the secret, and would take this master back at once.
         standing.mark_left(service.config.state_dir)
-        unreached = await service.membership.leave()
-        identity.renew(service.config.state_dir, service.config.name)
+        unreached = await service.membership.leave(
+            lambda: identity.renew(service.config.state_dir, service.config.name)
+        )
         notes = [f"left; {name} does not trust this master any more" for name in names]
         notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]
         notes += [
@@ -95,6 +101,45 @@ class Members:
                 "ha.join force=True, or with a token, is run on it"
             )
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
+
+    async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.renew``."""
+        service = self._group.service
+        peers = sorted(service.trust.peers())
+        if payload.get("test"):
+            end = succession.expiry(service.identity.certificate)
+            notes = [
+                f"certificate {service.identity.fingerprint[:23]}:… is valid until {end:%Y-%m-%d}",
+                "would take a new one and a new key; the members take it over by themselves",
+            ]
+            return {"kind": "notice", "notes": notes, "retcode": 0}
+        were_up = {name for name, link in service.links.items() if link.up}
+        made = service.renew()
+        unreached = await self._until_known(were_up)
+        end = succession.expiry(made.certificate)
+        notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]
+        for name in peers:
+            if name in unreached:
+                notes.append(f"{name} has not taken it over yet, and will by itself when it can")
+            else:
+                notes.append(f"{name} knows it")
+        return {"kind": "notice", "notes": notes, "retcode": 0}
+
+    async def _until_known(self, were_up: set[str]) -> set[str]:
+        """Wait until the peers that were up know this master again; those that do not."""
+        service = self._group.service
+        waiting = set(service.trust.peers())
+        give_up = time.monotonic() + 2 * service.config.sync_interval + service.config.peer_timeout
+        while True:
+            for name in sorted(waiting):
+                peer = service.trust.peers().get(name)
+                with contextlib.suppress(HaError):
+                    if peer is not None:
+                        await call_once(service.identity, peer, "hello", service.describe(), 2.0)
+                        waiting.discard(name)
+            if not waiting & were_up or time.monotonic() > give_up:
+                return waiting
+            await asyncio.sleep(0.2)
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.remove_peer``."""

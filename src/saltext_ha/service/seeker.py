@@ -65,10 +65,10 @@ class Seeker:
     def _is_member(self, url: str) -> bool:
         service = self._service
         fingerprint = self._found.get(url)
-        if fingerprint == service.identity.fingerprint or url == service.config.url:
+        if fingerprint in service.identity.fingerprints or url == service.config.url:
             return True
         peers = service.trust.peers().values()
-        return any(peer.url == url or peer.fingerprint == fingerprint for peer in peers)
+        return any(peer.url == url or fingerprint in peer.fingerprints for peer in peers)
 
     async def _try(self, url: str) -> None:
         try:

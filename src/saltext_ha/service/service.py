@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import functools
 import logging
 import os
@@ -13,33 +14,37 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import master_key, version
+from saltext_ha import cluster, master_key, version
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
-from saltext_ha.peering import handover
+from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
+from saltext_ha.peering.client import certificates_of, introduce
 from saltext_ha.peering.files import refuse_link
-from saltext_ha.peering.invites import Invites
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.refusals import Allowance
 from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
-from saltext_ha.replica import Replica
+from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
-from saltext_ha.service import antientropy, hints
+from saltext_ha.service import antientropy, hints, knowledge
+from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
-from saltext_ha.service.group import Command, Group
+from saltext_ha.service.group import ADOPTING, Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import OBSERVES, PAUSED, Members
+from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
@@ -47,9 +52,9 @@ from saltext_ha.service.views import Views
 
 log = logging.getLogger(__name__)
 
-REPLICA_FILE = "replica.db"
 FOLDER_INTERVAL = 1.0
 MEMBERS_INTERVAL = 60.0
+EXPIRES_SOON = datetime.timedelta(days=60)
 # A master that was killed leaves its engine behind for a moment.
 TAKEOVER = 10.0
 STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
@@ -74,7 +79,8 @@ class Service:
             config.name,
             config.url,
             config.group,
-            share=lambda i: handover.take(opts) if i.share_master_key else handover.show(opts),
+            share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
+            outlook=self._outlook,
             timeout=config.peer_timeout,
             standing=Standing(
                 config.state_dir, config.group, config.share_master_key, config.secret
@@ -89,6 +95,7 @@ class Service:
         """What an operator should know, by subject."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
@@ -114,11 +121,17 @@ class Service:
             {**self.membership.handlers(), **self._handlers()},
             self.config.listen_host,
             self.config.port,
-            join=self.membership.join,
+            strangers=self.membership.strangers(),
         )
         group = Group(self)
         commands: dict[str, Command] = {}
-        for part in (Views(group), Differences(group), Decisions(group), Members(group)):
+        for part in (
+            Views(group),
+            Differences(group),
+            Decisions(group),
+            Members(group),
+            Past(group),
+        ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
         over = threading.Event()
@@ -131,7 +144,12 @@ class Service:
             await control.start()
             threading.Thread(
                 target=hints.listen,
-                args=(self.opts, lambda h: loop.call_soon_threadsafe(self._hint, h), over),
+                args=(
+                    self.opts,
+                    lambda h: loop.call_soon_threadsafe(self._hint, h),
+                    self._calls,
+                    over,
+                ),
                 daemon=True,
             ).start()
             self._start("follow hints", self._follow_hints())
@@ -140,11 +158,12 @@ class Service:
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
             self._start("seek masters", Seeker(self).run())
+            self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 self.config.name,
                 self.config.group,
-                self.config.mode,
+                self.mode,
                 self.core.replica.node,
             )
             await self._watch_parent(os.getppid())
@@ -171,7 +190,6 @@ class Service:
     def only_report(self, reason: str) -> None:
         """From now on this master never writes its key store."""
         self.only_reports = reason
-        self.notes["only reports"] = reason
         self.core.keeper.enforce = False
 
     @functools.cached_property
@@ -187,23 +205,29 @@ class Service:
     # -- starting
 
     def _open_keeper(self) -> Keeper:
+        replica = self._open_replica(self.config.state_dir / REPLICA_FILE)
+        try:
+            return self._make_keeper(replica)
+        except BaseException:
+            # Whoever tries again in this process must not find a lock of its own.
+            replica.close()
+            raise
+
+    def _make_keeper(self, replica: Replica) -> Keeper:
         config = self.config
-        known = bool(self.trust.peers())
-        replica, is_new = self._open_replica(config.state_dir / REPLICA_FILE)
-        lost = known and is_new
+        # Until a peer was asked, and not only at the first start.
+        lost = replica.blank and bool(self.trust.peers())
         replica.take_node()
-        if self.opts.get("cluster_id"):
-            self.only_reports = "cluster_id is set: Salt's own cluster distributes keys"
-            self.notes["cluster"] = f"{self.only_reports}; ha only reports"
         with replica.transaction():
             replica.mode = config.mode
+            if not lost:
+                replica.blank = False
+        member = cluster.of(self.opts)
+        self.only_reports = member.why_only_reported(config.repair) if member else ""
         if replica.paused:
             self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:
-            self.notes["replica"] = (
-                "replica.db is gone; waiting for a peer before anything is recorded or applied"
-            )
-            log.warning("ha %s", self.notes["replica"])
+            log.warning("ha %s", ADOPTING)
         store = open_store(self.opts)
         store.recall(replica.marks())
         return Keeper(
@@ -213,17 +237,18 @@ class Service:
             guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
             revoke=lambda: revoke(self.opts),
             enforce=not self.only_reports,
+            deleted_by_salt=member is not None and not self.only_reports,
             announce=self.announce,
+            who=self._calls.who,
             adopting=lost,
         )
 
-    def _open_replica(self, path: Path) -> tuple[Replica, bool]:
-        """The replica, and whether it had to be begun anew; a damaged file is moved aside."""
+    def _open_replica(self, path: Path) -> Replica:
+        """The replica; a damaged file is moved aside, and another one begun."""
         for suffix in ("", "-wal", "-shm"):
             refuse_link(path.with_name(path.name + suffix))
-        is_new = not path.exists()
         try:
-            return Replica(path), is_new
+            return Replica(path)
         except ReplicaDamaged as exc:
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
             for suffix in ("", "-wal", "-shm"):
@@ -231,7 +256,7 @@ class Service:
                     path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
             log.error("ha replica: %s; moved aside to %s", exc, aside)
             self.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
-            return Replica(path), True
+            return Replica(path)
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
@@ -277,7 +302,7 @@ class Service:
     async def _watch_folders(self) -> None:
         while True:
             await asyncio.sleep(FOLDER_INTERVAL)
-            if await self.core.run(self.core.keeper.store.touched):
+            if await self.core.run(self.core.keeper.store.touched) or self.core.keeper.missed:
                 await self.core.scan()
 
     async def _scan_regularly(self) -> None:
@@ -293,11 +318,12 @@ class Service:
     # -- links
 
     async def _follow_members(self) -> None:
-        generation = -1
-        due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+        seen: tuple[int, Identity] | None = None
+        # At once: a crash may have kept a removal from being told.
+        due = asyncio.get_running_loop().time()
         while True:
-            if self.trust.generation() != generation:
-                generation = self.trust.generation()
+            if seen != (self.trust.generation(), self.identity):
+                seen = self.trust.generation(), self.identity
                 await self._relink()
             if self.core.keeper.adopting:
                 await self._adopt()
@@ -311,7 +337,7 @@ class Service:
         """One link to every pinned peer, under its present address and certificate."""
         peers = dict(self.trust.peers())
         for name, link in list(self.links.items()):
-            if peers.get(name) != link.peer:
+            if peers.get(name) != link.peer or link.identity is not self.identity:
                 del self.links[name]
                 await link.close()
                 self._tasks.pop(f"link {name}").cancel()
@@ -324,19 +350,77 @@ class Service:
                     greeting=self.describe,
                     announce=self.announce,
                     met=self.sharing.check,
+                    mistrusted=self._reconcile,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,
                 )
                 self._start(f"link {name}", self.links[name].run())
 
+    async def _reconcile(self, peer: Peer) -> bool:
+        """
+        A peer and this master do not know each other's certificates: each may have renewed its.
+
+        :return: whether that was all, and another call is worth while.
+        """
+        timeout = self.config.peer_timeout
+        try:
+            if self.trust.renew(peer.name, await certificates_of(peer, timeout)):
+                log.info("ha peer renewed its certificate: name=%s", peer.name)
+                peer = self.trust.peers()[peer.name]
+            if not self.identity.former:
+                return False
+            await introduce(self.identity, peer, self.config.name, timeout)
+        except HaError as exc:
+            log.debug("ha peer %s stays unknown, or we to it: %s", peer.name, exc)
+            return False
+        return True
+
+    def renew(self) -> Identity:
+        """
+        Take a new certificate and show it from now on.
+
+        :raises TrustError: the present one cannot vouch for it.
+        """
+        self.identity = identities.succeed(self.config.state_dir, self.config.name)
+        self.membership.identity = self.identity
+        self.listener.show(self.identity)
+        return self.identity
+
+    def certificate_notes(self) -> list[str]:
+        """That this master's certificate ends soon, in good time."""
+        end = succession.expiry(self.identity.certificate)
+        left = end - datetime.datetime.now(datetime.timezone.utc)
+        if left > EXPIRES_SOON:
+            return []
+        if left > datetime.timedelta():
+            return [f"its certificate ends on {end:%Y-%m-%d}; run there: salt-run ha.renew"]
+        return [
+            f"its certificate ended on {end:%Y-%m-%d}: salt-run ha.leave there, ha.remove_peer and "
+            "ha.invite on another member, ha.join there"
+        ]
+
     def describe(self) -> dict[str, Any]:
         """What this master says about itself when it meets a peer."""
         return {
             "name": self.config.name,
+            "url": self.config.url,
             "group": self.config.group,
             "mode": self.mode,
+            "one_denied": self.core.keeper.store.one_denied,
             "salt": version.salt(),
             "version": version.ours(),
+        }
+
+    async def _outlook(self, invite: Invite, after: bytes) -> dict[str, Any]:
+        """What a master hears that asks what joining would do: states of keys, no keys."""
+        if not after:
+            await self.core.scan()
+        return {
+            "writes_not": self.notes.get("paused", "") or self.only_reports,
+            "one_denied": self.core.keeper.store.one_denied,
+            "public": handover.show(self.opts),
+            "shares": list(invite.shares),
+            "page": await self.core.run(knowledge.page, self.core.replica, after),
         }
 
     async def _adopt(self) -> None:
@@ -351,7 +435,6 @@ class Service:
         except HaError as exc:
             log.warning("ha replica: not rebuilt yet: %s", exc)
         if not self.core.keeper.adopting:
-            self.notes.pop("replica", None)
             source = peers[0].peer.name if peers else "no peer"
             log.info("ha replica: rebuilt from %s and the key store", source)
 
@@ -395,6 +478,7 @@ class Service:
 
     async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         self._heard(peer)
+        self.membership.moved(peer, payload)
         return self.describe()
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
 from saltext_ha.service.group import SLOW, Command, Group, table, texts
 from saltext_ha.service.link import Link
 
+# Seconds after which an unreachable peer may be one that has moved.
+LONG = 120.0
+
 
 class Views:
     """Commands that only show."""
@@ -25,12 +28,7 @@ class Views:
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
-        return {
-            "status": self.status,
-            "keys": self.keys,
-            "peers": self.peers,
-            "history": self.history,
-        }
+        return {"status": self.status, "keys": self.keys, "peers": self.peers}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.status``."""
@@ -46,7 +44,8 @@ class Views:
                 continue
             behind = await self._behind(link, own, answer) if answer else None
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
-            masters.append(self._row(name, answer, seen, behind, errors.get(name, "")))
+            problem = "; ".join(filter(None, (errors.get(name), self._mind(link, answer))))
+            masters.append(self._row(name, answer, seen, behind, problem))
         conflicts = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
         held = {
             row["name"]: row["held"]
@@ -64,6 +63,7 @@ class Views:
         unknown = any(row["state"] == "unknown" for row in masters)
         apart = _master_keys({service.config.name: own, **answers}, bool(service.config.secret))
         ok = ok and not apart
+        reason = service.only_reports
         return {
             "kind": "status",
             "group": service.config.group,
@@ -75,11 +75,30 @@ class Views:
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
             "notes": [
-                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
                 *apart,
+                *([f"{service.config.name} only observes: {reason}"] if reason else []),
+                *(f"{file}: {why}" for file, why in service.trust.problems().items()),
             ],
             "retcode": 2 if unknown else 0 if ok else 1,
         }
+
+    def _mind(self, link: Link, answer: Mapping[str, Any] | None) -> str:
+        """What is odd about a peer, and what to do: it is of another group, or it has moved."""
+        config = self._group.service.config
+        if answer is None:
+            if time.monotonic() - (link.seen or link.since) < LONG:
+                return ""
+            return (
+                "not reached for long: if it has another address now, salt-run ha.invite there "
+                f"and ha.join TOKEN here; or here  ha: peers: [{{name: {link.peer.name}, url: "
+                "https://ADDRESS:PORT}]  and restart salt-master"
+            )
+        if answer.get("group") != config.group:
+            return (
+                f"its configuration says  ha: group: {answer.get('group')}, this master's "
+                f"{config.group}"
+            )
+        return ""
 
     @staticmethod
     def _row(
@@ -167,29 +186,6 @@ class Views:
             "keys": rows,
             "unknown": errors,
             "retcode": 2 if errors else 1 if differ else 0,
-        }
-
-    async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.history``: who did what to which key, when and on which master."""
-        replica = self._group.service.core.replica
-        glob, limit = str(payload.get("glob", "*")), payload.get("limit", 100)
-        if type(limit) is not int or not 0 <= limit < 2**63:
-            raise HaError(f"limit {limit!r:.40}: takes a number of lines")
-        written = await self._group.service.core.run(replica.history, glob, limit)
-        return {
-            "kind": "history",
-            "writes": [
-                {
-                    "id": line.minion_id,
-                    "state": line.state,
-                    "fingerprint": minion_key.show(line.key, short=False),
-                    "at": line.at,
-                    "by": line.by,
-                    "on": line.on,
-                }
-                for line in written
-            ],
-            "retcode": 0,
         }
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Masters of a lab that form Salt's own master cluster (``cluster_id``, Salt 3007 and newer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lab import Lab, Master, wait_for
+from lab.keys import write_whole
+from lab.master import listens
+from lab.node import START_TIMEOUT
+
+CLUSTER_ID = "lab"
+
+
+def add_cluster(
+    lab: Lab,
+    *names: str,
+    isolated: bool,
+    ha: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+    engine: bool = True,
+) -> list[Master]:
+    """
+    Configure masters of one cluster, not started.
+
+    Each is known to the others by its address, which therefore is its Salt id; ``ha.*`` commands
+    call it by its name. The first of *names* has the lowest address and founds the cluster.
+
+    :param isolated: every master has key folders of its own (``cluster_isolated_filesystem``, Salt
+        3008 and newer); otherwise all use one folder.
+    :param ha: more keys for their ``ha:`` mappings.
+    :param config: more keys for their configuration; they replace the lab's.
+    :param engine: run the ha engine in them.
+    """
+    addresses = {name: lab.new_address() for name in names}
+    private, public = lab.key_pair()
+    masters = []
+    for name, address in addresses.items():
+        folder = lab.root / f"{name}-cluster" if isolated else lab.root / "cluster"
+        # Salt 3007 writes there before it makes it.
+        (folder / "peers").mkdir(mode=0o700, parents=True, exist_ok=True)
+        # 3008.3 hands a new member the key, whose workers go on with their own until a restart.
+        write_whole(folder / "cluster.pem", private, 0o400)
+        write_whole(folder / "cluster.pub", public)
+        settings: dict[str, Any] = {
+            "id": address,
+            "cluster_id": CLUSTER_ID,
+            "cluster_peers": [other for other in addresses.values() if other != address],
+            "cluster_pki_dir": str(folder),
+            "cluster_pool_port": lab.ports.cluster,
+            **({"cluster_isolated_filesystem": True} if isolated else {}),
+            **(config or {}),
+        }
+        masters.append(lab.add_master(name, ha=ha, config=settings, engine=engine, address=address))
+    return masters
+
+
+def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> None:
+    """
+    Start *masters*, of which the first one founds the cluster, and wait until all serve.
+
+    Salt 3008 opens a master to minions when it has become a voter. A new member asks once to be
+    taken in, so the founder has to be there by then; nor may it be alone for long: every event
+    that 3008.3 cannot forward to two peers makes it fire two more.
+    """
+    first, *others = masters
+    first.launch()
+    pool = (first.address, int(first.opts["cluster_pool_port"]))
+    wait_for(lambda: listens(pool), timeout, f"{first.name} listens to other members")
+    for master in others:
+        master.launch()
+    masters = [first, *others]
+    for master in masters:
+        master.wait_ready(timeout)
+    wait_for(lambda: all(map(ready, masters)), timeout, "Salt opens all members to minions")
+
+
+def ready(master: Master) -> bool:
+    """Whether Salt has opened *master* to minions; 3007 has no gate."""
+    health = Path(master.opts["cachedir"]) / "health"  # of this start: Salt empties it
+    return not health.exists() or (health / "ready").exists()

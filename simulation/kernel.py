@@ -1,0 +1,145 @@
+"""Coroutines in simulated time: a heap of what happens next, and no loop, thread or clock."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+Resume = Callable[[Any], None]
+Arm = Callable[[Resume], None]
+
+
+@types.coroutine
+def suspend(arm: Arm) -> Generator[Arm, Any, Any]:
+    """Wait until the function that *arm* is given is called, and return what it was called with."""
+    return (yield arm)
+
+
+class Kernel:
+    """The simulated time, ``now`` in seconds, and what is to happen in it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        # Of two events at one time the one that was planned first comes first: the same seed
+        # gives the same run.
+        self._number = itertools.count()
+
+    def at(self, when: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Call *function* at that time."""
+        heapq.heappush(self._heap, (when, next(self._number), function, arguments))
+
+    async def sleep(self, seconds: float) -> None:
+        """Let *seconds* pass."""
+        await suspend(lambda resume: self.at(self.now + seconds, resume, None))
+
+    def run(self, until: float, over: Callable[[], bool] = lambda: False) -> bool:
+        """Let time pass to *until*, or until *over* says so; which of them it was."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, function, arguments = heapq.heappop(heap)
+            function(*arguments)
+            if over():
+                return True
+        self.now = until
+        return False
+
+
+class Process:
+    """A coroutine that runs in simulated time from now on."""
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Arm, Any, Any],
+        done: Callable[[Process, Any], None] | None = None,
+    ) -> None:
+        self.over = False
+        self._coroutine = coroutine
+        self._done = done
+        self._step(None)
+
+    def _step(self, value: Any) -> None:
+        if self.over:
+            return
+        try:
+            arm = self._coroutine.send(value)
+        except StopIteration as end:
+            self.over = True
+            if self._done:
+                self._done(self, end.value)
+            return
+        arm(self._step)
+
+    def stop(self) -> None:
+        """As killed: nothing of it happens any more."""
+        if not self.over:
+            self.over = True
+            self._coroutine.close()
+
+
+class Event:
+    """``asyncio.Event`` as far as a link uses one: with a single waiter."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiter: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        """Wake who waits, and let the next one pass."""
+        self._is_set = True
+        if self._waiter:
+            waiter, self._waiter = self._waiter, None
+            waiter()
+
+    def clear(self) -> None:
+        """Whoever comes now waits."""
+        self._is_set = False
+
+    def wait(self) -> Event:
+        """What :meth:`wait_for` takes."""
+        return self
+
+    async def wait_for(self, kernel: Kernel, seconds: float) -> bool:
+        """Whether it was set within *seconds*."""
+        if self._is_set:
+            return True
+
+        def arm(resume: Resume) -> None:
+            def woken() -> None:
+                kernel.at(kernel.now, resume, True)
+
+            def late() -> None:
+                # A later wait has another waiter: this one's time does not concern it.
+                if self._waiter is woken:
+                    self._waiter = None
+                    resume(False)
+
+            self._waiter = woken
+            kernel.at(kernel.now + seconds, late)
+
+        return bool(await suspend(arm))
+
+
+class Worker:
+    """One thread: what it is given is done one after the other, and takes its time."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._queue: deque[Resume] = deque()
+        self._busy = False
+
+    async def __aenter__(self) -> None:
+        if self._busy:
+            await suspend(self._queue.append)
+        self._busy = True
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._queue:
+            # It stays busy: for the next one.
+            self._kernel.at(self._kernel.now, self._queue.popleft(), None)
+        else:
+            self._busy = False

@@ -1,0 +1,64 @@
+"""The history as people read it: a line for every write, and below it why it was so."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, distinct, number, table
+
+INDENT = "    "
+EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be out of its mind
+
+
+def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.history`` returned."""
+    writes = data.get("writes") or []
+    if not writes:
+        return ["nothing is recorded of that"]
+    times = [_time(write.get("at")) for write in writes]
+    zones = {zone for _, zone in times}
+    # A listing over the change from summer to winter time says which one in every line.
+    when = f"When ({' '.join(zones)})" if len(zones) == 1 else "When"
+    prints = distinct(write.get("fingerprint") or "-" for write in writes)
+    rows = [
+        {
+            when: at if len(zones) == 1 else f"{at} {zone}",
+            "Where": str(write.get("on") or "-"),
+            "Who": str(write.get("by") or "-"),
+            "What": str(write.get("what") or write.get("state") or "?"),
+            "Id": str(write.get("id")),
+            "Fingerprint": shown,
+        }
+        for write, (at, zone), shown in zip(writes, times, prints, strict=True)
+    ]
+    only = {row["Id"] for row in rows}
+    columns = [name for name in rows[0] if name != "Id" or len(only) > 1]
+    whole = [when, "What", "Fingerprint"]
+    cells = [[row[name] for name in columns] for row in rows]
+    head, *body = table(screen, columns, cells, whole=whole)
+    # Whoever asks for one minion need not read its name in every line.
+    lines = [*map(clean, only), head] if len(only) == 1 else [head]
+    for line, write in zip(body, writes, strict=True):
+        lines.append(line)
+        lines += textwrap.wrap(
+            clean(write.get("why") or ""),
+            max(40, screen.width),
+            initial_indent=INDENT,
+            subsequent_indent=INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    if data.get("more"):
+        lines.append(f"the last {number(len(writes))} lines; limit=N shows more")
+    return lines
+
+
+def _time(at: Any) -> tuple[str, str]:
+    """Local time in ISO 8601, and the name of its zone."""
+    if not isinstance(at, (int, float)) or not EARLIEST <= at < LATEST:
+        return "?", time.strftime("%Z")
+    local = time.localtime(at)
+    return time.strftime("%Y-%m-%d %H:%M:%S", local), time.strftime("%Z", local)

@@ -1,0 +1,96 @@
+"""
+Why an id's records came to say what they say: what is worth telling people about a change.
+
+A record keeps concurrent decisions side by side, and shows one state. Whoever finds his decision
+undone wants to know which other one met it, and why that one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from saltext_ha.replication.placement import accepted_keys
+from saltext_ha.replication.record import ACCEPTED, DECISIONS, Record, Value, visible
+
+HOLDS = "holds"
+"""Different decisions about one key met; the outcome is the state that holds."""
+BEGAN = "conflict"
+"""Two or more keys of one id are accepted now."""
+ENDED = "conflict over"
+"""There were several accepted keys; now there is one, or none."""
+
+
+class Decided(NamedTuple):
+    """One decision that had a part in it."""
+
+    key: bytes
+    state: str
+    at: float
+    by: str
+    on: str
+
+
+class Account(NamedTuple):
+    """
+    What happened, and the decisions that made it so.
+
+    ``key`` is the key that it is about, empty when it is about several; ``outcome`` the state that
+    holds (:data:`HOLDS` only). Decisions ``accepted`` of :data:`ENDED` are those that stay.
+    """
+
+    kind: str
+    key: bytes
+    outcome: str
+    decisions: tuple[Decided, ...]
+
+
+def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[Account]:
+    """What is to be told about the way of one id's records from *before* to *after*."""
+    told = [
+        account
+        for key, record in after.items()
+        if len(record.values) > 1 and (account := _met(before.get(key), record))
+    ]
+    were, are = accepted_keys(before.values()), accepted_keys(after.values())
+    if len(are) > 1 and not set(are) <= set(were):
+        told.append(Account(BEGAN, b"", "", _accepted(after, are)))
+    elif len(were) > 1 and len(are) < 2:
+        ends = [end for key in were if key not in are for end in _revoked(before[key], after[key])]
+        told.append(Account(ENDED, b"", "", (*ends, *_accepted(after, are))))
+    return told
+
+
+def _met(before: Record | None, record: Record) -> Account | None:
+    """Decisions of different kinds that stand side by side, one of them new here."""
+    decisions = _decisions(record)
+    outcome = visible({value.state for value in decisions})
+    if outcome is None or all(value.state == outcome for value in decisions):
+        return None
+    if before and set(decisions) <= set(before.values):
+        return None
+    # What holds comes first, then as it happened.
+    ordered = sorted(decisions, key=lambda value: (value.state != outcome, value.at, value.dot))
+    return Account(HOLDS, record.fingerprint, outcome, _told(record, ordered))
+
+
+def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decided, ...]:
+    told: list[Decided] = []
+    for key in keys:
+        told += _told(records[key], [v for v in records[key].values if v.state == ACCEPTED])
+    return tuple(told)
+
+
+def _revoked(before: Record, after: Record) -> tuple[Decided, ...]:
+    """What took the access of a key away: the new decisions that are not for it."""
+    against = [value for value in _decisions(after) if value.state != ACCEPTED]
+    new = [value for value in against if value not in before.values]
+    return _told(after, new or against)
+
+
+def _decisions(record: Record) -> list[Value]:
+    return [value for value in record.values if value.state in DECISIONS]
+
+
+def _told(record: Record, values: list[Value]) -> tuple[Decided, ...]:
+    return tuple(Decided(record.fingerprint, v.state, v.at, v.by, v.on) for v in values)

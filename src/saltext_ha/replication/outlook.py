@@ -1,0 +1,79 @@
+"""
+What would masters show once they know all that each of them knows? Computed, nothing is stored.
+
+The same merge and the same placement as for real; so a plan can only differ from what is done
+later by what happens in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from saltext_ha.replication import plan
+from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.record import Record, merge
+
+Records = Mapping[bytes, Record]
+
+
+class Known(NamedTuple):
+    """What one side knows of an id: its records by fingerprint, and what its store shows."""
+
+    records: Records
+    shown: Stored
+
+
+class Change(NamedTuple):
+    """What the store of one side shows for an id, and what it would show."""
+
+    side: str
+    minion_id: str
+    before: Stored
+    after: Stored
+
+
+NOTHING = Known({}, ABSENT)
+
+
+def joined(sides: Iterable[Records]) -> dict[bytes, Record]:
+    """All that any of *sides* knows of one id."""
+    records: dict[bytes, Record] = {}
+    for side in sides:
+        for key, record in side.items():
+            ours = records.get(key)
+            records[key] = merge(ours, record) if ours else record
+    return records
+
+
+def settled(records: Records, shown: Stored, one_denied: bool) -> Stored:
+    """
+    What a store that shows *shown* will show when *records* are applied to it.
+
+    :param one_denied: the store holds one denied key an id only.
+    """
+    wanted = place(records.values(), shown)
+    todo = plan.steps(shown, wanted, frozenset(records), one_denied)
+    return plan.outcome(shown, wanted, todo, one_denied) if todo else shown
+
+
+def meeting(
+    sides: Mapping[str, Mapping[str, Known]], one_denied: Mapping[str, bool]
+) -> tuple[list[Change], list[str]]:
+    """
+    What changes where when *sides* (name → id → what is known) meet.
+
+    :param one_denied: by side, as :func:`settled` takes it.
+    :return: the changes by id, and the ids that will be in conflict.
+    """
+    changes, conflicts = [], []
+    for minion_id in sorted({minion_id for side in sides.values() for minion_id in side}):
+        known = {name: side.get(minion_id, NOTHING) for name, side in sides.items()}
+        records = joined(entry.records for entry in known.values())
+        if len(accepted_keys(records.values())) > 1:
+            conflicts.append(minion_id)
+        for name, entry in known.items():
+            after = settled(records, entry.shown, one_denied[name])
+            if after != entry.shown:
+                changes.append(Change(name, minion_id, entry.shown, after))
+    return changes, conflicts

@@ -1,0 +1,122 @@
+"""
+All that one master knows of keys, in pages, for a plan of what joining would do.
+
+Public keys stay where they are: a plan names fingerprints. What travels otherwise is the whole
+record, not its visible state: masters that were one group before share writes, and only the
+causal contexts say which of them the other side had seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+from saltext_ha import minion_key
+from saltext_ha.errors import InvalidRecord
+from saltext_ha.peering import wire
+from saltext_ha.replica import Replica
+from saltext_ha.replication.outlook import Known
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
+
+# A page stays far below what one message may carry, and holds the keeper up for a blink only.
+ROWS = 4000
+BYTES = 2 * 1024 * 1024
+
+FIRST = b""
+_BEGIN = (-1, "", b"")
+
+
+def page(replica: Replica, after: bytes = FIRST) -> bytes:
+    """
+    One page, as it travels; *after* is what :func:`collect` said.
+
+    Packed is ``{rows: [[id, key, values, context, shown], …], next: [bucket, id, key]}``: a value
+    is [node, counter, state]; ``shown`` is what the key store shows of that key: a state, or nil;
+    ``next`` is nil in the last page.
+
+    :raises InvalidRecord: there is no such page.
+    """
+    rows: list[Any] = []
+    size = 0
+    shown: tuple[str, Stored] | None = None
+    where = _cursor(after)
+    for bucket, record in replica.records_after(where, ROWS):
+        if shown is None or shown[0] != record.minion_id:
+            shown = (record.minion_id, replica.applied(record.minion_id).stored)
+        rows.append(_row(record, shown[1]))
+        where = (bucket, record.minion_id, record.fingerprint)
+        size += 4 * len(record.minion_id) + 64 * len(record.values) + 32 * len(record.context) + 64
+        if size > BYTES:
+            break
+    more = len(rows) == ROWS or size > BYTES
+    packed: bytes = msgpack.packb({"rows": rows, "next": where if more else None})
+    return packed
+
+
+def collect(known: dict[str, Known], packed: Any) -> bytes:
+    """
+    Add the rows of one page to *known*.
+
+    :return: what to ask the next page with; empty when this was the last.
+    :raises InvalidRecord: that is no page.
+    """
+    try:
+        found = wire.unpack(packed)
+        for minion_id, key, values, context, shown in found["rows"]:
+            minion_id = minion_key.check_id(minion_id)
+            if not isinstance(key, bytes) or len(key) != 32 or not (shown in STATES or not shown):
+                raise InvalidRecord("a row has no fingerprint or an unknown state")
+            read = tuple(Value(Dot(n, c), state, 0.0, "", "") for n, c, state in values)
+            if any(value.state not in STATES for value in read):
+                raise InvalidRecord("a row has an unknown state")
+            seen = tuple((str(node), int(counter)) for node, counter in context)
+            entry = known.get(minion_id, Known({}, Stored()))
+            record = Record(minion_id, key, "", read, seen)
+            known[minion_id] = Known({**entry.records, key: record}, _with(entry.shown, key, shown))
+        rest: bytes = msgpack.packb(found["next"]) if found["next"] and found["rows"] else FIRST
+        return rest
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"what a master knows of keys came malformed: {exc!r}") from None
+
+
+def everything(replica: Replica) -> dict[str, Known]:
+    """All that *replica* knows."""
+    known: dict[str, Known] = {}
+    after = collect(known, page(replica))
+    while after:
+        after = collect(known, page(replica, after))
+    return known
+
+
+def _row(record: Record, stored: Stored) -> list[Any]:
+    key = record.fingerprint
+    state = stored.state if stored.key == key else DENIED if key in stored.denied else None
+    return [
+        record.minion_id,
+        key,
+        [[*value.dot, value.state] for value in record.values],
+        [list(seen) for seen in record.context],
+        state,
+    ]
+
+
+def _with(stored: Stored, key: bytes, state: str | None) -> Stored:
+    if state is None:
+        return stored
+    if state == DENIED:
+        return Stored(stored.state, stored.key, stored.denied | {key})
+    return Stored(state, key, stored.denied)
+
+
+def _cursor(after: bytes) -> tuple[int, str, bytes]:
+    if not after:
+        return _BEGIN
+    try:
+        bucket, minion_id, key = msgpack.unpackb(after)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        bucket = minion_id = key = None
+    if type(bucket) is not int or not isinstance(minion_id, str) or not isinstance(key, bytes):
+        raise InvalidRecord("no page ends there")
+    return bucket, minion_id, key

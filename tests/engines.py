@@ -1,0 +1,60 @@
+"""Engines in this process, the words to talk to them, and nobody who fires events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from benchmarks.engines import Engine, Place
+from saltext_ha.runners import ha as runner
+from saltext_ha.service import hints
+from saltext_ha.service.announce import Announcer
+
+
+@pytest.fixture(autouse=True)
+def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
+    monkeypatch.setattr(hints, "listen", lambda *arguments: None)
+    monkeypatch.setattr(Announcer, "_work", lambda self: None)
+
+
+@contextlib.asynccontextmanager
+async def running(*places: Place) -> AsyncIterator[list[Engine]]:
+    """Start and stop engines."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Engine(place)) for place in places]
+
+
+async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """``salt-run ha.<function>`` on *place*."""
+
+    def call() -> dict[str, Any]:
+        runner.__opts__, runner.__context__ = place.opts, {}
+        answer: dict[str, Any] = getattr(runner, function)(*args, **kwargs)
+        return answer
+
+    return await asyncio.to_thread(call)
+
+
+async def join(inviter: Place, joiner: Place) -> None:
+    """Have *joiner* join the group of *inviter*, which runs."""
+    token = (await run(inviter, "invite"))["token"]
+    joined = await run(joiner, "join", token)
+    assert joined["retcode"] == 0, joined
+
+
+async def until(condition: Callable[[], bool], what: str, deadline: float = 20.0) -> None:
+    """Wait until *condition* holds."""
+
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.02)
+
+    try:
+        await asyncio.wait_for(look(), deadline)
+    except asyncio.TimeoutError:
+        raise AssertionError(f"not within {deadline:g} s: {what}") from None

@@ -1,0 +1,271 @@
+"""``ha.join test=True``: it changes nothing, and foretells what the join then does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.engines import Engine, Place
+from lab.keys import KeyPairs
+from saltext_ha.keystore import open_store
+from saltext_ha.peering import handover
+from saltext_ha.peering.trust import Trust
+from saltext_ha.replication.placement import Stored
+from saltext_ha.service import knowledge
+from saltext_ha.service.differences import _text
+from saltext_ha.service.hints import Hint
+from tests.engines import no_bus, run, running, until
+from tests.keys import public_key
+
+__all__ = ["no_bus"]
+
+A, B = public_key(0), public_key(1)
+FOLDERS = {"accepted": "minions", "pending": "minions_pre", "rejected": "minions_rejected"}
+# What a master may hold of an id: key files, after those in the second list were deleted.
+Holding = tuple[dict[str, str], bool]
+HOLDINGS: dict[str, Holding] = {
+    "nothing": ({}, False),
+    "deleted": ({}, True),
+    "knocked": ({"minions_pre": A}, True),
+    "beside": ({"minions": A, "minions_denied": B}, False),
+    **{
+        f"{state}{key}": ({folder: text}, False)
+        for state, folder in FOLDERS.items()
+        for key, text in (("A", A), ("B", B))
+    },
+}
+HA = {"hold_minimum": 1000, "sync_interval": 0.2, "group": "prod"}
+
+
+def tree(place: Place) -> dict[str, tuple[int, int, bytes]]:
+    """Every file of a master that no running database writes."""
+    return {
+        str(path.relative_to(place.folder)): (stat.st_mode, stat.st_mtime_ns, path.read_bytes())
+        for path in sorted(place.folder.rglob("*"))
+        if path.is_file() and not path.name.startswith("replica.db")
+        for stat in [path.stat()]
+    }
+
+
+def shown(place: Place, ids: list[str]) -> dict[str, str]:
+    """What the key folders show, in the words of a plan."""
+    store = open_store(place.opts)
+    contents = {minion_id: store.read(minion_id) for minion_id in ids}
+    return {
+        minion_id: _text(content.stored if content else Stored())
+        for minion_id, content in contents.items()
+    }
+
+
+def plant(place: Place, minion_id: str, files: dict[str, str]) -> None:
+    for folder in ("minions", "minions_pre", "minions_rejected", "minions_denied"):
+        path = place.pki_dir / folder / minion_id
+        if folder in files:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(files[folder])
+        else:
+            path.unlink(missing_ok=True)
+
+
+async def hold(engine: Engine, holdings: dict[str, Holding]) -> None:
+    """Bring a running master to hold that, by id."""
+    deleted = [minion_id for minion_id, holding in holdings.items() if holding[1]]
+    core = engine.service.core
+    for minion_id in deleted:
+        plant(engine.place, minion_id, {"minions": A})
+    await core.hinted([Hint(minion_id, "operator", False) for minion_id in deleted])
+    for minion_id in deleted:
+        plant(engine.place, minion_id, {})
+    await core.hinted([Hint(minion_id, "operator", True) for minion_id in deleted])
+    for minion_id, (files, _) in holdings.items():
+        plant(engine.place, minion_id, files)
+    await core.hinted([Hint(minion_id, "operator", False) for minion_id in holdings])
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Place:
+    return Place(tmp_path, "m1", HA)
+
+
+@pytest.fixture
+def m2(tmp_path: Path) -> Place:
+    return Place(tmp_path, "m2", HA)
+
+
+@pytest.mark.parametrize("joiner", ["running", "stopped", "never started"])
+def test_the_plan_is_what_the_join_does(m1: Place, m2: Place, joiner: str) -> None:
+    holdings = (
+        HOLDINGS
+        if joiner != "never started"
+        else {name: holding for name, holding in HOLDINGS.items() if not holding[1]}
+    )
+    cases = {f"{one}-{two}": (one, two) for one, two in itertools.product(HOLDINGS, holdings)}
+    ids = list(cases)
+    ours = {minion_id: HOLDINGS[one] for minion_id, (one, _) in cases.items()}
+    theirs = {minion_id: HOLDINGS[two] for minion_id, (_, two) in cases.items()}
+
+    async def main() -> None:
+        async with running(m1) as (one,), contextlib.AsyncExitStack() as stack:
+            if joiner == "never started":
+                for minion_id, (files, _) in theirs.items():
+                    plant(m2, minion_id, files)
+            else:
+                two = await stack.enter_async_context(Engine(m2))
+                await hold(two, theirs)
+                if joiner == "stopped":
+                    await stack.aclose()
+            await hold(one, ours)
+            before = {place.name: shown(place, ids) for place in (m1, m2)}
+            token = (await run(m1, "invite"))["token"]
+            files = tree(m1), tree(m2)
+
+            plan = await run(m2, "join", token, test=True)
+            again = await run(m2, "join", token, test=True)
+            assert (tree(m1), tree(m2)) == files
+            assert plan["problems"] == [], plan
+            assert again["changes"] == plan["changes"]
+            assert not Trust(m1.config.state_dir).peers()
+
+            joined = await run(m2, "join", token)
+            assert joined["members"] == ["m1"], joined
+            if joiner != "running":
+                two = await stack.enter_async_context(Engine(m2))
+            replicas = one.service.core.replica, two.service.core.replica
+            await until(
+                lambda: (
+                    replicas[0].records.root == replicas[1].records.root
+                    and not replicas[0].dirty()
+                    and not replicas[1].dirty()
+                ),
+                "both know and apply the same",
+            )
+
+        planned = {"m1": dict(before["m1"]), "m2": dict(before["m2"])}
+        names = {"m2": "m2", "the group (m1)": "m1"}
+        for change in plan["changes"]:
+            side = planned[names[change["master"]]]
+            assert side[change["id"]] == ("" if change["from"] == "absent" else change["from"])
+            side[change["id"]] = "" if change["to"] == "deleted" else change["to"]
+        assert {place.name: shown(place, ids) for place in (m1, m2)} == planned
+        # The cases are worth something only when both sides change in every way.
+        words = {word for change in plan["changes"] for word in change["to"].split()}
+        assert words >= {"accepted", "rejected", "pending", "deleted", "denied"}
+        conflicts = {conflict["id"] for conflict in plan["conflicts"]}
+        assert {"acceptedA-acceptedB", "acceptedB-acceptedA"} <= conflicts
+
+    asyncio.run(main())
+
+
+def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -> None:
+    """It left and joins again: what both saw before they parted does not count as news."""
+
+    async def main() -> None:
+        async with running(m1, m2) as (one, two):
+            token = (await run(m1, "invite"))["token"]
+            await run(m2, "join", token)
+            await one.meets(two)
+            plant(m1, "web1", {"minions": A})
+            await one.hint("web1")
+            plant(m1, "web1", {})
+            await one.hint("web1", gone=True)
+            replicas = one.service.core.replica, two.service.core.replica
+            await until(lambda: replicas[0].records.root == replicas[1].records.root, "both know")
+            left = await run(m2, "leave")
+            assert left["retcode"] == 0, left
+        async with running(m1, m2) as (one, two):
+            # Accepted again, under the name of another start, by somebody who knows of the
+            # deletion, which m2 still remembers.
+            plant(m1, "web1", {"minions": A})
+            await one.hint("web1")
+            token = (await run(m1, "invite"))["token"]
+            plan = await run(m2, "join", token, test=True)
+            changes = [(c["master"], c["id"], c["to"].split()[0]) for c in plan["changes"]]
+            assert changes == [("m2", "web1", "accepted")]
+            await run(m2, "join", token)
+            await until(lambda: shown(m2, ["web1"])["web1"].startswith("accepted"), "m2 has it")
+
+    asyncio.run(main())
+
+
+def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knowledge, "ROWS", 7)
+
+    async def main() -> None:
+        async with running(m1, m2) as (one, two):
+            for engine, name in ((one, "a"), (two, "b")):
+                for number in range(23):
+                    plant(engine.place, f"{name}{number}", {"minions": A})
+                    await engine.notice(f"{name}{number}")
+            token = (await run(m1, "invite"))["token"]
+            plan = await run(m2, "join", token, test=True)
+        assert {(c["master"], c["id"]) for c in plan["changes"]} == {
+            *(("m2", f"a{number}") for number in range(23)),
+            *(("the group (m1)", f"b{number}") for number in range(23)),
+        }
+
+    asyncio.run(main())
+
+
+def test_what_would_be_refused_is_said(m1: Place, m2: Place, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(m1):
+            token = (await run(m1, "invite"))["token"]
+            other = Place(tmp_path, "other", {**HA, "group": "test", "name": "m1"})
+            before = tree(other)
+            plan = await run(other, "join", token, test=True)
+            assert plan["retcode"] == 1
+            text = "\n".join(plan["problems"])
+            assert "the token is of the group 'prod'" in text
+            assert "the inviting master's own name" in text
+            assert tree(other) == before
+            assert not other.config.state_dir.exists()
+            bad = await run(m2, "join", token[:-4] + "AAAA", test=True)
+            assert bad["retcode"] == 2
+            assert "altered" in bad["error"]
+            # The token is as good as before.
+            assert (await run(m2, "join", token))["members"] == ["m1"]
+
+    asyncio.run(main())
+
+
+def test_what_becomes_of_the_master_key_is_said(m1: Place, m2: Place) -> None:
+    pairs = KeyPairs()
+    for place in (m1, m2):
+        private, public = pairs.next()
+        handover.place(place.opts, {"master.pem": private, "master.pub": public})
+
+    async def plan(share: bool = False, **kwargs: Any) -> dict[str, Any]:
+        token = await run(m1, "invite", share_master_key=share)
+        return await run(m2, "join", token["token"], test=True, **kwargs)
+
+    async def main() -> None:
+        async with running(m1):
+            apart = await plan()
+            assert "different master keys; hot-hot minions need one" in str(apart["notes"])
+            assert apart["retcode"] == 0, apart
+            shared = await plan(share=True)
+            assert "another master key is here" in str(shared["key_problems"])
+            assert (shared["problems"], shared["retcode"]) == ([], 1)
+            forced = await plan(share=True, force=True)
+            assert "would be replaced" in str(forced["notes"])
+            assert forced["retcode"] == 0, forced
+            for half in ("master.pem", "master.pub"):
+                (m2.pki_dir / half).unlink()
+            assert "would be put in place" in str((await plan(share=True))["notes"])
+            # There is a token, but nothing to share any more.
+            (m1.pki_dir / "master.pem").unlink()
+            assert "no master key to share" in str((await plan(share=True))["problems"])
+        assert not (m2.pki_dir / "master.pub").exists()
+
+    asyncio.run(main())
+
+
+def test_a_plan_takes_a_token(m2: Place) -> None:
+    answer = asyncio.run(run(m2, "join", test=True))
+    assert "test=True takes a token" in answer["error"]
+    assert not m2.config.state_dir.exists()

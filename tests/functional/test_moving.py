@@ -1,0 +1,110 @@
+"""Masters that come back under another address, or with another configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from benchmarks.engines import Place, free_port
+from saltext_ha.service import views
+from tests.engines import join, no_bus, run, running, until
+
+__all__ = ["no_bus"]
+
+HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Place:
+    return Place(tmp_path, "m1", HA)
+
+
+@pytest.fixture
+def m2(tmp_path: Path) -> Place:
+    return Place(tmp_path, "m2", HA)
+
+
+def moved(place: Place, **ha: object) -> Place:
+    """The same master with another port and what *ha* says."""
+    return Place(place.root, place.name, {**HA, **ha}, port=free_port())
+
+
+async def group_of(m1: Place, m2: Place) -> None:
+    async with running(m1, m2) as (one, two):
+        await join(m1, m2)
+        await one.meets(two)
+        await two.meets(one)
+
+
+def test_one_that_moves_while_the_other_is_down(m1: Place, m2: Place) -> None:
+    async def main() -> None:
+        await group_of(m1, m2)
+        there = moved(m2)
+        async with running(there):
+            pass
+        async with running(there, m1) as (two, one):
+            await until(
+                lambda: one.service.trust.peers()["m2"].url == there.config.url, "m1 was told"
+            )
+            await one.meets(two)
+            await two.meets(one)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("remedy", ["join", "peers"])
+def test_when_both_have_moved_the_note_says_what_helps(
+    m1: Place, m2: Place, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        await group_of(m1, m2)
+        here, there = moved(m1), moved(m2)
+        async with running(here, there) as (one, two):
+            await until(lambda: one.service.links["m2"].up is False, "m1 misses m2")
+            assert "moved" not in (await run(here, "status"))["masters"][1]["note"]
+            monkeypatch.setattr(views, "LONG", 0.0)
+            status = await run(here, "status")
+            note = status["masters"][1]["note"]
+            assert status["retcode"] == 2
+            assert "refused the connection" in note
+            assert "salt-run ha.invite there and ha.join TOKEN here" in note
+            assert "ha: peers: [{name: m2, url: https://ADDRESS:PORT}]" in note
+            if remedy == "join":
+                await join(there, here)
+                await one.meets(two)
+                await two.meets(one)
+                return
+        told = Place(
+            m1.root,
+            "m1",
+            {**HA, "peers": [{"name": "m2", "url": there.config.url}]},
+            port=here.port,
+        )
+        async with running(told, there) as (one, two):
+            # One direction is enough: the other hears of it.
+            await one.meets(two)
+            await two.meets(one)
+
+    asyncio.run(main())
+
+
+def test_another_group_in_the_configuration_is_pointed_out(m1: Place, m2: Place) -> None:
+    async def main() -> None:
+        await group_of(m1, m2)
+        other = Place(m2.root, "m2", {**HA, "group": "test"}, port=m2.port)
+        async with running(m1, other) as (one, two):
+            await one.meets(two)
+            await two.meets(one)
+            status = await run(m1, "status")
+            assert status["state"] == "degraded"
+            assert "ha: group: test" in status["masters"][1]["note"]
+            section = (await run(m1, "check_consistency"))["sections"]["group"]
+            assert section["status"] == "differ"
+            assert section["differences"][0]["values"] == {"m1": "default", "m2": "test"}
+        async with running(m1, m2) as (one, two):
+            await one.meets(two)
+            assert "group" not in (await run(m1, "check_consistency"))["sections"]
+
+    asyncio.run(main())

@@ -1,0 +1,94 @@
+"""Beside Salt's own cluster whose members share one key folder (Salt 3007 and newer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import salt.config
+
+from lab import Lab, wait_for
+from lab.cluster import add_cluster, start_cluster
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK, SOON, files_of, log_lines, plant, shown
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(180)]
+HAS_CLUSTERS = "cluster_id" in salt.config.DEFAULT_MASTER_OPTS
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    """Two members, and a master that is in their group but in no cluster."""
+    with make_lab() as lab:
+        members = add_cluster(lab, "m1", "m2", isolated=False, ha=QUICK)
+        outside = lab.add_master("outside", ha=QUICK)
+        outside.launch()
+        (start_cluster if HAS_CLUSTERS else lab.start_all)(members)
+        outside.wait_ready()
+        lab.form_group()
+        yield lab
+
+
+@pytest.mark.skipif(not HAS_CLUSTERS, reason="this release of Salt has no cluster_id")
+def test_a_shared_key_folder_is_never_written(lab: Lab) -> None:
+    m1, m2, outside = lab.masters.values()
+    key = plant(lab, "minions_pre", "shared", m1, m2)
+    m2.salt_key("-a", "shared", "-y").check()
+    shown("shared", {"minions": key}, m1, m2)
+    wait_for(lambda: files_of(outside, "shared"), SOON, "the other master is told")
+    before = tree(m1.key_dir)
+
+    only = plant(lab, "minions", "only-outside", outside)
+    outside.salt_key("-d", "shared", "-y").check()
+    wait_for(
+        lambda: len(m1.control("sync", {"test": True})["changes"]) == 4, SOON, "both members know"
+    )
+    answer = m1.salt_run("ha.sync").data
+    assert answer["changes"] == []
+    assert [note.split(":")[0] for note in answer["notes"]] == ["m1", "m2"]
+
+    status = m1.salt_run("ha.status").data
+    assert status["mode"] == "observe"
+    assert "share" in status["notes"][0]
+    assert tree(m1.key_dir) == before
+    assert files_of(m1, "shared") == {"minions": key}
+    assert files_of(outside, "only-outside") == {"minions": only}
+
+
+@pytest.mark.skipif(not HAS_CLUSTERS, reason="this release of Salt has no cluster_id")
+def test_repair_is_refused_where_the_folder_is_shared(lab: Lab) -> None:
+    m1 = lab.masters["m1"]
+    m1.stop()
+    file = Path(m1.opts["conf_file"])
+    file.write_text(file.read_text().replace("ha:\n", "ha:\n  repair: true\n"))
+    m1.start(wait_engine=False)
+    (line,) = wait_for(lambda: log_lines(m1, "ha engine not started"), SOON, "the log says why")
+    for words in (str(file), "repair", str(m1.key_dir), "never writes", "remove it"):
+        assert words in line
+    answer = m1.salt_run("ha.status")
+    assert (answer.returncode, "repair" in answer.data["error"]) == (2, True)
+
+
+@pytest.mark.skipif(HAS_CLUSTERS, reason="this release of Salt has clusters")
+def test_a_salt_without_clusters_ignores_cluster_id_and_so_do_we(lab: Lab) -> None:
+    masters = tuple(lab.masters.values())
+    for master in masters:
+        master.key_dir = master.pki_dir  # where this Salt keeps its keys
+    key = plant(lab, "minions_pre", "no-cluster", *masters)
+    masters[1].salt_key("-a", "no-cluster", "-y").check()
+    shown("no-cluster", {"minions": key}, *masters)
+    assert masters[0].control("status")["mode"] == "enforce"
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything below *folder* that Salt does not write by itself, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_ino,
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.name != ".aes" and path != folder
+    }

@@ -1,0 +1,35 @@
+"""A short run of torture, as make torture does it, and one on a product without a guard."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torture", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def test_short_histories_are_green_and_things_really_happened() -> None:
+    done = torture("--histories", "12", "--seed", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12 histories, 12 green, 0 failed" in done.stdout
+    for what in ("kill", "accept", "delete", "heal", "keys revoked by an engine"):
+        assert f"  {what}\n" in done.stdout, done.stdout
+
+
+def test_a_product_that_revokes_without_rotating_fails() -> None:
+    done = torture("--histories", "6", "--seed", "1", "--mutant", "rotation")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "I9" in done.stdout
+    assert "make torture HISTORIES=1 SEED=" in done.stdout

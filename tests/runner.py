@@ -1,0 +1,50 @@
+"""``salt-run ha.…`` without Salt's own start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines import Place
+from saltext_ha.runners import ha
+
+
+def run(place: Place, function: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of a function of the runner on the master *place*."""
+    ha.__opts__ = place.opts
+    ha.__context__ = {}
+    return dict(getattr(ha, function)(**arguments))
+
+
+def start(
+    place: Place, function: str, environment: Mapping[str, str], **arguments: Any
+) -> subprocess.Popen[bytes]:
+    """The same in a process of its own, with *environment* beside ours."""
+    order = {
+        "place": {"root": str(place.root), "name": place.name, "port": place.port},
+        "ha": dict(place.ha),
+        "options": dict(place.options),
+        "function": function,
+        "arguments": arguments,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.runner", json.dumps(order)],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, **environment},
+    )
+
+
+def _main() -> None:
+    order = json.loads(sys.argv[1])
+    order["place"]["root"] = Path(order["place"]["root"])
+    place = Place(**order["place"], ha=order["ha"], options=order["options"])
+    print(run(place, order["function"], **order["arguments"]))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,30 @@
+"""What the benchmarks say before and after they measure."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.report import Budget, Row, table
+from benchmarks.rsync import Shot
+
+
+def test_without_the_tools_to_compare_with_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["--only", "start"]) == 2
+    said = capsys.readouterr()
+    assert "apt-get install rsync lsyncd unison" in said.err
+    assert said.out == ""
+
+
+def test_a_row_is_compared_with_the_best_of_the_others() -> None:
+    rivals = {"rsync": Shot(40.0, 5000), "lsyncd": Shot(80.0), "unison": Shot(60.0)}
+    row = Row("work", 1000, [10.0] * 99 + [90.0], 500, rivals, budget=Budget(median=10, p99=50))
+    cells = dict(zip(table([row]).splitlines()[0].split(), row.cells(), strict=False))
+    assert row.cells()[-4:-2] == ["4", "10"]
+    assert cells["lsyncd"] == "80 ms"
+    assert row.ok  # the 99th of 100 is still fast
+    assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
+    assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False

@@ -1,0 +1,204 @@
+"""``python -m torture``: act histories out, check them, and say what really happened."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from torture import report, schedule
+from torture.faults import own_mounts
+from torture.history import History
+from torture.mutants import MUTANTS
+from torture.nursery import Nursery
+from torture.run import Setting, run
+from torture.shrink import shortest_prefix, without_idle_steps
+
+TRIES = 3
+"""How often a part of a failing history is tried before it is taken to pass."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse *argv*, act out, print; 1 when an invariant was broken."""
+    parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
+    parser.add_argument("--histories", type=int, default=20, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the first history")
+    parser.add_argument("--jobs", type=int, default=2, help="histories at a time")
+    parser.add_argument("--step", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--mutant", choices=list(MUTANTS), default="", help="take this guard out")
+    parser.add_argument("--mutants", action="store_true", help="take each guard out; all must fail")
+    parser.add_argument("--show", action="store_true", help="print the histories, do nothing")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="act out what the file says")
+    parser.add_argument("--no-shrink", action="store_true", help="report failures as they are")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave failed masters there")
+    parser.add_argument("--folder", type=Path, help="where masters live; its path must be short")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="INTERPRETER",
+        help="one that has (another) Salt; several make groups of mixed versions",
+    )
+    options = parser.parse_args(argv)
+    if options.show:
+        for number in range(options.histories):
+            print(schedule.history(options.seed + number).to_json())
+        return 0
+    if options.worker:
+        return _work(options)
+    if options.mutants:
+        return _mutants(options)
+    if options.replay:
+        histories = [History.from_json(options.replay.read_text(encoding="utf-8"))]
+        with _Setting(options) as setting:
+            return _tell([_one(h, setting, options) for h in histories])
+    return _tell(_parallel(options, options.mutant))
+
+
+class _Setting:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+
+    def __enter__(self) -> Setting:
+        options = self._options
+        mounting = own_mounts()
+        interpreters = options.python or [sys.executable]
+        self._nurseries = [Nursery(interpreter) for interpreter in interpreters]
+        return Setting(self._nurseries, mounting, options.mutant, options.folder, options.keep)
+
+    def __exit__(self, *exc: object) -> None:
+        for nursery in self._nurseries:
+            nursery.close()
+
+
+def _work(options: argparse.Namespace) -> int:
+    """Every *step*-th history, one JSON line each on stdout."""
+    with _Setting(options) as setting:
+        for number in range(0, options.histories, options.step):
+            history = schedule.history(options.seed + number)
+            told = _one(history, setting, options)
+            print(json.dumps(told), flush=True)
+    return 0
+
+
+def _one(history: History, setting: Setting, options: argparse.Namespace) -> dict[str, object]:
+    result = run(history, setting)
+    text = ""
+    if result.flaws:
+        shortest = None
+        if not options.no_shrink:
+
+            def fails(part: History) -> bool:
+                return any(run(part, setting).flaws for _ in range(TRIES))
+
+            shortest = without_idle_steps(shortest_prefix(history, fails), fails)
+        text = report.failure(result, shortest)
+    return {
+        "seed": history.seed,
+        "steps": len(history.steps),
+        "seconds": round(result.seconds, 1),
+        "flaws": result.flaws,
+        "counts": dict(result.counts),
+        "text": text,
+    }
+
+
+def _parallel(options: argparse.Namespace, mutant: str) -> Iterator[dict[str, object]]:
+    """The results of all histories, as they come."""
+    jobs = max(1, min(options.jobs, options.histories))
+    commands = []
+    for job in range(jobs):
+        command = [sys.executable, "-m", "torture", "--worker", "--step", str(jobs)]
+        command += ["--seed", str(options.seed + job)]
+        command += ["--histories", str(options.histories - job)]
+        command += ["--keep", str(options.keep.resolve())] if options.keep else []
+        command += ["--mutant", mutant] if mutant else []
+        command += ["--no-shrink"] if options.no_shrink or mutant else []
+        for interpreter in options.python:
+            command += ["--python", interpreter]
+        commands.append(command)
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryDirectory(
+            prefix="t-", dir=options.folder, ignore_cleanup_errors=True
+        ) as folder,
+    ):
+        for command in commands:
+            command += ["--folder", folder]  # of our own: a worker that is ended leaves it behind
+        workers = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
+            for command in commands
+        ]
+        try:
+            yield from _lines(workers)
+        finally:
+            for worker in workers:
+                worker.terminate()
+                worker.wait()
+        if any(worker.returncode for worker in workers):
+            output.seek(0)
+            raise RuntimeError(f"a worker failed:\n{output.read()}")
+
+
+def _lines(workers: Sequence[subprocess.Popen[str]]) -> Iterator[dict[str, object]]:
+    import selectors
+
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            assert worker.stdout is not None
+            selector.register(worker.stdout, selectors.EVENT_READ, worker)
+        while selector.get_map():
+            for key, _ in selector.select():
+                line = key.fileobj.readline()  # type: ignore[union-attr]
+                if line:
+                    yield json.loads(line)
+                else:
+                    selector.unregister(key.fileobj)
+                    key.data.wait()
+
+
+def _tell(results: Iterator[dict[str, object]] | list[dict[str, object]]) -> int:
+    counts: Counter[str] = Counter()
+    done = failed = 0
+    for result in results:
+        done += 1
+        counts.update(result["counts"])  # type: ignore[call-overload]
+        verdict = "FAILED" if result["flaws"] else "green"
+        print(
+            f"seed {result['seed']}: {verdict}, {result['steps']} steps, {result['seconds']} s",
+            flush=True,
+        )
+        if result["flaws"]:
+            failed += 1
+            print(result["text"], flush=True)
+    print("\nWhat really happened:")
+    print("\n".join(report.table(+counts)))
+    print(f"\n{done} histories, {done - failed} green, {failed} failed")
+    return 1 if failed else 0
+
+
+def _mutants(options: argparse.Namespace) -> int:
+    """Each mutant until a history fails; 1 when one survives them all."""
+    survivors = []
+    for mutant in MUTANTS:
+        tried = 0
+        for tried, result in enumerate(_parallel(options, mutant), 1):
+            flaws = result["flaws"]
+            if flaws:
+                assert isinstance(flaws, list)
+                print(f"{mutant}: red after {tried}, seed {result['seed']}: {flaws[0]}", flush=True)
+                break
+        else:
+            survivors.append(mutant)
+            print(f"{mutant}: SURVIVED {tried} histories", flush=True)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""
+The product with one of its guards taken out: torture must go red on each of them.
+
+A mutant is made in the process of an engine only, see :mod:`torture.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from saltext_ha import keeper, observer, provenance
+from saltext_ha.keeper import Keeper
+from saltext_ha.observer import Observer
+from saltext_ha.replica import Replica
+from saltext_ha.replication import guard, placement
+from saltext_ha.replication.digest import bucket_of
+from saltext_ha.replication.record import ACCEPTED, DELETED, Record, record_digest
+from saltext_ha.service import service
+
+
+def tombstones() -> None:
+    """A deleted key is forgotten, instead of being remembered as deleted."""
+    put = Replica.put
+
+    def put_or_forget(self: Replica, record: Record) -> None:
+        put(self, record)
+        if record.state == DELETED:
+            bucket = bucket_of(record.minion_id)
+            where = (bucket, record.minion_id, record.fingerprint)
+            self._db.execute("DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?", where)
+            self._changes.append((self.records, bucket, record_digest(record)))
+
+    vars_of(Replica)("put", put_or_forget)
+
+
+def causal_context() -> None:
+    """The last write by the clock wins."""
+
+    def merge(ours: Record, theirs: Record) -> Record:
+        def age(record: Record) -> Any:
+            return max((value.at, value.dot) for value in record.values)
+
+        return max(ours, theirs, key=age)
+
+    vars(keeper)["merge"] = merge
+
+
+def hold() -> None:
+    """However many keys are gone, and whosever folder it is: it is believed."""
+    vars_of(guard.RevocationGuard)("allows", lambda self, ids, accepted, now: True)
+    vars_of(provenance.Provenance)("look", lambda self: provenance.OURS)
+
+
+def apply_journal() -> None:
+    """What was still to be applied is forgotten when the engine ends."""
+    begin = Replica.__init__
+
+    def begin_afresh(self: Replica, path: Path | None) -> None:
+        begin(self, path)
+        self._db.execute("UPDATE stored SET dirty = 0, doing = NULL")
+
+    vars_of(Replica)("__init__", begin_afresh)
+
+
+def pull_before_push() -> None:
+    """After a lost replica what the store shows is taken for news, before any peer was asked."""
+    begin = Observer.__init__
+
+    def begin_at_once(self: Observer, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **{**options, "adopting": False})
+
+    vars_of(Observer)("__init__", begin_at_once)
+
+
+def late_knowledge() -> None:
+    """An operator is taken to have known all that the engine knows by now."""
+
+    def contexts_of_now(self: Observer, minion_id: str, *arguments: Any) -> list[Record]:
+        kept = self.replica.applied(minion_id)
+        if kept.dirty:
+            with_all = kept._replace(known=observer.contexts(self.replica.get(minion_id)))
+            arguments = (arguments[0], with_all, *arguments[2:])
+        return record(self, minion_id, *arguments)
+
+    record = Observer._record
+    vars_of(Observer)("_record", contexts_of_now)
+
+
+def rotation() -> None:
+    """Key files go, and the AES key stays."""
+    vars(service)["revoke"] = lambda opts: None
+
+
+def quiet_conflicts() -> None:
+    """Of two accepted keys one is chosen, so that all masters show the same."""
+
+    def choose(states: Any, accepted: Iterable[bytes], current: Any) -> tuple[str, bytes]:
+        return ACCEPTED, min(accepted)
+
+    vars(placement)["_kept_in_conflict"] = choose
+
+
+def idle_apply() -> None:
+    """Every look at the store writes it again."""
+    apply = Keeper.apply
+
+    def again(self: Keeper) -> Any:
+        with self.replica.transaction():
+            self.replica.revocation_due = True
+        return apply(self)
+
+    vars_of(Keeper)("apply", again)
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "tombstones": tombstones,
+    "causal-context": causal_context,
+    "hold": hold,
+    "apply-journal": apply_journal,
+    "pull-before-push": pull_before_push,
+    "late-knowledge": late_knowledge,
+    "rotation": rotation,
+    "quiet-conflicts": quiet_conflicts,
+    "idle-apply": idle_apply,
+}
+
+
+def take_out(name: str) -> None:
+    """Take the guard *name* out of this process; nothing when it is empty."""
+    if name:
+        MUTANTS[name]()
+
+
+def vars_of(kind: type) -> Callable[[str, Any], None]:
+    """Sets attributes of a class that mypy takes for constant."""
+    return lambda name, value: setattr(kind, name, value)

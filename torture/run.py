@@ -1,0 +1,90 @@
+"""One history from beginning to end, and what came of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torture import checker
+from torture.history import History
+from torture.nursery import Nursery
+from torture.play import Player
+from torture.world import Violation, World
+
+TAIL = 15
+
+
+@dataclass
+class Result:
+    """
+    ``flaws`` is empty when all invariants hold; ``acts`` are the ledger's lines, ``logs`` the last
+    lines of the engines' logs, both for people.
+    """
+
+    history: History
+    flaws: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    acts: list[str] = field(default_factory=list)
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass
+class Setting:
+    """
+    What all histories of one run share.
+
+    :param keep: a folder that is left as it is after a history that failed.
+    """
+
+    nurseries: Sequence[Nursery]
+    mounting: bool = False
+    mutant: str = ""
+    folder: Path | None = None
+    keep: Path | None = None
+
+
+def run(history: History, setting: Setting) -> Result:
+    """Act *history* out, heal, and check."""
+    result = Result(history)
+    begun = time.monotonic()
+    # A short name: unix sockets lie below, and their paths have at most 108 bytes.
+    root = Path(tempfile.mkdtemp(prefix="t-", dir=setting.folder))
+    world: World | None = None
+    try:
+        world = World(
+            history, root, setting.nurseries, mutant=setting.mutant, mounting=setting.mounting
+        )
+        player = Player(world, history)
+        for number, step in enumerate(history.steps):
+            player.play(step, number)
+        player.finish()
+        result.flaws = checker.check(world, history.seed)
+    except Violation as exc:
+        result.flaws = [str(exc)]
+    except Exception:
+        result.flaws = [f"torture itself failed: {traceback.format_exc()}"]
+    finally:
+        if world is not None:
+            result.counts = world.counts
+            result.acts = [str(act) for act in world.ledger.acts]
+            if result.flaws:
+                for name, member in world.members.items():
+                    if member.log.exists():
+                        lines = member.log.read_text(errors="replace").splitlines()
+                        result.logs[name] = lines[-TAIL:]
+                if setting.keep:
+                    shutil.copytree(
+                        root, setting.keep / str(history.seed), dirs_exist_ok=True,
+                        ignore=shutil.ignore_patterns("*.sock", "*.ipc", "balloon"),
+                    )  # fmt: skip
+            world.close()
+        shutil.rmtree(root, ignore_errors=True)
+    result.seconds = time.monotonic() - begun
+    return result
