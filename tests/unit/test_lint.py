@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -126,7 +126,7 @@ def test_fires_exactly_it(case: Case, tmp_path: Path, monkeypatch: pytest.Monkey
         line = line_at(finding)
         if line and case["code"] != "HA001":
             # The option itself, an entry of it, or what makes a default that is not written matter.
-            near = (finding["option"], "- ", "master_type", "cluster_id")
+            near = (finding["option"], "- ", "master_type", "cluster_id", "master:")
             assert line.lstrip().startswith(near), finding
 
 
@@ -246,6 +246,25 @@ def test_an_option_of_somebody_else_is_no_misspelling(tmp_path: Path, option: st
     assert check.inspect("x", facts) == []
 
 
+# -- what is recommended elsewhere
+
+
+def test_what_guides_on_the_web_recommend(tmp_path: Path) -> None:
+    """Two masters in containers on one host, failover by publish ports."""
+    path = tmp_path / "minion"
+    path.write_text(
+        "master:\n  - 192.168.1.81:4505\n  - 192.168.1.81:4507\nmaster_type: failover\n"
+        "master_alive_interval: 30\nrandom_master: true\n"
+    )
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    found = {(f["code"], f["line"]) for f in check.inspect("x", facts)}
+    serious = {("HA101", 2), ("HA103", 3), ("HA104", 3), ("HA213", 5)}
+    assert found == {*serious, ("HA204", 4), ("HA209", 6)}
+    path.write_text("master: 192.168.1.81,192.168.1.81:4507\n")  # bootstrap-salt -A
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    assert [f["code"] for f in check.inspect("x", facts)] == ["HA106"]
+
+
 # -- what our own documentation recommends
 
 
@@ -287,6 +306,66 @@ def test_the_documentation_has_such_configurations() -> None:
 def test_the_page_is_current() -> None:
     written = (REPOSITORY / "docs/lint.md").read_text(encoding="utf-8")
     assert written == page.page(), "python -m saltext_ha.lint.page > docs/lint.md"
+
+
+# -- the facts
+
+
+def test_names_are_looked_up() -> None:
+    entries = ["localhost", "no-such-host.invalid:4506", "10.0.0.1", "a,b", "[::1]:4506"]
+    found = collect._addresses(entries)
+    assert set(found) == {"localhost", "no-such-host.invalid"}
+    assert found["no-such-host.invalid"] is None
+    assert found["localhost"] is not None
+    assert found["localhost"] & {"127.0.0.1", "::1"}
+
+
+def test_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Part(NamedTuple):
+        mountpoint: str
+        fstype: str
+
+    mounts = [("/", "ext4"), (str(tmp_path), "nfs4"), (str(tmp_path / "own"), "xfs")]
+    mounts.append((str(tmp_path / "gluster"), "fuse.glusterfs"))
+    monkeypatch.setattr(
+        collect.psutil, "disk_partitions", lambda all: [Part(*mount) for mount in mounts]
+    )
+    folders = {"cachedir": str(tmp_path / "cache/master"), "pki_dir": str(tmp_path / "own/pki")}
+    assert collect._on_network(folders) == {"cachedir": "nfs4"}
+    assert collect._on_network({"pki_dir": f"{tmp_path}/gluster"}) == {"pki_dir": "fuse.glusterfs"}
+
+
+def test_masters_that_really_share_folders_are_found_out(tmp_path: Path) -> None:
+    for folder, name in (("cache", ".root_key"), ("pki", "master.pem"), ("other", ".root_key")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("x")
+    (tmp_path / "mounted").symlink_to(tmp_path / "cache")
+
+    def master(name: str, cachedir: str, pki_dir: str) -> Member:
+        path = tmp_path / name
+        path.write_text(f"id: {name}\ncachedir: {tmp_path}/{cachedir}\npki_dir: {pki_dir}\n")
+        return collect.member(name, collect.of_master({"conf_file": str(path)}))
+
+    pki = str(tmp_path / "pki")
+    shared = [master("m1", "cache", pki), master("m2", "mounted", "/nowhere")]
+    findings = check.compare(shared)
+    assert {(f["code"], f["on"], f["line"]) for f in findings} == {
+        ("HA705", "m1", 2),
+        ("HA705", "m2", 2),
+    }
+    apart = [master("m1", "cache", pki), master("m2", "other", pki)]
+    assert {f["code"] for f in check.compare(apart)} == {"HA706"}
+
+
+def test_what_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "pki").write_text("no folder")
+    path = tmp_path / "minion"
+    path.write_text(
+        f"master: [10.0.0.1, 10.0.0.2]\npki_dir: {tmp_path}/pki\nverify_master_pubkey_sign: true\n"
+    )
+    found = ask.minion({"conf_file": str(path), "id": "web1"}, only="HA301")
+    assert (found["findings"], found["retcode"]) == ([], 2)
+    assert f"{tmp_path}/pki/master_sign.pub" in found["unknown"]
 
 
 # -- the answer

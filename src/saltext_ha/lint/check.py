@@ -73,7 +73,8 @@ def inspect(name: str, facts: Facts) -> list[Finding]:
     for rule in RULES:
         if rule.about in (FILES, facts.role) and rule.holds_on(facts.version):
             for hit in rule.check(facts):
-                place = hit.place or facts.places.get(hit.option)
+                places = facts.places
+                place = hit.place or places.get(hit.option) or places.get(hit.beside)
                 findings.append(_finding(rule, hit, name, place))
     return findings
 

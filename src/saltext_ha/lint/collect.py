@@ -93,7 +93,10 @@ def of_master(running: Mapping[str, Any]) -> Facts:
     shown = master_key.describe(options)["fingerprint"]
     if isinstance(shown, dict):
         unknown["master key"] = str(shown["unknown"])
-    name = str(options.get("master_pubkey_signature") or "master_pubkey_signature")
+    names = (
+        str(options.get("master_pubkey_signature") or "master_pubkey_signature"),
+        f"{options.get('master_sign_key_name') or 'master_sign'}.pem",
+    )
     return Facts(
         MASTER,
         _version(),
@@ -102,7 +105,7 @@ def of_master(running: Mapping[str, Any]) -> Facts:
         read.settings,
         read.problems,
         KNOWN,
-        files=_files(Path(str(options["pki_dir"])), (name,), unknown)
+        files=_files(Path(str(options["pki_dir"])), names, unknown)
         if options.get("keys.cache_driver", "localfs_key") == "localfs_key"
         else {},
         shared=_on_network({name: str(options.get(name)) for name in MARKED}),

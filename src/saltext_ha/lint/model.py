@@ -152,8 +152,9 @@ class Hit:
     """
     A rule that holds: the option to change, and what is special about this case.
 
-    ``item`` is the entry of a list; ``master`` the name of the master, in rules that compare;
-    ``place`` where the option stands, when the facts do not say it.
+    ``item`` is the entry of a list; ``master`` the name of the master, in rules that compare.
+    ``place`` is where it stands when the facts do not say it, ``beside`` the option that makes it
+    matter, to point at where it is not written at all.
     """
 
     option: str
@@ -161,6 +162,7 @@ class Hit:
     item: int | None = None
     master: str = ""
     place: Place | None = None
+    beside: str = ""
 
 
 Hits = Iterator[Hit]

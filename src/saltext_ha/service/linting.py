@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 
@@ -38,7 +39,10 @@ class Linting:
         from saltext_ha.lint import ask
 
         service = self._group.service
-        return await self._in_thread(ask.for_peer, service.config.name, service.opts)
+        try:
+            return await self._in_thread(ask.for_peer, service.config.name, service.opts)
+        except HaError as exc:
+            raise InvalidRecord(str(exc)) from None  # so that the peer hears why
 
     @staticmethod
     async def _in_thread(work: Any, *args: Any) -> dict[str, Any]:

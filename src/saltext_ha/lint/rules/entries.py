@@ -227,7 +227,8 @@ def no_retry_hot(facts: Facts) -> Hits:
     why="While one name cannot be looked up, the minion waits retry_dns seconds at a time and does "
     "nothing else meanwhile: it is deaf to all its masters, the healthy ones too.",
     fix="write IP addresses in master:, or have the names in /etc/hosts",
-    source="salt/minion.py: resolve_dns (_interruptible_sleep, in the minion's only loop)",
+    source="salt/minion.py: resolve_dns (_interruptible_sleep, in the minion's only loop); "
+    "tests/integration/test_lint.py",
 )
 def names_hot(facts: Facts) -> Hits:
     if facts.hot and facts.number("retry_dns") > 0:

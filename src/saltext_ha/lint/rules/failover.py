@@ -23,7 +23,7 @@ PATIENCE = 60.0  # seconds that nobody minds
 )
 def never_looks(facts: Facts) -> Hits:
     if facts.moving and not _looks(facts) and not facts.get("master_failback"):
-        yield Hit("master_alive_interval", "is 0", place=facts.places.get("master_type"))
+        yield Hit("master_alive_interval", "is 0", beside="master_type")
 
 
 @BOOK.rule(
@@ -69,8 +69,7 @@ def tcp(facts: Facts) -> Hits:
 )
 def retry_dns(facts: Facts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and facts.number("retry_dns"):
-        place = None if facts.written("retry_dns") else facts.places.get("master_type")
-        yield Hit("retry_dns", f"is {facts.get('retry_dns')}", place=place)
+        yield Hit("retry_dns", f"is {facts.get('retry_dns')}", beside="master_type")
 
 
 @BOOK.rule(
@@ -264,7 +263,8 @@ def unknown_type(facts: Facts) -> Hits:
     why="A master that does not answer is then asked again for ever, and the next of the list is "
     "never tried.",
     fix="take auth_safemode out",
-    source="salt/crypt.py: AsyncAuth.sign_in (safe), _authenticate (retry)",
+    source="salt/crypt.py: AsyncAuth.sign_in (safe), _authenticate (retry); "
+    "tests/integration/test_lint.py",
 )
 def safemode(facts: Facts) -> Hits:
     if facts.get("master_type") in MOVING and facts.get("auth_safemode"):

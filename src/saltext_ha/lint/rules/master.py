@@ -97,6 +97,21 @@ def pointless_signature(facts: Facts) -> Hits:
 
 
 @BOOK.rule(
+    "HA513",
+    INFO,
+    "a master_sign pair, and no master_sign_pubkey",
+    why="The pair is there and not used: this master does not sign, and minions that verify refuse "
+    "it.",
+    fix="set master_sign_pubkey: True on all masters, or remove the pair",
+    source="salt/crypt.py: MasterKeys (master_sign_pubkey), AsyncAuth.check_auth_deps",
+)
+def idle_pair(facts: Facts) -> Hits:
+    name = f"{facts.get('master_sign_key_name', 'master_sign')}.pem"
+    if facts.files.get(name) and not facts.get("master_sign_pubkey"):
+        yield Hit("master_sign_pubkey", f"{facts.get('pki_dir')}/{name} is there")
+
+
+@BOOK.rule(
     "HA506",
     WARNING,
     "cachedir on a network file system",

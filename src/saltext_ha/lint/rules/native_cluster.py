@@ -39,8 +39,7 @@ def _wildcard(facts: Facts) -> bool:
 )
 def wildcard(facts: Facts) -> Hits:
     if _member(facts) and _wildcard(facts):
-        place = facts.places.get("interface") or facts.places.get("cluster_id")
-        yield Hit("interface", str(facts.get("interface")), place=place)
+        yield Hit("interface", str(facts.get("interface")), beside="cluster_id")
 
 
 @BOOK.rule(
@@ -61,8 +60,7 @@ def other_id(facts: Facts) -> Hits:
     addresses = all(bare_ip(peer) for peer in _peers(facts))
     differs = not _wildcard(facts) and bare_ip(str(facts.get("interface"))) != bare_ip(name)
     if addresses and (not bare_ip(name) or differs):
-        place = facts.places.get("id") or facts.places.get("cluster_id")
-        yield Hit("id", f"{name}, not {facts.get('interface')}", place=place)
+        yield Hit("id", f"{name}, not {facts.get('interface')}", beside="cluster_id")
 
 
 @BOOK.rule(
@@ -77,7 +75,7 @@ def other_id(facts: Facts) -> Hits:
 )
 def no_secret(facts: Facts) -> Hits:
     if _member(facts) and not facts.get("cluster_secret"):
-        yield Hit("cluster_id", "cluster_secret is not set")
+        yield Hit("cluster_secret", "is not set", beside="cluster_id")
 
 
 @BOOK.rule(
@@ -138,4 +136,4 @@ def not_isolated(facts: Facts) -> Hits:
 )
 def no_peers(facts: Facts) -> Hits:
     if _member(facts) and not _peers(facts):
-        yield Hit("cluster_id", "cluster_peers is empty")
+        yield Hit("cluster_peers", "is empty", beside="cluster_id")

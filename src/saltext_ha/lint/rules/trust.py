@@ -134,13 +134,30 @@ def open_minion(facts: Facts) -> Hits:
 
 
 @BOOK.rule(
+    "HA308",
+    WARNING,
+    "the masters' master_sign.pub, and no verify_master_pubkey_sign",
+    why="A minion that does not verify refuses a master that signs. Turning it on takes masters "
+    "and minions together.",
+    fix="set verify_master_pubkey_sign: True; or remove the file where masters do not sign",
+    source="salt/crypt.py: AsyncAuth.check_auth_deps",
+)
+def half_way(facts: Facts) -> Hits:
+    name = sign_key(facts)
+    if facts.files.get(name) and not facts.get("verify_master_pubkey_sign"):
+        detail = f"{facts.get('pki_dir')}/{name} is there"
+        yield Hit("verify_master_pubkey_sign", detail, beside="master")
+
+
+@BOOK.rule(
     "HA401",
     ERROR,
     "lists of tcp_pub_port or tcp_pull_port",
     why="Salt's tutorial on several masters recommends them; Salt itself takes one number, and the "
     "minion fails with a TypeError. All its masters share one event bus.",
     fix="write one number, or leave the option out",
-    source="salt/utils/event.py (3006), salt/transport/base.py: ipc_publish_server (3007, 3008)",
+    source="salt/utils/event.py (3006), salt/transport/base.py: ipc_publish_server (3007, 3008); "
+    "tests/integration/test_lint.py",
 )
 def port_lists(facts: Facts) -> Hits:
     if facts.get("ipc_mode") == "tcp":
