@@ -15,6 +15,8 @@ class Linting:
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        # One at a time: whoever asks often must not take all threads.
+        self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -44,8 +46,9 @@ class Linting:
         except HaError as exc:
             raise InvalidRecord(str(exc)) from None  # so that the peer hears why
 
-    @staticmethod
-    async def _in_thread(work: Any, *args: Any) -> dict[str, Any]:
+    async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
         # It reads files, and whatever an sdb:// in the configuration asks.
-        found: dict[str, Any] = await asyncio.get_running_loop().run_in_executor(None, work, *args)
-        return found
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            found: dict[str, Any] = await loop.run_in_executor(None, work, *args)
+            return found

@@ -196,7 +196,7 @@ def auth_tries(facts: Facts) -> Hits:
     "host vanishes without a word (power, network), the kernel keeps it until keepalive gives up: "
     "idle + count × interval, over 16 minutes by Salt's defaults. Until then the minion stays.",
     fix="set tcp_keepalive_idle: 20, tcp_keepalive_intvl: 5, tcp_keepalive_cnt: 3",
-    source="salt/modules/status.py: master; salt/transport/zeromq.py: tcp_keepalive_…",
+    source="salt/modules/status.py: master; salt/transport/zeromq.py: tcp_keepalive",
 )
 def late_keepalive(facts: Facts) -> Hits:
     if not facts.failover or not _looks(facts) or len(facts.masters) < 2:

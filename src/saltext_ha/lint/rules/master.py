@@ -74,7 +74,7 @@ def keeps_aes(facts: Facts) -> Hits:
     "made again when that key is another, as after joining a group.",
     fix="salt-key --gen-signature with this master's master.pub, or take the option out: with "
     "master_sign.pem the master signs by itself",
-    source="salt/crypt.py: MasterKeys.__init__ (3006, 3007), MasterKeys._setup_keys (3008)",
+    source="salt/crypt.py: MasterKeys (master_use_pubkey_signature)",
 )
 def no_signature(facts: Facts) -> Hits:
     name = str(facts.get("master_pubkey_signature", "master_pubkey_signature"))
