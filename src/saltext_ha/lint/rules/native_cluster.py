@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from saltext_ha.binding import bare_ip
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
 
@@ -23,7 +25,8 @@ def _peers(facts: Facts) -> list[str]:
 
 
 def _wildcard(facts: Facts) -> bool:
-    return facts.get("interface") in ("0.0.0.0", "::", "", None)
+    ip = bare_ip(str(facts.get("interface", "")))
+    return ip is not None and ipaddress.ip_address(ip).is_unspecified
 
 
 @BOOK.rule(
