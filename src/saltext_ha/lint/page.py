@@ -8,6 +8,7 @@ docs/lint.md, made from the rules.
 
 from __future__ import annotations
 
+import re
 import sys
 
 from saltext_ha.lint.model import FILES, GROUP, MASTER, MINION, Rule
@@ -81,12 +82,13 @@ def _cells(rule: Rule) -> str:
 
 
 def _section(rule: Rule) -> str:
+    source = re.sub(r"\b((?:salt|saltext_ha|tests|docs)/[\w/]+\.\w+)", r"`\1`", rule.source)
     return (
         f"### {rule.code}\n\n"
         f"**{rule.title}** ({rule.severity}; Salt {rule.versions})\n\n"
         f"{rule.why}\n\n"
         f"→ {rule.fix}\n\n"
-        f"Known from: {rule.source}\n"
+        f"Known from: {source}\n"
     )
 
 
