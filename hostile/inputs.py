@@ -22,6 +22,7 @@ WEIGHTS = {
     "pause": 0.2,
     "status": 0.01,
     "check": 0.01,
+    "lint": 0.01,
     "sync": 0.01,
     "keys": 0.05,
     "knowledge": 0.05,

@@ -101,4 +101,6 @@ def minion_settings(
     if kind == "failover":
         # Salt forces retry_dns to 0 here and logs it as CRITICAL when it has to.
         settings.update(master_type="failover", master_alive_interval=5, retry_dns=0)
+        # A master's host that vanishes without a word is noticed by keepalive only.
+        settings.update(tcp_keepalive_idle=20, tcp_keepalive_intvl=5, tcp_keepalive_cnt=3)
     return {**settings, **config}

@@ -201,6 +201,8 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
         raise ConfigError(f"{source}: ha: takes a mapping, not {type(raw).__name__}")
     values: dict[str, Any] = {}
     for key, value in raw.items():
+        if key == "lint":
+            continue  # which rules are ignored is read by whoever lints
         if key == "peers":
             values["peers"] = _peers(source, value)
         elif key == "masters":
@@ -211,7 +213,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             except ValueError as exc:
                 raise ConfigError(f"{source}: ha: {key}: {value!r} {exc}") from None
         else:
-            known = [*_FIELDS, *_LISTS]
+            known = [*_FIELDS, *_LISTS, "lint"]
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{source}: ha: unknown key {key!r}; {hint}")

@@ -17,8 +17,10 @@ from saltext_ha import binding
 
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
+    __context__: dict[str, Any]
 
 __virtualname__ = "ha"
+__outputter__ = {"lint": "ha"}
 
 
 def __virtual__() -> str:
@@ -111,6 +113,41 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
         for row, answer in zip(rows, binding.ping_all(__opts__, known, limit), strict=True):
             row["ping"] = answer
     return rows
+
+
+def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
+    """
+    Known traps in the configuration files of this minion. Needs no master: ``salt-call --local``.
+
+    only
+        Codes of the rules to ask, as ``HA101,HA201``.
+
+    ignore
+        Codes of rules to leave out, besides those of ``ha: lint: ignore:`` in the minion's
+        configuration.
+
+    Returns a dictionary, of the same shape as that of the runner function ``ha.lint``: ``status``
+    (clean, findings, unknown), ``findings`` (code, severity, on, file, line, option, title, detail,
+    why, fix, versions), ``counts`` by severity, ``ignored``, ``unknown``. The return code is 2
+    where something could not be looked at, 1 with errors or warnings, else 0; ``salt-call`` ends
+    with it when called with ``--retcode-passthrough``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' ha.lint
+        salt-call --local --retcode-passthrough ha.lint ignore=HA109
+    """
+    from saltext_ha.errors import HaError
+    from saltext_ha.lint import ask
+
+    try:
+        answer = ask.minion(__opts__, only, ignore)
+    except HaError as exc:
+        answer = {"kind": "error", "error": str(exc), "retcode": 2}
+    __context__["retcode"] = answer["retcode"]
+    return answer
 
 
 def _seconds(timeout: Any) -> float:

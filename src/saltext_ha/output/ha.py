@@ -20,7 +20,7 @@ from typing import Any
 import salt.loader
 import salt.utils.color
 
-from saltext_ha.output import _consistency, _history
+from saltext_ha.output import _consistency, _history, _lint
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -60,6 +60,8 @@ def output(data: Any, **kwargs: Any) -> str:
 
         salt-run ha.keys 'web*' --out=ha
     """
+    if _from_minions(data):
+        return "\n".join(output(answer, **kwargs) for answer in data.values())
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if kind is None and isinstance(data, Mapping) and "error" in data:
         kind = "error"
@@ -70,6 +72,15 @@ def output(data: Any, **kwargs: Any) -> str:
     colors = salt.utils.color.get_colors(__opts__.get("color"), __opts__.get("color_theme"))
     columns = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
     return _encodable("\n".join(renderer(data, Screen(columns, colors))))
+
+
+def _from_minions(data: Any) -> bool:
+    """Whether it is what ``salt`` and ``salt-call`` print: answers by minion, which name it."""
+    return (
+        isinstance(data, Mapping)
+        and bool(data)
+        and all(isinstance(answer, Mapping) and "kind" in answer for answer in data.values())
+    )
 
 
 def _encodable(text: str) -> str:
@@ -341,6 +352,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "join": _join,
     "join_plan": _join_plan,
     "history": _history.render,
+    "lint": _lint.render,
     "notice": _notice,
     "error": _error,
 }

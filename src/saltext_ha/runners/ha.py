@@ -68,6 +68,33 @@ def check_consistency() -> Answer:
     return _ask("check")
 
 
+def lint(only: str = "", ignore: str = "") -> Answer:
+    """
+    Known traps in the configuration files of this master and its peers, by themselves and beside
+    each other. Ask it before a rollout: what is read are the files, not the running masters.
+
+    only
+        Codes of the rules to ask, as ``HA101,HA703``.
+    ignore
+        Codes of rules to leave out, besides those of ``ha: lint: ignore:``.
+
+    Returns a dict: ``status`` (clean, findings, unknown), ``asked`` (masters that were looked at),
+    ``findings`` (code, severity, on, file, line, option, title, detail, why, fix, versions),
+    ``counts`` by severity, ``ignored``, and ``unknown``: who or what could not be looked at, and
+    why. Exit code 2 where something is unknown, 1 with errors or warnings, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.lint
+        salt-run ha.lint ignore=HA707,HA708
+    """
+    from saltext_ha.lint import ask
+
+    return _shaped(lambda: ask.master(__opts__, only, ignore))
+
+
 def keys_(match: str = "*") -> Answer:
     """
     The minion keys on every master.
@@ -466,9 +493,13 @@ def _user() -> str:
 
 
 def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:
+    return _shaped(lambda: work(config.parse(__opts__)))
+
+
+def _shaped(work: Callable[[], Answer]) -> Answer:
     """Shape an answer: data with its outputter, exit code, errors as text instead of traceback."""
     try:
-        answer = work(config.parse(__opts__))
+        answer = work()
     except HaError as exc:
         answer = {"kind": "error", "error": str(exc), "retcode": 2}
     __context__["retcode"] = answer["retcode"]

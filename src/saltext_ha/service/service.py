@@ -43,6 +43,7 @@ from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.group import ADOPTING, Command, Group
 from saltext_ha.service.link import Link
+from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import OBSERVES, PAUSED, Members
 from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.retention import Retention
@@ -128,6 +129,7 @@ class Service:
         for part in (
             Views(group),
             Differences(group),
+            Linting(group),
             Decisions(group),
             Members(group),
             Past(group),
@@ -469,6 +471,7 @@ class Service:
             **self.retention.for_peers(),
             **self.sharing.for_peers(),
             **Group(self).for_peers(),
+            **Linting(Group(self)).for_peers(),
             **Members(Group(self)).for_peers(),
         }
 

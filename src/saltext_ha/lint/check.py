@@ -1,0 +1,143 @@
+"""The rules applied to facts: findings, and the answer of ``ha.lint`` with its exit code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.errors import HaError
+from saltext_ha.lint.model import (
+    ERROR,
+    FILES,
+    GROUP,
+    INFO,
+    SEVERITIES,
+    Facts,
+    Hit,
+    Member,
+    Place,
+    Rule,
+)
+from saltext_ha.lint.rules import CODES, RULES
+
+Finding = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which rules are asked: all but ``ignore``, or of those ``only`` some."""
+
+    only: frozenset[str] = frozenset()
+    ignore: frozenset[str] = frozenset()
+
+    def takes(self, code: str) -> bool:
+        """Whether findings of that rule are wanted."""
+        return code not in self.ignore and (not self.only or code in self.only)
+
+
+def codes(value: Any, where: str) -> frozenset[str]:
+    """
+    Codes of rules, out of ``HA101,HA102`` or a list of them.
+
+    :raises HaError: there is no such rule.
+    """
+    parts = re.split(r"[,\s]+", value) if isinstance(value, str) else value or ()
+    if not isinstance(parts, (list, tuple, set, frozenset)):
+        raise HaError(f"{where}: {value!r}: takes codes of rules, such as HA101")
+    found = {str(part).upper() for part in parts if part}
+    if unknown := sorted(found - CODES):
+        raise HaError(f"{where}: there is no rule {', '.join(unknown)}; see docs/lint.md")
+    return frozenset(found)
+
+
+def configured(options: Mapping[str, Any]) -> frozenset[str]:
+    """
+    The codes of ``ha: lint: ignore:``.
+
+    :raises HaError: it is no list of codes.
+    """
+    ha = options.get("ha")
+    lint = ha.get("lint") if isinstance(ha, Mapping) else None
+    if lint is None:
+        return frozenset()
+    if not isinstance(lint, Mapping) or set(lint) - {"ignore"}:
+        raise HaError("ha: lint: takes the key ignore, a list of codes such as HA101")
+    return codes(lint.get("ignore"), "ha: lint: ignore")
+
+
+def inspect(name: str, facts: Facts) -> list[Finding]:
+    """What is wrong with one master or minion called *name*, by itself."""
+    findings = []
+    for rule in RULES:
+        if rule.about in (FILES, facts.role) and rule.holds_on(facts.version):
+            for hit in rule.check(facts):
+                places = facts.places
+                place = hit.place or places.get(hit.option) or places.get(hit.beside)
+                findings.append(_finding(rule, hit, name, place))
+    return findings
+
+
+def compare(members: Sequence[Member]) -> list[Finding]:
+    """What is wrong with masters beside each other."""
+    if len(members) < 2:
+        return []
+    by_name = {member.name: member for member in members}
+    findings = []
+    for rule in RULES:
+        if rule.about == GROUP:
+            for hit in rule.check(members):
+                member = by_name[hit.master]
+                if rule.holds_on(member.version):
+                    findings.append(_finding(rule, hit, hit.master, member.places.get(hit.option)))
+    return findings
+
+
+def _finding(rule: Rule, hit: Hit, name: str, place: Place | None) -> Finding:
+    return {
+        "code": rule.code,
+        "severity": rule.severity,
+        "on": name,
+        "file": place.file if place else "",
+        "line": place.line_of(hit.item) if place else 0,
+        "option": hit.option,
+        "title": rule.title,
+        "detail": hit.detail,
+        "why": rule.why,
+        "fix": rule.fix,
+        "versions": rule.versions,
+    }
+
+
+def answer(
+    findings: Iterable[Finding], choice: Choice, asked: Sequence[str], unknown: Mapping[str, str]
+) -> dict[str, Any]:
+    """
+    The answer of ``ha.lint``.
+
+    :param asked: the masters, or the minion, that were looked at.
+    :param unknown: what or whom could not be, and why.
+    """
+    found = list(findings)
+    wanted = sorted((f for f in found if choice.takes(str(f["code"]))), key=_order)
+    counts = dict.fromkeys(SEVERITIES, 0)
+    for finding in wanted:
+        counts[finding["severity"]] += 1
+    counting = sum(counts.values()) - counts[INFO]
+    return {
+        "kind": "lint",
+        "status": "unknown" if unknown else "findings" if counting else "clean",
+        "asked": list(asked),
+        "findings": wanted,
+        "counts": counts,
+        "ignored": sum(str(f["code"]) in choice.ignore for f in found),
+        "unknown": dict(unknown),
+        "retcode": 2 if unknown else 1 if counting else 0,
+    }
+
+
+def _order(finding: Finding) -> tuple[Any, ...]:
+    severity = finding["severity"] if finding["severity"] in SEVERITIES else ERROR
+    place = (finding["on"], finding["file"], finding["line"])
+    return (SEVERITIES.index(severity), finding["code"], *place)

@@ -1,0 +1,232 @@
+"""
+What is to be known of the master or minion that we run on.
+
+Everything is read anew from the files: ``ha.lint`` is asked before a daemon is restarted with them.
+Nothing is written, and nothing secret is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import salt.config
+import salt.crypt
+import salt.utils.crypt
+import salt.version
+
+from saltext_ha import binding, master_key
+from saltext_ha.errors import ConfigError
+from saltext_ha.lint import sources
+from saltext_ha.lint.model import MASTER, MINION, Facts, Member
+from saltext_ha.lint.rules import trust
+from saltext_ha.lint.rules.group import COMPARED, MARKED
+
+KNOWN = frozenset(
+    {
+        *salt.config.VALID_OPTS,
+        *salt.config.DEFAULT_MASTER_OPTS,
+        *salt.config.DEFAULT_MINION_OPTS,
+        *salt.config.DEFAULT_PROXY_MINION_OPTS,
+        *salt.config.DEFAULT_API_OPTS,
+    }
+)
+# File systems that more than one host may have mounted.
+NETWORK = ("nfs", "cifs", "smb", "gluster", "ceph", "ocfs2", "gfs2", "lustre", "9p", "afs", "sshfs")
+LOOKUP = 3.0  # seconds for all names together
+
+
+def of_minion(running: Mapping[str, Any]) -> Facts:
+    """
+    The facts of a minion.
+
+    :param running: ``__opts__``, of which only the paths and the id are used.
+    :raises ConfigError: its configuration file is not there.
+    """
+    read = _sources(running, salt.config.DEFAULT_MINION_OPTS)
+    # Its own copy(): what it holds is frozen, and Salt's loader takes no frozen mappings.
+    defaults = salt.config.DEFAULT_MINION_OPTS.copy()
+    defaults["default_include"] = _include(running, defaults)
+
+    def load(path: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = salt.config.minion_config(
+            path, defaults=defaults, minion_id=running.get("id")
+        )
+        return found
+
+    options = _merged(load, running, read, defaults)
+    pki_dir = Path(str(options.get("pki_dir") or running.get("pki_dir")))
+    unknown: dict[str, str] = {}
+    facts = Facts(MINION, _version(), options, read.places())
+    names = (trust.sign_key(facts), trust.CACHED_KEY)
+    return Facts(
+        MINION,
+        _version(),
+        options,
+        read.places(),
+        read.settings,
+        read.problems,
+        KNOWN,
+        files=_files(pki_dir, names, unknown),
+        told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
+        addresses=_addresses(facts.masters),
+        fingerprint=_cached_key(pki_dir / trust.CACHED_KEY, str(options.get("hash_type"))),
+        unknown=unknown,
+    )
+
+
+def of_master(running: Mapping[str, Any]) -> Facts:
+    """
+    The facts of a master.
+
+    :param running: ``__opts__``, of which only the path of the configuration file is used.
+    :raises ConfigError: its configuration file is not there.
+    """
+    defaults = salt.config.DEFAULT_MASTER_OPTS.copy()
+    read = _sources(running, defaults)
+    options = _merged(salt.config.master_config, running, read, defaults)
+    unknown: dict[str, str] = {}
+    shown = master_key.describe(options)["fingerprint"]
+    if isinstance(shown, dict):
+        unknown["master key"] = str(shown["unknown"])
+    names = (
+        str(options.get("master_pubkey_signature") or "master_pubkey_signature"),
+        f"{options.get('master_sign_key_name') or 'master_sign'}.pem",
+    )
+    return Facts(
+        MASTER,
+        _version(),
+        options,
+        read.places(),
+        read.settings,
+        read.problems,
+        KNOWN,
+        files=_files(Path(str(options["pki_dir"])), names, unknown)
+        if options.get("keys.cache_driver", "localfs_key") == "localfs_key"
+        else {},
+        shared=_on_network({name: str(options.get(name)) for name in MARKED}),
+        fingerprint=shown if isinstance(shown, str) else None,
+        unknown=unknown,
+    )
+
+
+def member(name: str, facts: Facts) -> Member:
+    """What a master of those facts tells its peers."""
+    options = {option: facts.options.get(option) for option in COMPARED}
+    for option in ("schedule", "reactor"):
+        options[option] = _names(options[option])
+    ha = options["ha"] if isinstance(options["ha"], Mapping) else {}
+    options["ha"] = {"masters": [str(url) for url in ha.get("masters") or ()]}
+    marks = {
+        f"{folder}/{file}": mark
+        for folder, files in MARKED.items()
+        for file in files
+        if (mark := _mark(Path(str(facts.get(folder))) / file))
+    }
+    places = {option: facts.places[option] for option in COMPARED if option in facts.places}
+    return Member(name, facts.version, options, places, facts.fingerprint, marks)
+
+
+def _names(value: Any) -> list[str]:
+    """The jobs of a schedule, or the events of a reactor."""
+    entries = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
+    return [str(name) for entry in entries for name in (entry if entry else ())]
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in salt.version.__saltstack_version__.info[:2])
+
+
+def _include(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    return str(running.get("default_include") or defaults["default_include"])
+
+
+def _sources(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> sources.Sources:
+    path = str(running.get("conf_file") or "")
+    if not Path(path).is_file():
+        raise ConfigError(f"{path or 'conf_file'}: no such file; there is nothing to look at")
+    return sources.read(path, _include(running, defaults))
+
+
+def _merged(
+    load: Any, running: Mapping[str, Any], read: sources.Sources, defaults: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """As Salt merges them; from what can be read where Salt cannot load the files at all."""
+    try:
+        return dict(load(str(running["conf_file"])))
+    # SystemExit is how Salt answers to broken YAML, which is a finding here and no more.
+    except (Exception, SystemExit):
+        paths = {name: running[name] for name in ("pki_dir", "cachedir", "id") if name in running}
+        return {**defaults, **paths, **read.values()}
+
+
+def _files(folder: Path, names: Iterable[str], unknown: dict[str, str]) -> dict[str, bool]:
+    found = {}
+    for name in names:
+        try:
+            (folder / name).stat()
+            found[name] = True
+        except FileNotFoundError:
+            found[name] = False
+        except OSError as exc:
+            unknown[str(folder / name)] = exc.strerror or type(exc).__name__
+    return found
+
+
+def _cached_key(path: Path, hash_type: str) -> str | None:
+    try:
+        return str(salt.utils.crypt.pem_finger(str(path), sum_type=hash_type)) or None
+    except Exception:  # not readable, no key, no such hash: there is nothing to compare with
+        return None
+
+
+def _mark(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return f"{status.st_ino}:{status.st_ctime_ns}"
+
+
+def _on_network(folders: Mapping[str, str]) -> dict[str, str]:
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    found = {}
+    for option, folder in folders.items():
+        path = Path(folder).resolve()
+        holder = next((str(p) for p in (path, *path.parents) if str(p) in mounts), "")
+        kind = mounts.get(holder, "")
+        if kind.removeprefix("fuse.").startswith(NETWORK):
+            found[option] = kind
+    return found
+
+
+def _addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
+    """The addresses of all hosts that are names; None of those that nobody knows in time."""
+    hosts = set()
+    for entry in masters:
+        try:
+            host, _ = binding.split_entry(entry, 0)
+        except ValueError:
+            continue
+        if binding.bare_ip(host) is None and "," not in host:
+            hosts.add(host)
+    found: dict[str, frozenset[str] | None] = dict.fromkeys(hosts)
+
+    def look_up(host: str) -> None:
+        try:
+            found[host] = binding.resolve(host)
+        except OSError:
+            found[host] = None
+
+    # Daemons: a name server that is silent must not hold up the end of the process.
+    threads = [threading.Thread(target=look_up, args=(host,), daemon=True) for host in hosts]
+    for thread in threads:
+        thread.start()
+    give_up = time.monotonic() + LOOKUP
+    for thread in threads:
+        thread.join(max(0.0, give_up - time.monotonic()))
+    return dict(found)

@@ -1,0 +1,96 @@
+"""
+docs/lint.md, made from the rules.
+
+.. code-block:: bash
+
+    python -m saltext_ha.lint.page > docs/lint.md
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from saltext_ha.lint.model import FILES, GROUP, MASTER, MINION, Rule
+from saltext_ha.lint.rules import RULES
+
+HEAD = """\
+# ha.lint: traps in the configuration
+
+Made from the rules by `python -m saltext_ha.lint.page > docs/lint.md`; do not edit.
+
+| | |
+|---|---|
+| `salt-run ha.lint` | this master and, through the engine, its peers, also compared |
+| `salt '*' ha.lint` | each minion its own files |
+| `salt-call --local ha.lint` | the same on a minion without a master, before it is first started |
+
+What is read are the files, as they would hold after a restart, and not what runs. Every finding
+names file and line of the option; options that another file overrides do not count. An option is
+looked for in the main file, in `master.d` or `minion.d` and in what `include:` names.
+
+**Exit status**: 2 where something could not be looked at (no engine, a peer that is away, a file
+that may not be read): what is unknown is never fine. Else 1 with errors or warnings, else 0: hints
+(info) do not count. `salt-call` ends with 1 instead of 2, unless called with
+`--retcode-passthrough`; `salt` ends with 1 when any minion did not return 0, with `--static` never.
+
+**Leaving rules out**: `ignore=HA707,HA708`, or for good, on a master or a minion:
+
+```yaml
+ha:
+  lint:
+    ignore: [HA707, HA708]
+```
+
+`only=HA101,HA103` asks just these. `--out=json` has all that is shown, and why:
+
+```
+{"kind": "lint", "status": "findings", "asked": ["m1", "m2"],
+ "findings": [{"code": "HA701", "severity": "warning", "on": "m1",
+               "file": "/etc/salt/master", "line": 3, "option": "publish_port",
+               "title": …, "detail": "m1 4505, m2 4507", "why": …, "fix": …, "versions": "all"}],
+ "counts": {"error": 0, "warning": 1, "info": 0}, "ignored": 0, "unknown": {}, "retcode": 1}
+```
+
+`status` is `clean`, `findings` or `unknown`; `line` is 0 and `file` empty where the option stands
+in no file. Codes stay what they are; new rules get new ones.
+"""
+
+TITLES = {
+    FILES: "Files of masters and minions",
+    MINION: "Minions",
+    MASTER: "Masters",
+    GROUP: "Masters compared",
+}
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    parts = [HEAD]
+    for about, title in TITLES.items():
+        rules = [rule for rule in RULES if rule.about == about]
+        parts.append(f"## {title}\n")
+        parts.append("| code | severity | Salt | |\n|---|---|---|---|")
+        parts += [f"| [{r.code}](#{r.code.lower()}) {_cells(r)}" for r in rules]
+        parts.append("")
+        parts += [_section(rule) for rule in rules]
+    return "\n".join(parts)
+
+
+def _cells(rule: Rule) -> str:
+    return f"| {rule.severity} | {rule.versions} | {rule.title} |"
+
+
+def _section(rule: Rule) -> str:
+    source = re.sub(r"\b((?:salt|saltext_ha|tests|docs)/[\w/]+\.\w+)", r"`\1`", rule.source)
+    return (
+        f"### {rule.code}\n\n"
+        f"**{rule.title}** ({rule.severity}; Salt {rule.versions})\n\n"
+        f"{rule.why}\n\n"
+        f"→ {rule.fix}\n\n"
+        f"Known from: {source}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

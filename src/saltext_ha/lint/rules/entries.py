@@ -1,0 +1,300 @@
+"""Rules on the entries of ``master:`` of a minion, and the ports that go with them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from saltext_ha.binding import (
+    DEFAULT_PUBLISH_PORT,
+    DEFAULT_REQUEST_PORT,
+    bare_ip,
+    split_entry,
+)
+from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
+
+BOOK = Book(MINION)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of ``master:``; ``explicit`` when it names its port itself."""
+
+    text: str
+    item: int
+    host: str
+    port: int
+    explicit: bool
+    ips: frozenset[str]
+
+    def same_host(self, other: Entry) -> bool:
+        """Whether both certainly lead to one machine."""
+        return self.host == other.host or bool(self.ips & other.ips)
+
+
+def entries(facts: Facts) -> Iterator[Entry]:
+    """The entries that Salt can parse."""
+    default = int(facts.number("master_port")) or DEFAULT_REQUEST_PORT
+    for item, text in enumerate(facts.masters):
+        try:
+            host, port = split_entry(text, default)
+        except ValueError:
+            continue
+        if "," in host:
+            continue
+        literal = bare_ip(host)
+        ips = frozenset({literal}) if literal else facts.addresses.get(host) or frozenset()
+        explicit = split_entry(text, 0)[1] != 0
+        yield Entry(text, item, literal or host, port, explicit, ips)
+
+
+def is_name(host: str) -> bool:
+    """Whether *host* is to be looked up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def own_publish_port(facts: Facts) -> int | None:
+    """The minion's own ``publish_port``, if it has one; Salt takes 4506 for unset."""
+    port = int(facts.number("publish_port")) if facts.written("publish_port") else 0
+    return port if port and port != DEFAULT_REQUEST_PORT else None
+
+
+def told(facts: Facts, entry: Entry) -> int | None:
+    """The publish port that the master of *entry* told this minion."""
+    for ip in entry.ips:
+        if (ip, entry.port) in facts.told:
+            return facts.told[ip, entry.port]
+    return None
+
+
+@BOOK.rule(
+    "HA101",
+    ERROR,
+    "the publish port written into master:",
+    why="The port of an entry is the request port (4506). At the publish port nobody answers "
+    "requests: the minion never authenticates.",
+    fix="leave the port out, or write that of the master's ret_port",
+    source="salt/minion.py: prep_ip_port (master_port), resolve_dns (master_uri)",
+)
+def publish_port_as_request_port(facts: Facts) -> Hits:
+    publish = own_publish_port(facts) or DEFAULT_PUBLISH_PORT
+    for entry in entries(facts):
+        if entry.port == publish:
+            what = "" if entry.explicit else f", from master_port: {entry.port}"
+            yield Hit("master", f"{entry.text}: {entry.port} is the publish port{what}", entry.item)
+
+
+@BOOK.rule(
+    "HA102",
+    ERROR,
+    "host:port entries with master_failback",
+    why="Salt compares the master it is on, without the port, with the entry, with it: they are "
+    "never the same. A minion on its first master goes on failing back to it, about once a second.",
+    fix="write bare hosts in master:, and the port once as master_port",
+    source="salt/minion.py: Minion._post_master_init (master_list[0]), prep_ip_port",
+)
+def ports_with_failback(facts: Facts) -> Hits:
+    if facts.failover and facts.get("master_failback"):
+        yield from _with_port(facts)
+
+
+@BOOK.rule(
+    "HA103",
+    WARNING,
+    "host:port entries with failover",
+    why="Salt looks for the lost master, without its port, among the entries, with theirs, does "
+    "not find it, and starts again with the lost one instead of the next. On 3007.15 minions were "
+    "still lost 90 s after their master died.",
+    fix="write bare hosts in master:, and the port once as master_port",
+    source="salt/minion.py: MinionBase.eval_master (local_masters)",
+)
+def ports_with_failover(facts: Facts) -> Hits:
+    if facts.failover and not facts.get("master_failback") and len(facts.masters) > 1:
+        yield from _with_port(facts)
+
+
+def _with_port(facts: Facts) -> Hits:
+    publish = own_publish_port(facts) or DEFAULT_PUBLISH_PORT
+    for entry in entries(facts):
+        if entry.explicit and entry.port != publish:  # that is HA101
+            yield Hit("master", entry.text, entry.item)
+
+
+@BOOK.rule(
+    "HA104",
+    WARNING,
+    "two masters at one address",
+    why="Only their ports tell them apart. Salt's alive check (status.master) looks at addresses "
+    "and one publish port: it sees one of them for the other.",
+    fix="give each master an address of its own, and all the same ports",
+    source="salt/modules/status.py: master (host_to_ips, remote_port_tcp)",
+)
+def two_at_one_address(facts: Facts) -> Hits:
+    for one, other in combinations(entries(facts), 2):
+        known = told(facts, one) and told(facts, other)
+        if known and not facts.moving and facts.number("master_alive_interval") <= 0:
+            continue  # nobody asks whether they are alive, and each publishes on its own port
+        if one.same_host(other) and one.port != other.port and not _deaf(facts, one, other):
+            yield Hit("master", f"{one.text} and {other.text}", other.item)
+
+
+@BOOK.rule(
+    "HA105",
+    ERROR,
+    "one master under two names",
+    why="The minion is bound to it twice: as hot-hot minion it runs every job twice, as failover "
+    "minion it moves from a lost master to the same one.",
+    fix="name each master once",
+    source="salt/minion.py: MinionManager._spawn_minions (one Minion object an entry)",
+)
+def one_master_twice(facts: Facts) -> Hits:
+    for one, other in combinations(entries(facts), 2):
+        if one.same_host(other) and one.port == other.port:
+            yield Hit("master", f"{one.text} and {other.text}", other.item)
+
+
+@BOOK.rule(
+    "HA106",
+    ERROR,
+    "an entry of master: that Salt cannot read",
+    why="Salt takes a host, or a host and a port; several masters are a list of them.",
+    fix="write a YAML list of hosts:  master: [10.0.0.1, 10.0.0.2]",
+    source="salt/utils/network.py: parse_host_port",
+)
+def no_host(facts: Facts) -> Hits:
+    if facts.get("master_type") in ("func", "disable"):
+        return
+    for item, text in enumerate(facts.masters):
+        try:
+            if "," in split_entry(text, DEFAULT_REQUEST_PORT)[0]:
+                raise ValueError(f"{text!r} has a comma in it")
+        except ValueError as exc:
+            yield Hit("master", str(exc), item)
+
+
+@BOOK.rule(
+    "HA107",
+    ERROR,
+    "a port map that changes the request port only",
+    why="The minion authenticates to the second master, and then subscribes to the publish port "
+    "that this one names, which at that address is the first master's: it is deaf to the second.",
+    fix="give each master an address of its own; or have the second really publish on a port of "
+    "its own (publish_port in its configuration), mapped under the same number",
+    source="salt/channel/client.py: AsyncPubChannel.connect (publish_port)",
+)
+def request_port_only(facts: Facts) -> Hits:
+    for one, other in combinations(entries(facts), 2):
+        if _deaf(facts, one, other):
+            yield Hit("master", f"{one.text} and {other.text}", other.item)
+
+
+def _deaf(facts: Facts, one: Entry, other: Entry) -> bool:
+    """Whether both entries, of one address, lead to one publisher."""
+    if not one.same_host(other) or one.port == other.port:
+        return False
+    if own_publish_port(facts):
+        return True
+    ports = told(facts, one), told(facts, other)
+    return ports[0] is not None and ports[0] == ports[1]
+
+
+@BOOK.rule(
+    "HA108",
+    WARNING,
+    "retry_dns: 0 with several masters at once, by name",
+    why="A name that cannot be looked up becomes 127.0.0.1, for as long as the minion runs: it is "
+    "deaf to that master, or hangs on one that happens to run on its own host.",
+    fix="write IP addresses in master:",
+    source="salt/minion.py: resolve_dns (fallback)",
+)
+def no_retry_hot(facts: Facts) -> Hits:
+    if facts.hot and facts.number("retry_dns") == 0:
+        names = [entry.text for entry in entries(facts) if is_name(entry.host)]
+        if names:
+            yield Hit("retry_dns", ", ".join(names))
+
+
+@BOOK.rule(
+    "HA109",
+    INFO,
+    "several masters at once, by name",
+    why="While one name cannot be looked up, the minion waits retry_dns seconds at a time and does "
+    "nothing else meanwhile: it is deaf to all its masters, the healthy ones too.",
+    fix="write IP addresses in master:, or have the names in /etc/hosts",
+    source="salt/minion.py: resolve_dns (_interruptible_sleep, in the minion's only loop); "
+    "tests/integration/test_lint.py",
+)
+def names_hot(facts: Facts) -> Hits:
+    if facts.hot and facts.number("retry_dns") > 0:
+        names = [entry for entry in entries(facts) if is_name(entry.host)]
+        if names:
+            yield Hit("master", ", ".join(entry.text for entry in names), names[0].item)
+
+
+@BOOK.rule(
+    "HA110",
+    ERROR,
+    "publish_port of the minion is not the master's",
+    why="The minion's own publish_port holds for all its masters, whatever they tell: it "
+    "subscribes where that master does not publish, and never hears a job.",
+    fix="take publish_port out of the minion's configuration, or make all masters publish there",
+    source="salt/channel/client.py: AsyncPubChannel.connect (publish_port)",
+)
+def other_publish_port(facts: Facts) -> Hits:
+    own = own_publish_port(facts)
+    for entry in entries(facts):
+        port = told(facts, entry)
+        if own and port and port != own:
+            yield Hit("publish_port", f"{own}; {entry.text} publishes on {port}")
+
+
+@BOOK.rule(
+    "HA111",
+    ERROR,
+    "masters that publish on another port than 4505, and no publish_port on the minion",
+    why="Salt's alive check looks for a connection to publish_port, 4505 where it is not set, "
+    "finds none and takes a healthy master for lost: about one reconnect a second.",
+    fix="set publish_port on the minion to the masters' publish_port",
+    source="salt/modules/status.py: master (config.get publish_port, default 4505)",
+)
+def alive_at_wrong_port(facts: Facts) -> Hits:
+    if own_publish_port(facts) or facts.number("master_alive_interval") <= 0:
+        return
+    for entry in entries(facts):
+        port = told(facts, entry)
+        if port and port != DEFAULT_PUBLISH_PORT:
+            yield Hit("master_alive_interval", f"{entry.text} publishes on {port}")
+
+
+@BOOK.rule(
+    "HA112",
+    WARNING,
+    "publish_port: 4506 on a minion",
+    why="Salt takes 4506 for unset when it subscribes, and for the publish port when it checks "
+    "whether the master is alive.",
+    fix="take it out, or write the masters' publish_port",
+    source="salt/channel/client.py: AsyncPubChannel.connect (publish_port)",
+)
+def publish_port_4506(facts: Facts) -> Hits:
+    if facts.written("publish_port") and facts.number("publish_port") == DEFAULT_REQUEST_PORT:
+        yield Hit("publish_port", "4506 means: not set")
+
+
+@BOOK.rule(
+    "HA113",
+    WARNING,
+    "a master whose name cannot be looked up",
+    why="The minion does not get there; and whether two names are one master is not known.",
+    fix="mend the name, or the name service",
+    source="salt/minion.py: resolve_dns; salt/utils/network.py: dns_check",
+)
+def no_address(facts: Facts) -> Hits:
+    for entry in entries(facts):
+        if is_name(entry.host) and facts.addresses.get(entry.host, frozenset()) is None:
+            yield Hit("master", entry.text, entry.item)

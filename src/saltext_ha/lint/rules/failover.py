@@ -1,0 +1,271 @@
+"""Rules on minions that go from master to master."""
+
+from __future__ import annotations
+
+from saltext_ha.lint.model import ERROR, INFO, MINION, MOVING, WARNING, Book, Facts, Hit, Hits
+
+BOOK = Book(MINION)
+
+TYPES = ("str", "failover", "distributed", "func", "disable")
+# What Linux uses where tcp_keepalive_intvl and tcp_keepalive_cnt are -1.
+KERNEL_INTERVAL = 75.0
+KERNEL_COUNT = 9.0
+PATIENCE = 60.0  # seconds that nobody minds
+
+
+@BOOK.rule(
+    "HA201",
+    ERROR,
+    "failover without master_alive_interval",
+    why="The check that notices a lost master is never scheduled: the minion stays with it.",
+    fix="set master_alive_interval: 30 (seconds)",
+    source="salt/minion.py: Minion._post_master_init (add master_alive job if enabled)",
+)
+def never_looks(facts: Facts) -> Hits:
+    if facts.moving and not _looks(facts) and not facts.get("master_failback"):
+        yield Hit("master_alive_interval", "is 0", beside="master_type")
+
+
+@BOOK.rule(
+    "HA202",
+    ERROR,
+    "failback without master_alive_interval",
+    why="Without the check for a lost master neither this check nor the way back is scheduled: "
+    "the minion moves neither away nor back.",
+    fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
+    source="salt/minion.py: Minion._post_master_init (failback job, within alive)",
+)
+def never_returns(facts: Facts) -> Hits:
+    if facts.moving and not _looks(facts) and facts.get("master_failback"):
+        yield Hit("master_failback", "master_alive_interval is 0")
+
+
+def _looks(facts: Facts) -> bool:
+    return facts.number("master_alive_interval") > 0
+
+
+@BOOK.rule(
+    "HA203",
+    WARNING,
+    "failover with transport: tcp",
+    why="With this transport Salt schedules neither the check for a lost master nor the way back; "
+    "a minion moves only when its connection is closed under it, and not when the master's host "
+    "or the network between just goes.",
+    fix="use transport: zeromq (on masters and minions)",
+    source="salt/minion.py: Minion._post_master_init (transport != tcp)",
+)
+def tcp(facts: Facts) -> Hits:
+    if facts.moving and facts.get("transport") == "tcp":
+        yield Hit("transport", "tcp")
+
+
+@BOOK.rule(
+    "HA204",
+    INFO,
+    "retry_dns with failover",
+    why="Salt sets it to 0, whatever it is, and logs that as CRITICAL when it starts.",
+    fix="set retry_dns: 0",
+    source="salt/minion.py: MinionBase.eval_master (retry_dns)",
+)
+def retry_dns(facts: Facts) -> Hits:
+    if facts.failover and len(facts.masters) > 1 and facts.number("retry_dns"):
+        yield Hit("retry_dns", f"is {facts.get('retry_dns')}", beside="master_type")
+
+
+@BOOK.rule(
+    "HA205",
+    WARNING,
+    "failover with a single master",
+    why="There is nowhere to go. Behind one name for several masters Salt takes whichever answers, "
+    "and its alive check knows it only by that name.",
+    fix="list all masters:  master: [10.0.0.1, 10.0.0.2]",
+    source="salt/minion.py: MinionBase.eval_master; salt/utils/network.py: dns_check",
+)
+def alone(facts: Facts) -> Hits:
+    if facts.moving and len(facts.masters) == 1 and "," not in facts.masters[0]:
+        yield Hit("master", facts.masters[0])
+
+
+@BOOK.rule(
+    "HA206",
+    WARNING,
+    "rejected_retry with failover",
+    why="A minion whose key is rejected on the first master asks it again for ever, and never "
+    "tries the next.",
+    fix="take rejected_retry out; with it False the minion ends, and its service restarts it",
+    source="salt/crypt.py: AsyncAuth.handle_signin_response, _authenticate (retry)",
+)
+def rejected_retry(facts: Facts) -> Hits:
+    if facts.moving and facts.get("rejected_retry"):
+        yield Hit("rejected_retry", "True")
+
+
+@BOOK.rule(
+    "HA207",
+    WARNING,
+    "a long acceptance_wait_time with failover",
+    why="It is not only the wait for a key to be accepted: when no master answered, the minion "
+    "waits so long before it goes through the list again.",
+    fix=f"set acceptance_wait_time and acceptance_wait_time_max to {PATIENCE:g} at most",
+    source="salt/minion.py: MinionBase.eval_master (asyncio.sleep between attempts), "
+    "MinionManager._connect_minion",
+)
+def long_wait(facts: Facts) -> Hits:
+    if facts.moving:
+        for option in ("acceptance_wait_time", "acceptance_wait_time_max"):
+            if facts.number(option) > PATIENCE:
+                yield Hit(option, f"{facts.number(option):g} s")
+
+
+@BOOK.rule(
+    "HA208",
+    INFO,
+    "master_tries without end, with failover",
+    why="salt-call does not return while no master answers, and a minion that has lost all of them "
+    "goes through the list for ever instead of starting anew.",
+    fix="take master_tries out: one pass, then the minion starts anew",
+    source="salt/minion.py: MinionBase.eval_master (attempts == tries)",
+)
+def endless(facts: Facts) -> Hits:
+    if facts.moving and facts.written("master_tries") and facts.number("master_tries") <= 0:
+        yield Hit("master_tries", str(facts.get("master_tries")))
+
+
+@BOOK.rule(
+    "HA209",
+    INFO,
+    "random_master with failover",
+    why="The list is shuffled at every move, also the lost master, which was put at its end: it "
+    "may be tried first again, for auth_timeout seconds. Which master a minion is on follows from "
+    "no configuration.",
+    fix="take random_master out and write the list in another order on half of the minions",
+    source="salt/minion.py: MinionBase.eval_master (random.shuffle)",
+)
+def shuffled(facts: Facts) -> Hits:
+    chosen = facts.moving and len(facts.masters) > 1 and facts.get("random_master")
+    if chosen and not facts.get("master_failback"):
+        yield Hit("random_master", "True")
+
+
+@BOOK.rule(
+    "HA210",
+    INFO,
+    "master_shuffle",
+    why="Deprecated in favour of random_master since 2019.2; with failover it wins over "
+    "it, else it has no effect.",
+    fix="write random_master instead, or take it out",
+    source="salt/minion.py: MinionBase.eval_master (master_shuffle)",
+)
+def master_shuffle(facts: Facts) -> Hits:
+    if facts.get("master_shuffle"):
+        yield Hit("master_shuffle", "True")
+
+
+@BOOK.rule(
+    "HA211",
+    INFO,
+    "random_master without failover",
+    why="It has no effect on the minion: with several masters at once it is bound to all, with "
+    "one there is nothing to choose. Only salt-call chooses by it.",
+    fix="take random_master out",
+    source="salt/minion.py: MinionBase.eval_master (random_master is True but …)",
+)
+def pointless_random(facts: Facts) -> Hits:
+    if facts.get("random_master") and (not facts.moving or len(facts.masters) == 1):
+        yield Hit("random_master", f"master_type: {facts.get('master_type')}")
+
+
+@BOOK.rule(
+    "HA212",
+    INFO,
+    "auth_tries with failover",
+    why="It has no effect: Salt sets it to 0 when there is a list of masters to go through.",
+    fix="take auth_tries out",
+    source="salt/minion.py: MinionBase.eval_master (auth_tries)",
+)
+def auth_tries(facts: Facts) -> Hits:
+    if facts.moving and facts.written("auth_tries") and facts.number("auth_tries"):
+        yield Hit("auth_tries", str(facts.get("auth_tries")))
+
+
+@BOOK.rule(
+    "HA213",
+    WARNING,
+    "master_alive_interval far below what TCP keepalive needs",
+    why="The alive check only asks the kernel for an established connection. When the master's "
+    "host vanishes without a word (power, network), the kernel keeps it until keepalive gives up: "
+    "idle + count × interval, over 16 minutes by Salt's defaults. Until then the minion stays.",
+    fix="set tcp_keepalive_idle: 20, tcp_keepalive_intvl: 5, tcp_keepalive_cnt: 3",
+    source="salt/modules/status.py: master; salt/transport/zeromq.py: tcp_keepalive",
+)
+def late_keepalive(facts: Facts) -> Hits:
+    if not facts.failover or not _looks(facts) or len(facts.masters) < 2:
+        return
+    if facts.get("transport", "zeromq") != "zeromq":
+        return
+    if not facts.get("tcp_keepalive", True):
+        yield Hit("tcp_keepalive", "is off: a vanished host is never noticed")
+        return
+    interval, count = facts.number("tcp_keepalive_intvl"), facts.number("tcp_keepalive_cnt")
+    needed = facts.number("tcp_keepalive_idle") + (
+        (interval if interval > 0 else KERNEL_INTERVAL) * (count if count > 0 else KERNEL_COUNT)
+    )
+    alive = facts.number("master_alive_interval")
+    if needed > max(2 * alive, 2 * PATIENCE):
+        yield Hit("master_alive_interval", f"{alive:g} s, keepalive gives up after {needed:g} s")
+
+
+@BOOK.rule(
+    "HA214",
+    INFO,
+    "master_failback without failover",
+    why="It has no effect: only a minion of master_type: failover moves.",
+    fix="take master_failback out, or set master_type: failover",
+    source="salt/minion.py: MinionBase.eval_master; Minion.handle_event",
+)
+def pointless_failback(facts: Facts) -> Hits:
+    if facts.get("master_failback") and not facts.moving:
+        yield Hit("master_failback", f"master_type: {facts.get('master_type')}")
+
+
+@BOOK.rule(
+    "HA215",
+    ERROR,
+    "master_type: distributed",
+    why="With more than one master Salt fails on it before it connects (crc32 of a text), and the "
+    "minion never comes up.",
+    fix="use master_type: failover, with the list in another order on half of the minions",
+    source="salt/minion.py: MinionBase.eval_master (binascii.crc32); "
+    "tests/integration/test_lint.py",
+)
+def distributed(facts: Facts) -> Hits:
+    if facts.get("master_type") == "distributed" and len(facts.masters) > 1:
+        yield Hit("master_type", "distributed")
+
+
+@BOOK.rule(
+    "HA216",
+    ERROR,
+    "a master_type that Salt does not know",
+    why="The minion ends at once: invalid keyword.",
+    fix=f"write one of {', '.join(TYPES)}; several masters at once are a list with type str",
+    source="salt/minion.py: MinionBase.eval_master (Invalid keyword)",
+)
+def unknown_type(facts: Facts) -> Hits:
+    if facts.get("master_type") not in TYPES:
+        yield Hit("master_type", str(facts.get("master_type")))
+
+
+@BOOK.rule(
+    "HA217",
+    ERROR,
+    "auth_safemode with failover",
+    why="A master that does not answer is then asked again for ever, and the next of the list is "
+    "never tried.",
+    fix="take auth_safemode out",
+    source="salt/crypt.py: AsyncAuth.sign_in (safe), _authenticate (retry); "
+    "tests/integration/test_lint.py",
+)
+def safemode(facts: Facts) -> Hits:
+    if facts.get("master_type") in MOVING and facts.get("auth_safemode"):
+        yield Hit("auth_safemode", "True")

@@ -1,0 +1,104 @@
+"""Rules on how Salt reads the files themselves, of masters and minions alike."""
+
+from __future__ import annotations
+
+import difflib
+
+from saltext_ha.consistency.rules import is_secret_value
+from saltext_ha.lint.model import ERROR, FILES, WARNING, Book, Facts, Hit, Hits, Place, Setting
+from saltext_ha.lint.sources import INCLUDED, MAIN
+
+BOOK = Book(FILES)
+
+# So near that it is hardly another word; options of extensions and of a site's own are let pass.
+NEAR = 0.88
+SHORTEST = 6
+# Names near those that Salt knows which are right all the same: other releases know them, or Salt
+# reads them without listing them.
+RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_id", "master_ip"})
+
+
+@BOOK.rule(
+    "HA001",
+    ERROR,
+    "a configuration file that Salt cannot read",
+    why="Salt does not start with a broken main file, nor a minion with a broken included one; a "
+    "master leaves that out with a line in its log, and none of its options holds.",
+    fix="mend the file",
+    source="salt/config/__init__.py: load_config, include_config",
+)
+def unreadable(facts: Facts) -> Hits:
+    for problem in facts.problems:
+        yield Hit("", problem.reason, place=Place(problem.file, problem.line))
+
+
+@BOOK.rule(
+    "HA002",
+    WARNING,
+    "an included file replaces a list or mapping of the main file",
+    why="What minion.d or master.d sets takes the place of the whole option in the main file: "
+    "lists and mappings of the two are not merged. Entries of the main file are gone, such as "
+    "other engines, or half of ha:.",
+    fix="keep each list and mapping in one place: the main file, or the included ones",
+    source="salt/config/__init__.py: minion_config, master_config (overrides.update)",
+)
+def replaced(facts: Facts) -> Hits:
+    main = {s.option: s for s in facts.settings if s.layer == MAIN}
+    last = {s.option: s for s in facts.settings if s.layer == INCLUDED}
+    for option, setting in main.items():
+        over = last.get(option)
+        lost = _lost(setting, facts.options.get(option)) if over else ""
+        if over and lost and option not in ("include", "default_include"):
+            where = f"{over.place.file}:{over.place.line}"
+            yield Hit(option, f"{where} replaces it; lost: {lost}", place=setting.place)
+
+
+def _lost(setting: Setting, holds: object) -> str:
+    """Which entries of a list or mapping hold no longer."""
+    if isinstance(setting.value, list) and isinstance(holds, list):
+        gone = [_name(item) for item in setting.value if item not in holds]
+    elif isinstance(setting.value, dict) and isinstance(holds, dict):
+        gone = [str(key) for key in setting.value if key not in holds]
+    else:
+        return ""
+    return ", ".join(gone)
+
+
+def _name(item: object) -> str:
+    """An entry without its values, which may be secret."""
+    if isinstance(item, dict):
+        return "/".join(map(str, item))
+    return "…" if is_secret_value(str(item)) else str(item)
+
+
+@BOOK.rule(
+    "HA003",
+    WARNING,
+    "an option that Salt does not know, and that is spelt nearly like one that it knows",
+    why="Salt ignores options that it does not know, without a word: the default holds.",
+    fix="write the name that is meant",
+    source="salt/config/__init__.py: VALID_OPTS, DEFAULT_MASTER_OPTS, DEFAULT_MINION_OPTS",
+)
+def misspelt(facts: Facts) -> Hits:
+    for option in facts.places:
+        if option in facts.known or option in RIGHT or len(option) < SHORTEST or "." in option:
+            continue
+        near = difflib.get_close_matches(option, facts.known, n=1, cutoff=NEAR)
+        if near:
+            yield Hit(option, f"did you mean {near[0]}?")
+
+
+@BOOK.rule(
+    "HA004",
+    WARNING,
+    "the masters of a minion in several included files",
+    why="Lists in files of one folder are put together, in the order of the file names: the minion "
+    "has all masters of all files, not those of the last one.",
+    fix="write master: in one file only",
+    source="salt/config/__init__.py: include_config (dictupdate.update with merge_lists)",
+)
+def merged_masters(facts: Facts) -> Hits:
+    found = [s for s in facts.settings if s.option == "master" and s.layer == INCLUDED]
+    if len(found) > 1 and all(isinstance(s.value, list) for s in found):
+        others = ", ".join(f"{s.place.file}:{s.place.line}" for s in found[:-1])
+        yield Hit("master", f"and in {others}: {', '.join(facts.masters)}")

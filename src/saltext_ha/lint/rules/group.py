@@ -1,0 +1,248 @@
+"""Rules that compare the masters of a group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Book, Hit, Hits, Member
+from saltext_ha.lint.rules.master import LOCKS
+
+BOOK = Book(GROUP)
+
+#: Options that a master tells its peers for these rules. None of them is a secret; of ``schedule``
+#: and ``reactor`` only names are told, of ``ha`` only ``masters``.
+COMPARED = (
+    *("publish_port", "ret_port", "master_sign_pubkey", "hash_type", "schedule", "reactor"),
+    *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", "id"),
+    *LOCKS,
+)
+#: Files by which a folder is known again: they are never changed while a master runs.
+MARKED = {"cachedir": (".root_key",), "pki_dir": ("master.pem", "minions_autosign")}
+
+Members = Sequence[Member]
+
+
+def _shown(members: Members, value: Callable[[Member], Any]) -> str:
+    return ", ".join(f"{member.name} {value(member)}" for member in members)
+
+
+def _differing(members: Members, option: str) -> Hits:
+    """A hit on every master, when they do not all have the same value of *option*."""
+    if len({str(member.get(option)) for member in members}) > 1:
+        detail = _shown(members, lambda member: member.get(option))
+        for member in members:
+            yield Hit(option, detail, master=member.name)
+
+
+@BOOK.rule(
+    "HA701",
+    WARNING,
+    "masters with different publish ports",
+    why="A minion's publish_port and Salt's alive check know one for all masters: a minion that "
+    "sets it is deaf to the others, a failover minion takes healthy masters for lost.",
+    fix="the same publish_port on all masters, each with an address of its own",
+    source="salt/channel/client.py: AsyncPubChannel.connect; salt/modules/status.py: master",
+)
+def publish_ports(members: Members) -> Hits:
+    yield from _differing(members, "publish_port")
+
+
+@BOOK.rule(
+    "HA702",
+    WARNING,
+    "masters with different request ports",
+    why="Minions then need host:port entries, which break failover and failback (HA102, HA103).",
+    fix="the same ret_port on all masters, each with an address of its own",
+    source="salt/minion.py: MinionBase.eval_master, prep_ip_port",
+)
+def request_ports(members: Members) -> Hits:
+    yield from _differing(members, "ret_port")
+
+
+@BOOK.rule(
+    "HA703",
+    ERROR,
+    "masters with different master keys",
+    why="A minion keeps one master key: bound to several masters, or moved to another one, it says "
+    "that the master key has changed and refuses it. Only failover minions that verify the "
+    "masters' signature know masters by different keys.",
+    fix="salt-run ha.invite share_master_key=True on the master whose key the minions know, "
+    "ha.join TOKEN force=True on the others; or master_sign_pubkey: True on all, with one pair",
+    source="salt/crypt.py: AsyncAuth.verify_master; saltstack/salt issue 62318",
+)
+def different_keys(members: Members) -> Hits:
+    known = [member for member in members if member.fingerprint]
+    signing = any(member.get("master_sign_pubkey") for member in members)
+    clustered = any(member.get("cluster_id") for member in members)
+    if len({member.fingerprint for member in known}) > 1 and not signing and not clustered:
+        detail = _shown(known, lambda member: f"{str(member.fingerprint)[:14]}:…")
+        for member in known:
+            yield Hit("pki_dir", detail, master=member.name)
+
+
+@BOOK.rule(
+    "HA704",
+    ERROR,
+    "master_sign_pubkey on some masters only",
+    why="A minion that verifies refuses a master that does not sign, and one that does not verify "
+    "refuses a master that signs: each minion can use only some of the masters.",
+    fix="master_sign_pubkey: True on all masters, with one master_sign pair "
+    "(ha.invite share_signing_key=True), or on none",
+    source="salt/crypt.py: AsyncAuth.check_auth_deps",
+)
+def some_sign(members: Members) -> Hits:
+    if len({bool(member.get("master_sign_pubkey")) for member in members}) > 1:
+        detail = _shown(members, lambda m: bool(m.get("master_sign_pubkey")))
+        for member in members:
+            if not member.get("master_sign_pubkey"):
+                yield Hit("master_sign_pubkey", detail, master=member.name)
+
+
+def _sharing(members: Members, folder: str) -> Iterator[list[Member]]:
+    """Masters that see the same file in *folder*."""
+    by_mark: dict[str, list[Member]] = defaultdict(list)
+    for member in members:
+        for name in MARKED[folder]:
+            if mark := member.marks.get(f"{folder}/{name}"):
+                by_mark[f"{name} {mark}"].append(member)
+    groups = [group for group in by_mark.values() if len(group) > 1]
+    return iter(groups[:1])
+
+
+@BOOK.rule(
+    "HA705",
+    ERROR,
+    "masters that share one cachedir",
+    why="Each overwrites the other's .root_key: salt and salt-run fail to authenticate on the "
+    "other; jobs, tokens and caches mix.",
+    fix="give each master a cachedir of its own",
+    source="salt/daemons/masterapi.py: access_keys, mk_key; saltstack/salt issues 42377, 56000",
+)
+def one_cache(members: Members) -> Hits:
+    for group in _sharing(members, "cachedir"):
+        for member in group:
+            detail = _shown(group, lambda m: m.get("cachedir"))
+            yield Hit("cachedir", detail, master=member.name)
+
+
+@BOOK.rule(
+    "HA706",
+    ERROR,
+    "masters that share one pki_dir",
+    why="There is nothing to replicate, and both write the same files; who can read the share has "
+    "master.pem. The state of ha below pki_dir would be one for both, too.",
+    fix="give each master a pki_dir of its own; ha.invite share_master_key=True hands master.pem "
+    "over",
+    source="Salt's tutorial on several masters (Sharing Files Among Masters)",
+)
+def one_key_folder(members: Members) -> Hits:
+    for group in _sharing(members, "pki_dir"):
+        for member in group:
+            yield Hit("pki_dir", _shown(group, lambda m: m.get("pki_dir")), master=member.name)
+
+
+@BOOK.rule(
+    "HA707",
+    WARNING,
+    "one scheduled job on several masters",
+    why="Each master runs it: once a master, not once.",
+    fix="leave it on one master, or make it harmless when it runs several times",
+    source="salt/utils/schedule.py: Schedule.eval; saltstack/salt issue 17033",
+)
+def schedules(members: Members) -> Hits:
+    yield from _on_several(members, "schedule")
+
+
+@BOOK.rule(
+    "HA708",
+    INFO,
+    "one reactor on several masters",
+    why="A hot-hot minion sends its events to all masters, and each reacts: once a master.",
+    fix="leave it on one master, or make it harmless when it runs several times",
+    source="salt/utils/reactor.py: Reactor.run; saltstack/salt issue 66278",
+)
+def reactors(members: Members) -> Hits:
+    yield from _on_several(members, "reactor")
+
+
+def _on_several(members: Members, option: str) -> Hits:
+    where: dict[str, list[str]] = defaultdict(list)
+    for member in members:
+        for name in member.get(option) or ():
+            where[str(name)].append(member.name)
+    for name, masters in where.items():
+        if len(masters) > 1:
+            yield Hit(option, f"{name}, on {', '.join(masters)}", master=masters[0])
+
+
+@BOOK.rule(
+    "HA709",
+    ERROR,
+    "gitfs or git_pillar without global lock, in a shared cachedir",
+    why="A master then removes the lock that another one holds, and both write one repository.",
+    fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
+    "cachedir of its own",
+    source="salt/utils/gitfs.py: GitProvider._lock (…_global_lock)",
+)
+def unlocked(members: Members) -> Hits:
+    for group in _sharing(members, "cachedir"):
+        for member in group:
+            for option in LOCKS:
+                if member.get(option, True) is False:
+                    yield Hit(option, "False", master=member.name)
+
+
+@BOOK.rule(
+    "HA710",
+    WARNING,
+    "masters with different hash_type",
+    why="Fingerprints of keys (master_finger, key.finger) and hashes of served files are written "
+    "by it: what one master prints is never what another one does.",
+    fix="the same hash_type on all masters and minions",
+    source="salt/crypt.py: AsyncAuth.handle_signin_response; salt/fileserver/roots.py: file_hash",
+)
+def hash_types(members: Members) -> Hits:
+    yield from _differing(members, "hash_type")
+
+
+@BOOK.rule(
+    "HA711",
+    WARNING,
+    "ha: masters that differ",
+    why="The first of the list founds the group when nobody answers: with different lists two "
+    "masters may found two groups, and with two master keys.",
+    fix="the same list in the same order on all masters",
+    source="saltext_ha/joining.py: by_secret",
+)
+def seeds(members: Members) -> Hits:
+    listed = [member for member in members if (member.get("ha") or {}).get("masters")]
+    if len({str(member.get("ha")["masters"]) for member in listed}) > 1:
+        for member in listed:
+            yield Hit("ha", ", ".join(member.get("ha")["masters"]), master=member.name)
+
+
+@BOOK.rule(
+    "HA712",
+    ERROR,
+    "a member of a cluster under another name than the others know",
+    why="The others look it up by the name in their cluster_peers; it presents itself by its id, "
+    "and they find no key for it.",
+    fix="set id to the name that the others have in cluster_peers",
+    source="salt/channel/server.py: MasterPubServerChannel (peer_id, cluster_peers)",
+    since=3007,
+)
+def unknown_member(members: Members) -> Hits:
+    inside = [member for member in members if member.get("cluster_id")]
+    for member in inside:
+        name = str(member.get("id", "")).removesuffix("_master")
+        without = [
+            other.name
+            for other in inside
+            if other is not member and name not in map(str, other.get("cluster_peers") or ())
+        ]
+        if without:
+            yield Hit(
+                "id", f"{name}: not in cluster_peers of {', '.join(without)}", master=member.name
+            )

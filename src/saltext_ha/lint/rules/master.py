@@ -1,0 +1,233 @@
+"""Rules on one master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
+
+BOOK = Book(MASTER)
+
+LOCKS = {"gitfs_global_lock": "gitfs", "git_pillar_global_lock": "git_pillar"}
+REST = ("rest_cherrypy", "rest_tornado")
+
+
+def engines(facts: Facts) -> Iterator[str]:
+    """The names of the engines that the master starts."""
+    value = facts.get("engines", [])
+    for engine in value if isinstance(value, (list, dict)) else []:
+        yield from engine if isinstance(engine, dict) else [str(engine)]
+
+
+def in_group(facts: Facts) -> bool:
+    """Whether this master runs the ha engine."""
+    return "ha" in engines(facts)
+
+
+@BOOK.rule(
+    "HA501",
+    WARNING,
+    "auto_accept on a master whose keys are replicated",
+    why="Whoever reaches this master gets a key accepted, and with it on all masters of the group, "
+    "also on those that accept nothing by themselves.",
+    fix="accept keys by hand, by autosign_file, or by autosign_grains",
+    source="salt/channel/server.py: ReqServerChannel._auth (auto_accept)",
+)
+def auto_accept(facts: Facts) -> Hits:
+    if facts.get("auto_accept") is True and in_group(facts):
+        yield Hit("auto_accept", "True")
+
+
+@BOOK.rule(
+    "HA502",
+    ERROR,
+    "open_mode on a master",
+    why="Every key is taken, rejected and changed ones too, under any minion id.",
+    fix="take open_mode out",
+    source="salt/channel/server.py: ReqServerChannel._auth (open_mode)",
+)
+def open_mode(facts: Facts) -> Hits:
+    if facts.get("open_mode") is True:
+        yield Hit("open_mode", "True")
+
+
+@BOOK.rule(
+    "HA503",
+    ERROR,
+    "rotate_aes_key: False",
+    why="After a key was deleted or rejected its minion still has the AES key of all minions: it "
+    "goes on running jobs, and reads those for others, until the master is restarted.",
+    fix="take rotate_aes_key out",
+    source="salt/key.py: Key.delete_key, reject (dropfile)",
+)
+def keeps_aes(facts: Facts) -> Hits:
+    if facts.get("rotate_aes_key", True) is False:
+        yield Hit("rotate_aes_key", "False")
+
+
+@BOOK.rule(
+    "HA504",
+    ERROR,
+    "master_use_pubkey_signature without a signature file",
+    why="The master ends when it starts. The file signs this master's own master.pub: it must be "
+    "made again when that key is another, as after joining a group.",
+    fix="salt-key --gen-signature with this master's master.pub, or take the option out: with "
+    "master_sign.pem the master signs by itself",
+    source="salt/crypt.py: MasterKeys (master_use_pubkey_signature)",
+)
+def no_signature(facts: Facts) -> Hits:
+    name = str(facts.get("master_pubkey_signature", "master_pubkey_signature"))
+    used = facts.get("master_sign_pubkey") and facts.get("master_use_pubkey_signature")
+    if used and facts.files.get(name) is False:
+        yield Hit("master_use_pubkey_signature", f"{facts.get('pki_dir')}/{name} is not there")
+
+
+@BOOK.rule(
+    "HA505",
+    INFO,
+    "master_use_pubkey_signature without master_sign_pubkey",
+    why="It has no effect: this master does not sign. Minions that verify refuse it.",
+    fix="set master_sign_pubkey: True, too, or take it out",
+    source="salt/crypt.py: MasterKeys (master_sign_pubkey)",
+)
+def pointless_signature(facts: Facts) -> Hits:
+    if facts.get("master_use_pubkey_signature") and not facts.get("master_sign_pubkey"):
+        yield Hit("master_use_pubkey_signature", "True")
+
+
+@BOOK.rule(
+    "HA513",
+    INFO,
+    "a master_sign pair, and no master_sign_pubkey",
+    why="The pair is there and not used: this master does not sign, and minions that verify refuse "
+    "it.",
+    fix="set master_sign_pubkey: True on all masters, or remove the pair",
+    source="salt/crypt.py: MasterKeys (master_sign_pubkey), AsyncAuth.check_auth_deps",
+)
+def idle_pair(facts: Facts) -> Hits:
+    name = f"{facts.get('master_sign_key_name', 'master_sign')}.pem"
+    if facts.files.get(name) and not facts.get("master_sign_pubkey"):
+        yield Hit("master_sign_pubkey", f"{facts.get('pki_dir')}/{name} is there")
+
+
+@BOOK.rule(
+    "HA506",
+    WARNING,
+    "cachedir on a network file system",
+    why="When masters share it, each overwrites the other's .root_key and the command line's "
+    "authentication fails; jobs and caches of both mix.",
+    fix="give each master a cachedir on a disk of its own",
+    source="salt/daemons/masterapi.py: access_keys, mk_key; saltstack/salt issues 42377, 56000",
+)
+def remote_cache(facts: Facts) -> Hits:
+    if "cachedir" in facts.shared:
+        yield Hit("cachedir", f"{facts.get('cachedir')} is on {facts.shared['cachedir']}")
+
+
+@BOOK.rule(
+    "HA507",
+    WARNING,
+    "pki_dir on a network file system",
+    why="Who can read the share has master.pem and with it all minions; when it is away, no minion "
+    "can authenticate on any master. A shared pki_dir would also hold the state of ha twice.",
+    fix="give each master a pki_dir of its own: keys are replicated, and ha.invite "
+    "share_master_key=True hands master.pem over",
+    source="Salt's tutorial on several masters (Sharing Files Among Masters)",
+)
+def remote_keys(facts: Facts) -> Hits:
+    if "pki_dir" in facts.shared:
+        yield Hit("pki_dir", f"{facts.get('pki_dir')} is on {facts.shared['pki_dir']}")
+
+
+@BOOK.rule(
+    "HA508",
+    ERROR,
+    "gitfs or git_pillar without global lock, in a cachedir on a network file system",
+    why="A master then removes the lock that another one holds, and both write one repository.",
+    fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
+    "cachedir of its own",
+    source="salt/utils/gitfs.py: GitProvider._lock (…_global_lock)",
+)
+def unlocked_remote(facts: Facts) -> Hits:
+    for option in LOCKS:
+        if "cachedir" in facts.shared and facts.get(option, True) is False:
+            yield Hit(option, "False")
+
+
+@BOOK.rule(
+    "HA509",
+    WARNING,
+    "keys pruned by one master's view of who is there",
+    why="A failover minion answers on one master only: to the others it is down. Its key, healthy "
+    "and accepted, is deleted, and with it on all masters of the group.",
+    fix="take removekeys out; ask all masters (salt-run ha.status) before deleting keys",
+    source="salt/runners/manage.py: down (removekeys)",
+)
+def prunes(facts: Facts) -> Hits:
+    for name, job in _jobs(facts):
+        function = str(job.get("function", job.get("fun", "")))
+        if "manage.down" in function and _asks_for(job, "removekeys"):
+            yield Hit("schedule", f"{name}: manage.down with removekeys")
+
+
+def _jobs(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
+    schedule = facts.get("schedule", {})
+    for name, job in schedule.items() if isinstance(schedule, dict) else ():
+        if isinstance(job, dict) and job.get("enabled", True):
+            yield str(name), job
+
+
+def _asks_for(job: dict[str, Any], argument: str) -> bool:
+    for where in ("kwargs", "kwarg"):
+        given = job.get(where)
+        if isinstance(given, dict) and given.get(argument):
+            return True
+    args = job.get("args", job.get("arg"))
+    texts = [str(arg).replace(" ", "").lower() for arg in args] if isinstance(args, list) else []
+    # Its first positional argument.
+    return f"{argument}=true" in texts or texts[:1] == ["true"]
+
+
+@BOOK.rule(
+    "HA510",
+    INFO,
+    "salt-api with eauth tokens of this master only",
+    why="A token from one master is 401 on another: callers behind a load balancer are logged out "
+    "when they are sent elsewhere.",
+    fix="have the load balancer keep a caller on one master, or eauth_tokens in a store that all "
+    "masters share (such as rediscluster)",
+    source="salt/tokens/localfs.py; salt/config/__init__.py: eauth_tokens",
+)
+def local_tokens(facts: Facts) -> Hits:
+    for rest in REST:
+        if facts.get(rest) and in_group(facts) and facts.get("eauth_tokens") == "localfs":
+            yield Hit(rest, "eauth_tokens: localfs")
+
+
+@BOOK.rule(
+    "HA511",
+    INFO,
+    "minion data cache that masters share, and preserve_minion_cache: False",
+    why="Deleting or rejecting any key drops the cached data of every id that has no key on this "
+    "very master, also of minions that only other masters know.",
+    fix="set preserve_minion_cache: True",
+    source="salt/key.py: Key.check_minion_cache",
+)
+def drops_cache(facts: Facts) -> Hits:
+    cache = facts.get("cache", "localfs")
+    if cache not in ("localfs", "mmap_cache") and not facts.get("preserve_minion_cache"):
+        yield Hit("cache", str(cache))
+
+
+@BOOK.rule(
+    "HA512",
+    WARNING,
+    "ha: without the ha engine",
+    why="Nothing reads it: the engine that replicates keys is not started.",
+    fix="add  engines: [ha: {}]  beside it, and look whether another file replaces engines:",
+    source="saltext_ha/engines/ha.py; salt/config/__init__.py (overrides.update)",
+)
+def no_engine(facts: Facts) -> Hits:
+    if set(facts.get("ha", {})) - {"lint"} and not in_group(facts):
+        yield Hit("ha", "engines: does not name ha")

@@ -1,0 +1,142 @@
+"""Rules on a member of Salt's own master cluster (``cluster_id``)."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from saltext_ha.binding import bare_ip
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
+
+BOOK = Book(MASTER)
+ISOLATED = "cluster_isolated_filesystem"
+
+
+def _member(facts: Facts) -> bool:
+    return bool(facts.get("cluster_id"))
+
+
+def _id(facts: Facts) -> str:
+    return str(facts.get("id", "")).removesuffix("_master")
+
+
+def _peers(facts: Facts) -> list[str]:
+    peers = facts.get("cluster_peers", [])
+    return [str(peer) for peer in peers] if isinstance(peers, list) else []
+
+
+def _wildcard(facts: Facts) -> bool:
+    ip = bare_ip(str(facts.get("interface", "")))
+    return ip is not None and ipaddress.ip_address(ip).is_unspecified
+
+
+@BOOK.rule(
+    "HA601",
+    ERROR,
+    "cluster_id with interface: 0.0.0.0",
+    why="interface is this member's name in the cluster, and the lowest one founds it: 0.0.0.0 is "
+    "lower than all others, so every member founds a cluster of its own.",
+    fix="set interface to the address that the others have in cluster_peers",
+    source="salt/channel/server.py: MasterPubServerChannel._publish_daemon (bootstrap_pool), "
+    "salt/cluster/consensus/service.py: RaftService (node_id)",
+    since=3008,
+)
+def wildcard(facts: Facts) -> Hits:
+    if _member(facts) and _wildcard(facts):
+        yield Hit("interface", str(facts.get("interface")), beside="cluster_id")
+
+
+@BOOK.rule(
+    "HA602",
+    ERROR,
+    "cluster_id with an id that is not this member's address",
+    why="The others look this member up by the name that they have in cluster_peers, which is the "
+    "address they connect to; it presents itself, and its key, by its id.",
+    fix="set id to the address that the others have in cluster_peers",
+    source="salt/channel/server.py: MasterPubServerChannel (peer_id, cluster_peers); "
+    "salt/crypt.py: MasterKeys (peers/<id>.pub)",
+    since=3007,
+)
+def other_id(facts: Facts) -> Hits:
+    if not _member(facts) or not _peers(facts):
+        return
+    name = _id(facts)
+    addresses = all(bare_ip(peer) for peer in _peers(facts))
+    differs = not _wildcard(facts) and bare_ip(str(facts.get("interface"))) != bare_ip(name)
+    if addresses and (not bare_ip(name) or differs):
+        yield Hit("id", f"{name}, not {facts.get('interface')}", beside="cluster_id")
+
+
+@BOOK.rule(
+    "HA603",
+    ERROR,
+    "cluster_id without cluster_secret",
+    why="A master that asks to join must know the secret; where there is none, the empty one will "
+    "do: who reaches TCP 4520 becomes a member and gets the cluster's key.",
+    fix="set cluster_secret, the same on all members (openssl rand -hex 32)",
+    source="salt/channel/server.py: MasterPubServerChannel.handle_pool_publish (cluster_secret)",
+    since=3008,
+)
+def no_secret(facts: Facts) -> Hits:
+    if _member(facts) and not facts.get("cluster_secret"):
+        yield Hit("cluster_secret", "is not set", beside="cluster_id")
+
+
+@BOOK.rule(
+    "HA604",
+    INFO,
+    "a cluster with isolated file systems, and no repair by ha",
+    why="Salt distributes automatic acceptances and deletions only: salt-key -a and -r stay on one "
+    "member, and a member that was down keeps deleted keys.",
+    fix="run the ha engine on all members, with  ha: repair: true",
+    source="salt/master.py: EventMonitor._apply_peer_key_change; docs/native-cluster.md",
+    since=3008,
+)
+def no_repair(facts: Facts) -> Hits:
+    ha = facts.get("ha", {})
+    repairs = isinstance(ha, dict) and ha.get("repair")
+    if _member(facts) and facts.get(ISOLATED) and not repairs:
+        yield Hit(ISOLATED, "ha: repair is not set")
+
+
+@BOOK.rule(
+    "HA605",
+    WARNING,
+    "cluster_id on Salt 3006",
+    why="3006 has no clusters and ignores it: these masters share nothing.",
+    fix="upgrade to 3008, or take it out and let ha replicate the keys",
+    source="salt/config/__init__.py: VALID_OPTS (no cluster_id)",
+    before=3007,
+)
+def too_old(facts: Facts) -> Hits:
+    if _member(facts):
+        yield Hit("cluster_id", str(facts.get("cluster_id")))
+
+
+@BOOK.rule(
+    "HA606",
+    ERROR,
+    "cluster_isolated_filesystem on Salt 3007",
+    why="3007 knows shared folders only and ignores it: members with folders of their own do not "
+    "find each other's keys.",
+    fix="upgrade to 3008, or put cluster_pki_dir on storage that all members share",
+    source="salt/config/__init__.py: VALID_OPTS (no cluster_isolated_filesystem)",
+    since=3007,
+    before=3008,
+)
+def not_isolated(facts: Facts) -> Hits:
+    if _member(facts) and facts.get(ISOLATED):
+        yield Hit(ISOLATED, "True")
+
+
+@BOOK.rule(
+    "HA607",
+    ERROR,
+    "cluster_id without cluster_peers",
+    why="A 3007 member is alone in its cluster; 3008 refuses to start.",
+    fix="list the addresses of the other members",
+    source="salt/config/__init__.py: apply_master_config; salt/master.py: Master._pre_flight",
+    since=3007,
+)
+def no_peers(facts: Facts) -> Hits:
+    if _member(facts) and not _peers(facts):
+        yield Hit("cluster_peers", "is empty", beside="cluster_id")

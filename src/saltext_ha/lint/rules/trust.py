@@ -1,0 +1,180 @@
+"""Rules on how a minion knows its masters, and on what goes on within it."""
+
+from __future__ import annotations
+
+from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
+
+BOOK = Book(MINION)
+
+# Length of a fingerprint in hexadecimal digits.
+DIGITS = {"md5": 32, "sha1": 40, "sha224": 56, "sha256": 64, "sha384": 96, "sha512": 128}
+CACHED_KEY = "minion_master.pub"
+PORTS = ("tcp_pub_port", "tcp_pull_port")
+
+
+def sign_key(facts: Facts) -> str:
+    """The file name of the key that vouches for the masters' keys."""
+    return f"{facts.get('master_sign_key_name', 'master_sign')}.pub"
+
+
+@BOOK.rule(
+    "HA301",
+    ERROR,
+    "verify_master_pubkey_sign without the masters' master_sign.pub",
+    why="The minion has nothing to check the signature with, and takes no master at all.",
+    fix="copy master_sign.pub from a master's pki_dir into the minion's pki_dir",
+    source="salt/crypt.py: AsyncAuth.verify_pubkey_sig",
+)
+def no_sign_key(facts: Facts) -> Hits:
+    name = sign_key(facts)
+    if facts.get("verify_master_pubkey_sign") and facts.files.get(name) is False:
+        yield Hit("verify_master_pubkey_sign", f"{facts.get('pki_dir')}/{name} is not there")
+
+
+@BOOK.rule(
+    "HA302",
+    ERROR,
+    "always_verify_signature without verify_master_pubkey_sign",
+    why="With masters that do not sign, the minion fails on the signature that is not there as "
+    "soon as it knows a master's key; masters that sign it refuses.",
+    fix="set verify_master_pubkey_sign: True, too, or take always_verify_signature out",
+    source="salt/crypt.py: AsyncAuth.verify_master, check_auth_deps",
+)
+def always_verify(facts: Facts) -> Hits:
+    if facts.get("always_verify_signature") and not facts.get("verify_master_pubkey_sign"):
+        yield Hit("always_verify_signature", "True")
+
+
+@BOOK.rule(
+    "HA303",
+    ERROR,
+    "master_finger of another hash_type",
+    why="The minion compares it with the master key's fingerprint by its own hash_type, and ends "
+    "when they differ.",
+    fix="write the fingerprint by the minion's hash_type: on a minion that is connected, "
+    "salt-call --local key.finger_master",
+    source="salt/crypt.py: AsyncAuth.handle_signin_response (pem_finger)",
+)
+def finger_of_other_type(facts: Facts) -> Hits:
+    if _wrong_length(facts):
+        kind = facts.get("hash_type")
+        yield Hit("master_finger", f"it has {_digits(facts)} digits, {kind} has {DIGITS[kind]}")
+
+
+def _digits(facts: Facts) -> int:
+    return len(str(facts.get("master_finger", "")).replace(":", ""))
+
+
+def _wrong_length(facts: Facts) -> bool:
+    wanted = DIGITS.get(str(facts.get("hash_type")))
+    return bool(facts.get("master_finger")) and wanted is not None and _digits(facts) != wanted
+
+
+@BOOK.rule(
+    "HA304",
+    ERROR,
+    "master_finger is not that of the master's key",
+    why="The minion has the key of its master cached, and it has another fingerprint: at the next "
+    "authentication it ends. It pins one key, so all masters must have the same. (salt-key -f of "
+    "3008 prints another fingerprint of the same key.)",
+    fix="write what  salt-call --local key.finger_master  prints on a minion that is connected",
+    source="salt/crypt.py: AsyncAuth.handle_signin_response, _finger_fail",
+)
+def other_finger(facts: Facts) -> Hits:
+    finger = facts.get("master_finger")
+    if finger and facts.fingerprint and not _wrong_length(facts) and finger != facts.fingerprint:
+        yield Hit("master_finger", f"{CACHED_KEY} has {facts.fingerprint}")
+
+
+@BOOK.rule(
+    "HA305",
+    WARNING,
+    "master_finger with masters of different keys",
+    why="verify_master_pubkey_sign is for masters with keys of their own; master_finger lets only "
+    "the one with that fingerprint be.",
+    fix="take master_finger out: the signature says more",
+    source="salt/crypt.py: AsyncAuth.handle_signin_response (master_finger)",
+)
+def finger_and_signature(facts: Facts) -> Hits:
+    if (
+        facts.get("master_finger")
+        and facts.get("verify_master_pubkey_sign")
+        and len(facts.masters) > 1
+    ):
+        yield Hit("master_finger", "with verify_master_pubkey_sign")
+
+
+@BOOK.rule(
+    "HA306",
+    INFO,
+    "verify_master_pubkey_sign with several masters at once",
+    why="All masters share the minion's one cached master key, and each that is verified "
+    "overwrites it: with different keys the minion rejects what the others sign.",
+    fix="see that all masters have the same master.pem (salt-run ha.check_consistency), or use "
+    "master_type: failover",
+    source="salt/crypt.py: AsyncAuth.verify_signing_master; saltstack/salt issue 62318",
+)
+def signature_hot(facts: Facts) -> Hits:
+    if facts.hot and facts.get("verify_master_pubkey_sign"):
+        yield Hit("verify_master_pubkey_sign", "True")
+
+
+@BOOK.rule(
+    "HA307",
+    ERROR,
+    "open_mode on a minion",
+    why="The minion takes whatever master key it is shown, at any time: who answers at a master's "
+    "address commands it.",
+    fix="take open_mode out; after a change of the master key remove minion_master.pub instead",
+    source="salt/crypt.py: AsyncAuth.verify_master (open_mode)",
+)
+def open_minion(facts: Facts) -> Hits:
+    if facts.get("open_mode") is True:
+        yield Hit("open_mode", "True")
+
+
+@BOOK.rule(
+    "HA308",
+    WARNING,
+    "the masters' master_sign.pub, and no verify_master_pubkey_sign",
+    why="A minion that does not verify refuses a master that signs. Turning it on takes masters "
+    "and minions together.",
+    fix="set verify_master_pubkey_sign: True; or remove the file where masters do not sign",
+    source="salt/crypt.py: AsyncAuth.check_auth_deps",
+)
+def half_way(facts: Facts) -> Hits:
+    name = sign_key(facts)
+    if facts.files.get(name) and not facts.get("verify_master_pubkey_sign"):
+        detail = f"{facts.get('pki_dir')}/{name} is there"
+        yield Hit("verify_master_pubkey_sign", detail, beside="master")
+
+
+@BOOK.rule(
+    "HA401",
+    ERROR,
+    "lists of tcp_pub_port or tcp_pull_port",
+    why="Salt's tutorial on several masters recommends them; Salt itself takes one number, and the "
+    "minion fails with a TypeError. All its masters share one event bus.",
+    fix="write one number, or leave the option out",
+    source="salt/utils/event.py (3006), salt/transport/base.py: ipc_publish_server (3007, 3008); "
+    "tests/integration/test_lint.py",
+)
+def port_lists(facts: Facts) -> Hits:
+    if facts.get("ipc_mode") == "tcp":
+        for option in PORTS:
+            if isinstance(facts.get(option), list):
+                yield Hit(option, str(facts.get(option)))
+
+
+@BOOK.rule(
+    "HA402",
+    ERROR,
+    "tcp_pub_port and tcp_pull_port are the same",
+    why="With ipc_mode: tcp the minion listens on both; the second cannot be had.",
+    fix="give them different numbers",
+    source="salt/utils/event.py (3006), salt/transport/base.py: ipc_publish_server (3007, 3008)",
+)
+def port_overlap(facts: Facts) -> Hits:
+    one, other = (facts.get(option) for option in PORTS)
+    if facts.get("ipc_mode") == "tcp" and one == other and not isinstance(one, list):
+        yield Hit("tcp_pull_port", str(other))

@@ -1,0 +1,68 @@
+"""How the answer of ``ha.lint`` reads."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, count, shorten
+
+LISTED = 50  # findings; all of them are in the JSON
+LONGEST_DETAIL = 300
+
+
+def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the result of :func:`saltext_ha.lint.check.answer`."""
+    lines = [
+        f"{screen.paint(clean(name), 'unknown')} could not be looked at: {clean(why)}"
+        for name, why in (data.get("unknown") or {}).items()
+    ]
+    findings = data.get("findings") or []
+    explained: set[tuple[str, str]] = set()
+    for finding in findings[:LISTED]:
+        lines += _finding(finding, explained, screen)
+    if len(findings) > LISTED:
+        lines.append(f"… {count(len(findings) - LISTED, 'finding')} more (--out=json has all)")
+    return [*lines, _summary(data)]
+
+
+def _finding(
+    finding: Mapping[str, Any], explained: set[tuple[str, str]], screen: Screen
+) -> list[str]:
+    severity = clean(finding.get("severity"))
+    style = {"error": "error", "warning": "differ"}.get(severity, "")
+    place = clean(finding.get("file"))
+    if finding.get("line"):
+        place = f"{place}:{clean(finding['line'])}"
+    head = [clean(finding.get("on")), place or "not set", clean(finding.get("option"))]
+    code = clean(finding.get("code"))
+    lines = [f"{screen.paint(f'{code} {severity}', style)}  {'  '.join(filter(None, head))}"]
+    title, detail = clean(finding.get("title")), clean(finding.get("detail"))
+    lines += _wrapped(f"{title} · {shorten(detail, LONGEST_DETAIL)}" if detail else title, screen)
+    # What is the same for many findings is said once.
+    if (code, title) not in explained:
+        explained.add((code, title))
+        lines += _wrapped(clean(finding.get("why")), screen)
+        lines += _wrapped(f"→ {clean(finding.get('fix'))}", screen)
+    return lines
+
+
+def _wrapped(text: str, screen: Screen) -> list[str]:
+    width = max(40, min(screen.width, 120))
+    return textwrap.wrap(
+        text, width, initial_indent="    ", subsequent_indent="    ", break_long_words=False
+    )
+
+
+def _summary(data: Mapping[str, Any]) -> str:
+    asked = ", ".join(clean(name) for name in data.get("asked") or []) or "nobody"
+    counts = data.get("counts") or {}
+    found = [
+        count(int(counts[severity]), word)
+        for severity, word in (("error", "error"), ("warning", "warning"), ("info", "hint"))
+        if counts.get(severity)
+    ]
+    if data.get("ignored"):
+        found.append(f"{data['ignored']} ignored")
+    return f"{asked}: {', '.join(found) or 'no known traps'}"
