@@ -6,14 +6,16 @@ import asyncio
 import logging
 import os
 import random
+import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from saltext_ha import minion_key
+from benchmarks.engines import Place
+from saltext_ha import control, minion_key
 from saltext_ha.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
-from saltext_ha.peering import membership, trust, wire
+from saltext_ha.peering import membership, succession, trust, wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.connection import Limits
 from saltext_ha.peering.invites import make_token
@@ -21,6 +23,8 @@ from saltext_ha.peering.standing import STANDING
 from saltext_ha.peering.trust import Peer, make_peer
 from saltext_ha.replica import Replica
 from saltext_ha.service import antientropy, retention
+from tests.engines import no_bus as no_bus
+from tests.engines import running
 from tests.keys import public_key
 from tests.peers import Master, befriend, echo, http, raw_call, until
 
@@ -33,6 +37,34 @@ def m1(tmp_path: Path) -> Master:
 @pytest.fixture
 def m2(tmp_path: Path) -> Master:
     return Master(tmp_path, "m2")
+
+
+# -- what is malformed is refused, and no error of ours
+
+
+def test_a_successor_signed_as_nobody_signs(m1: Master) -> None:
+    """A certificate whose signature algorithm does not exist, behind one that is known."""
+    known = m1.identity.certificate
+    der = ssl.PEM_cert_to_DER_cert(known)
+    ecdsa = bytes.fromhex("2a8648ce3d040302")
+    assert ecdsa in der
+    bent = ssl.DER_cert_to_PEM_cert(der.replace(ecdsa, bytes.fromhex("2a8648c03d040302")))
+    with pytest.raises(TrustError, match="not of the kind"):
+        succession.after(known, [known, bent])
+
+
+def test_a_page_that_is_nowhere(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+
+    async def main() -> None:
+        async with running(place):
+            for after in ("xyz", "00"):
+                with pytest.raises(HaError, match="no page"):
+                    await asyncio.to_thread(
+                        control.request, place.config.control_socket, "knowledge", {"after": after}
+                    )
+
+    asyncio.run(main())
 
 
 # -- connections

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltext_ha.errors import TrustError
@@ -48,12 +48,15 @@ def check(chain: Sequence[str]) -> None:
         raise TrustError(f"more than {MAX_FORMER} former certificates")
     certificates = [x509.load_pem_x509_certificate(pem.encode("ascii")) for pem in chain]
     for older, newer in itertools.pairwise(certificates):
-        key = older.public_key()
-        algorithm = newer.signature_hash_algorithm
-        if not isinstance(key, ec.EllipticCurvePublicKey) or algorithm is None:
-            raise TrustError("a former certificate is not of the kind that signs its successor")
         try:
+            key, algorithm = older.public_key(), newer.signature_hash_algorithm
+            if not isinstance(key, ec.EllipticCurvePublicKey) or algorithm is None:
+                raise UnsupportedAlgorithm("not ECDSA")
             key.verify(newer.signature, newer.tbs_certificate_bytes, ec.ECDSA(algorithm))
+        except UnsupportedAlgorithm:
+            raise TrustError(
+                "a former certificate is not of the kind that signs its successor"
+            ) from None
         except InvalidSignature:
             raise TrustError("a certificate was not signed with the key of the former") from None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from saltext_ha import minion_key
 from saltext_ha.consistency import compare
-from saltext_ha.errors import HaError
+from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.replication.outlook import settled
 from saltext_ha.replication.placement import Stored, accepted_keys
 from saltext_ha.replication.record import Record, merge
@@ -110,7 +110,10 @@ class Differences:
         """All that this master knows of keys, page by page: for ``ha.join test=True``."""
         service = self._group.service
         core = service.core
-        after = bytes.fromhex(str(payload.get("after", "")))
+        try:
+            after = bytes.fromhex(str(payload.get("after", "")))
+        except ValueError:
+            raise InvalidRecord("no page ends there") from None
         if not after:
             await core.scan()
         packed = await core.run(knowledge.page, core.replica, after)
