@@ -18,11 +18,11 @@ from saltext_ha.peering import identity
 from saltext_ha.peering.client import PeerClient
 from saltext_ha.peering.trust import Peer, Trust, make_peer
 from saltext_ha.replication.digest import bucket_of
+from torture.engine import AUDITOR
 from torture.keys import DENIED, FINGERPRINTS, UNKNOWN, Entry
 from torture.member import Member
 from torture.proxy import Loop
 
-NAME = "auditor"
 TIMEOUT = 3.0
 
 
@@ -46,8 +46,8 @@ class Auditor:
 
     def __init__(self, loop: Loop, state_dir: Path, address: str, port: int) -> None:
         self._loop = loop
-        self._identity = identity.load_or_create(state_dir, NAME)
-        self._peer = make_peer(NAME, f"https://{address}:{port}", self._identity.certificate)
+        self._identity = identity.load_or_create(state_dir, AUDITOR)
+        self._peer = make_peer(AUDITOR, f"https://{address}:{port}", self._identity.certificate)
         self._clients: dict[str, PeerClient] = {}
 
     def introduce(self, member: Member) -> None:

@@ -26,12 +26,14 @@ from benchmarks.engines import Place
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import core, hints, service
+from saltext_ha.service import core, hints, retention, service
 from saltext_ha.service.actors import WheelCalls
 from torture import clock, mutants
+from torture.mutants import vars_of
 
 BUS = "bus.sock"
 EVENTS = "events.jsonl"
+AUDITOR = "auditor"
 LEGACY = "legacy"
 """The key store of 3006 and 3007; on 3008 it is what its file driver keeps, read otherwise."""
 DRIVER_OPTION = "keys.cache_driver"
@@ -77,6 +79,12 @@ def _put_in_place(place: Place, layout: str) -> None:
     # A history has many silences to wait for; these are seconds in production.
     vars(service)["FOLDER_INTERVAL"] = 0.1
     vars(core)["SETTLE"] = 0.15
+    vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
+    # The judge's own certificate is pinned, so that it can ask; it is no master that could agree.
+    others = retention.Retention.others
+    vars_of(retention.Retention)(
+        "others", lambda self: [name for name in others(self) if name != AUDITOR]
+    )
     vars(ha)["RETRY"] = 0.2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Step = dict[str, Any]
@@ -37,13 +37,15 @@ class History:
     """
     All that is needed to act a history out again.
 
-    ``masters`` are there from the start, ``spare`` may join later.
+    ``masters`` are there from the start, ``spare`` may join later. ``drops``: tombstones are
+    dropped as soon as all masters have them, instead of a month later.
     """
 
     seed: int
     masters: tuple[MasterSpec, ...]
     spare: MasterSpec
     steps: tuple[Step, ...] = field(default=())
+    drops: bool = False
 
     def prefix(self, length: int) -> History:
         """Its first *length* steps."""
@@ -51,7 +53,7 @@ class History:
 
     def with_steps(self, steps: Sequence[Step]) -> History:
         """The same masters with other steps."""
-        return History(self.seed, self.masters, self.spare, tuple(steps))
+        return replace(self, steps=tuple(steps))
 
     def to_json(self) -> str:
         """One line."""
@@ -60,6 +62,7 @@ class History:
             "masters": [vars(master) for master in self.masters],
             "spare": vars(self.spare),
             "steps": list(self.steps),
+            "drops": self.drops,
         }
         return json.dumps(data)
 
@@ -72,4 +75,5 @@ class History:
             tuple(MasterSpec(**master) for master in data["masters"]),
             MasterSpec(**data["spare"]),
             tuple(data["steps"]),
+            data["drops"],
         )

@@ -88,6 +88,11 @@ def late_knowledge() -> None:
     vars_of(Observer)("_record", contexts_of_now)
 
 
+def horizon() -> None:
+    """Of tombstones that were dropped, nothing is remembered at all."""
+    vars_of(Replica)("horizon", lambda self: {})
+
+
 def rotation() -> None:
     """Key files go, and the AES key stays."""
     vars(service)["revoke"] = lambda opts: None
@@ -121,6 +126,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "apply-journal": apply_journal,
     "pull-before-push": pull_before_push,
     "late-knowledge": late_knowledge,
+    "horizon": horizon,
     "rotation": rotation,
     "quiet-conflicts": quiet_conflicts,
     "idle-apply": idle_apply,

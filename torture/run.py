@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -13,11 +14,13 @@ from pathlib import Path
 
 from torture import checker
 from torture.history import History
+from torture.member import Member
 from torture.nursery import Nursery
 from torture.play import Player
 from torture.world import Violation, World
 
 TAIL = 15
+DROPPED = re.compile(r"ha tombstones dropped: keys=(\d+)")
 
 
 @dataclass
@@ -73,6 +76,7 @@ def run(history: History, setting: Setting) -> Result:
     finally:
         if world is not None:
             result.counts = world.counts
+            result.counts["tombstones dropped"] = sum(map(_dropped, world.members.values()))
             result.acts = [str(act) for act in world.ledger.acts]
             if result.flaws:
                 for name, member in world.members.items():
@@ -88,3 +92,9 @@ def run(history: History, setting: Setting) -> Result:
         shutil.rmtree(root, ignore_errors=True)
     result.seconds = time.monotonic() - begun
     return result
+
+
+def _dropped(member: Member) -> int:
+    """How many tombstones this master saw to being dropped."""
+    log = member.log.read_text(errors="replace") if member.log.exists() else ""
+    return sum(int(found[1]) for found in DROPPED.finditer(log))

@@ -53,7 +53,8 @@ class _Author:
             work()
             if self.rng.random() < 0.4:
                 self.some(1, 3)
-        return History(self.seed, tuple(self.masters), self.spare, tuple(self.steps))
+        drops = self.rng.random() < 0.4
+        return History(self.seed, tuple(self.masters), self.spare, tuple(self.steps), drops)
 
     def _master(self, name: str) -> MasterSpec:
         offset = self.rng.choice((0, self.rng.randint(-MAX_OFFSET, MAX_OFFSET)))

@@ -91,6 +91,10 @@ class Retention:
                 log.info("ha tombstones are kept for now: %s", exc)
             await asyncio.sleep(INTERVAL)
 
+    def others(self) -> list[str]:
+        """The other masters of the group, all of whom must agree."""
+        return sorted(self._service.trust.peers())
+
     async def drop_old(self) -> int:
         """
         Drop what is old enough, if it is this master's turn to see to it.
@@ -99,7 +103,7 @@ class Retention:
         :raises HaError: why they are kept; another time may do.
         """
         service = self._service
-        if any(name < service.config.name for name in service.trust.peers()):
+        if any(name < service.config.name for name in self.others()):
             return 0
         before = time.time() - service.config.keep_tombstones * DAY
         count, after = 0, ""
@@ -161,7 +165,7 @@ class Retention:
         service = self._service
         if not await service.core.run(self._is_level, root):
             raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
-        for name in service.trust.peers():
+        for name in self.others():
             link = service.links.get(name)
             if link is None or not link.up:
                 raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
