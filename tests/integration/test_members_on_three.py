@@ -33,7 +33,9 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """m1 runs, with keys of minions and a signing pair; m2 and m3 have a configuration only."""
     with make_lab() as lab:
         signing = {"master_sign_pubkey": True}
-        m1, *others = (lab.add_master(name, ha=QUICK, config=signing) for name in ("m1", "m2", "m3"))
+        m1, *others = (
+            lab.add_master(name, ha=QUICK, config=signing) for name in ("m1", "m2", "m3")
+        )
         for master in others:
             for folder in (master.pki_dir, master.sock_dir, Path(master.opts["cachedir"])):
                 shutil.rmtree(folder)

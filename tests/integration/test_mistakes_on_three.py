@@ -148,7 +148,9 @@ def shows_held(master: Master, about: Master) -> None:
     assert "ha.release" in difference["fix"]
 
 
-def test_all_keys_deleted_on_one_are_held_and_come_back(web: dict[str, str], masters: Three) -> None:
+def test_all_keys_deleted_on_one_are_held_and_come_back(
+    web: dict[str, str], masters: Three
+) -> None:
     m1, m2, m3 = masters
     m1.salt_key("-d", "web00", "-y").check()
     m3.salt_key("-r", "web01", "--include-accepted", "-y").check()
