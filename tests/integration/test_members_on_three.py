@@ -1,4 +1,4 @@
-"""Three masters: the first has its keys, the others were never started. They come, go and return."""
+"""Three masters: two of them were never started. They come, go and return."""
 
 from __future__ import annotations
 

@@ -46,15 +46,15 @@ def configure(master: Master, **ha: Any) -> None:
     master.config_file.write_text(yaml.safe_dump(settings))
 
 
-def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """The key files, signatures too, and when they were written."""
+def tree(folder: Path, *names: str) -> dict[str, tuple[int, int, bytes]]:
+    """What is in the key folders, or *names*, with signatures, and when it was written."""
     return {
         str(path.relative_to(folder)): (
             path.lstat().st_ino,
             path.lstat().st_mtime_ns,
             path.read_bytes() if path.is_file() else b"",
         )
-        for name in KEY_FOLDERS
+        for name in names or KEY_FOLDERS
         for path in sorted((folder / name).glob("*"))
     }
 
@@ -138,3 +138,37 @@ def test_a_folder_of_its_own_is_written_again(lab: Lab, masters: Three) -> None:
     assert tree(m1.pki_dir) != former
     wait_for(lambda: all(map(level, masters)), SOON, "all are level")
     assert {master.control("status")["mode"] for master in masters} == {"enforce"}
+
+
+@pytest.mark.skipif(not HAS_DRIVERS, reason="keys.cache_driver is new in 3008")
+def test_a_shared_database_is_only_reported_on(make_lab: MakeLab) -> None:
+    """The driver of Salt's that needs no server: with one cachedir for both, as on a network."""
+    with make_lab() as lab:
+        ha = {**QUICK, "scan_interval": 1}
+        database = {"keys.cache_driver": "localfs"}
+        m1, m2 = (lab.add_master(name, ha=ha, config=database) for name in ("m1", "m2"))
+        outside = lab.add_master("outside", ha=QUICK)
+        cachedir = Path(m1.opts["cachedir"])
+        shutil.rmtree(m2.opts["cachedir"])
+        Path(m2.opts["cachedir"]).symlink_to(cachedir)
+        lab.start_all()
+        lab.form_group([m1, m2])
+        wait_for(
+            lambda: {m.control("status")["mode"] for m in (m1, m2)} == {"observe"}, SOON, "told"
+        )
+        keys = salt.cache.Cache(dict(m1.opts), driver="localfs")
+        text = lab.key_pair()[1].strip()
+        keys.store("keys", "db1", {"state": "pending", "pub": text})
+        m2.salt_key("-a", "db1", "-y").check()
+        lab.form_group([m1, outside])
+        shown("db1", {"minions": text}, outside)
+        before = tree(cachedir, "keys", "denied_keys")
+
+        plant(lab, "minions", "outside1", outside)
+        outside.salt_key("-d", "db1", "-y").check()
+        for master in (m1, m2):
+            wait_for(lambda m=master: pending(m) == {"db1", "outside1"}, SOON, "it is known")
+        assert m1.salt_run("ha.sync").data["changes"] == []
+        assert "its key store is that of m1, too" in str(m2.salt_run("ha.status").data["notes"])
+        assert tree(cachedir, "keys", "denied_keys") == before
+        assert keys.fetch("keys", "db1")["state"] == "accepted"

@@ -224,7 +224,9 @@ class Service:
                 replica.blank = False
         member = cluster.of(self.opts)
         self.only_reports = member.why_only_reported(config.repair) if member else ""
-        self.only_reports = self.only_reports or self.sharing.recall(replica.shared_with)
+        members = self.trust.pinned()
+        shared = self.sharing.recall(name for name in replica.shared_with if name in members)
+        self.only_reports = self.only_reports or shared
         if replica.paused:
             self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:

@@ -38,7 +38,8 @@ class Sharing:
 
         :return: why nothing is to be written; empty when no store was shared.
         """
-        self.names, self._remembered = set(names), set(names)
+        self.names = set(names)
+        self._remembered = set(self.names)
         return self._reason()
 
     def for_peers(self) -> dict[str, PeerHandler]:
