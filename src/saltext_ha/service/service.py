@@ -224,9 +224,11 @@ class Service:
                 replica.blank = False
         member = cluster.of(self.opts)
         self.only_reports = member.why_only_reported(config.repair) if member else ""
-        members = self.trust.pinned()
-        shared = self.sharing.recall(name for name in replica.shared_with if name in members)
-        self.only_reports = self.only_reports or shared
+        if not self.only_reports:
+            members = self.trust.pinned()
+            self.only_reports = self.sharing.recall(
+                name for name in replica.shared_with if name in members
+            )
         if replica.paused:
             self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:

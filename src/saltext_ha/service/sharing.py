@@ -9,6 +9,7 @@ shown that its store is another one now.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ class Sharing:
         self.names: set[str] = set()
         self._service = service
         self._remembered: set[str] = set()  # those of names that have not been asked again yet
+        self._checks: dict[str, asyncio.Lock] = {}
 
     def recall(self, names: Iterable[str]) -> str:
         """
@@ -65,6 +67,11 @@ class Sharing:
 
         :raises HaError: the store cannot be read, or the peer does not answer.
         """
+        # One at a time: the signature that a second one asks for would be news to the first.
+        async with self._checks.setdefault(link.peer.name, asyncio.Lock()):
+            await self._check(link)
+
+    async def _check(self, link: Link) -> None:
         name = link.peer.name
         if name in self.names - self._remembered:
             return
@@ -74,15 +81,15 @@ class Sharing:
         self._remembered.discard(name)
         if same is (name in self.names):
             return
+        # Both at once: in between this master would sign for nobody.
         (self.names.add if same else self.names.discard)(name)
-        await self._service.core.run(self._remember)
-        if not same:
-            log.info("ha key store: no longer shared with %s", name)
-        else:
+        self._service.only_report(self._reason())
+        if same:
             log.warning("ha only reports: %s", self._reason())
-        if self.names or not same:
-            self._service.only_report(self._reason())
-            await self._service.core.apply()
+        else:
+            log.info("ha key store: no longer shared with %s", name)
+        await self._service.core.run(self._remember)
+        await self._service.core.apply()
 
     async def _same(self, link: Link) -> bool | None:
         """Whether the peer's store is ours; None: it cannot be told now."""
