@@ -151,15 +151,16 @@ def test_a_shared_database_is_only_reported_on(make_lab: MakeLab) -> None:
         cachedir = Path(m1.opts["cachedir"])
         shutil.rmtree(m2.opts["cachedir"])
         Path(m2.opts["cachedir"]).symlink_to(cachedir)
-        lab.start_all()
+        for master in (m1, m2, outside):
+            master.start()  # one by one: they make their keys in that database, too
         lab.form_group([m1, m2])
         wait_for(
             lambda: {m.control("status")["mode"] for m in (m1, m2)} == {"observe"}, SOON, "told"
         )
         keys = salt.cache.Cache(dict(m1.opts), driver="localfs")
         text = lab.key_pair()[1].strip()
-        keys.store("keys", "db1", {"state": "pending", "pub": text})
-        m2.salt_key("-a", "db1", "-y").check()
+        # As a worker does: salt-key of 3008.3 cannot list what this driver holds.
+        keys.store("keys", "db1", {"state": "accepted", "pub": text})
         lab.form_group([m1, outside])
         shown("db1", {"minions": text}, outside)
         before = tree(cachedir, "keys", "denied_keys")
