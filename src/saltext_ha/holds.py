@@ -104,21 +104,32 @@ class Holds:
         accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
         if self._guard.allows(suspects, accepted, time.monotonic()):
             return
-        log.error(
-            "ha held: %d accepted keys are gone from the key store of %s, or back though they were "
-            "revoked; nothing was recorded. Bring the folder back, fill it again with salt-run "
-            "ha.refill, or confirm with salt-run ha.release",
-            len(held) + len(suspects),
-            self._name,
-        )
-        self._hold(suspects)
+        if self._hold(suspects):
+            log.error(
+                "ha held: %d accepted keys are gone from the key store of %s, or back though they "
+                "were revoked; nothing was recorded. Bring the folder back, fill it again with "
+                "salt-run ha.refill, or confirm with salt-run ha.release",
+                len(self._replica.held()),
+                self._name,
+            )
 
-    def _hold(self, ids: Sequence[str]) -> None:
+    def _hold(self, ids: Sequence[str]) -> bool:
+        """
+        Hold *ids* back too, and announce what is held.
+
+        :return: whether it was announced. Keys that go one by one, as ``salt-key -D`` of 3008
+            deletes them, are told of when the first is held, and when there are twice as many.
+        """
+        before = len(self._replica.held())
         with self._replica.transaction():
             self._replica.hold(ids, self._clock())
         point("hold.done")
-        some = sorted(ids)[:MAX_ANNOUNCED]
-        self._announce("held", {"master": self._name, "count": len(ids), "ids": some})
+        held = self._replica.held()
+        if len(held).bit_length() == before.bit_length():
+            return False
+        some = sorted(held)[:MAX_ANNOUNCED]
+        self._announce("held", {"master": self._name, "count": len(held), "ids": some})
+        return True
 
     def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:
         """Whether a change is of the kind that is held back when there are many of them."""

@@ -96,6 +96,11 @@ class Replica:
                 raise
             # "database is locked" and the like are OperationalErrors; the file itself is fine.
             damaged = not isinstance(exc, sqlite3.OperationalError)
+            if "locked" in str(exc):
+                raise ReplicaError(
+                    f"{path}: another ha engine uses it. Masters that share pki_dir need a state "
+                    "folder each: set  ha: state_dir"
+                ) from exc
             kind = ReplicaDamaged if damaged else ReplicaError
             raise kind(f"{path}: cannot be opened: {exc}") from exc
         self._nodes: dict[str, int] = {}
@@ -386,6 +391,15 @@ class Replica:
     @signatures.setter
     def signatures(self, tokens: Iterable[str]) -> None:
         self._set_meta("signatures", " ".join(tokens))
+
+    @property
+    def shared_with(self) -> list[str]:
+        """The masters whose key store is this master's own, too (``service/sharing.py``)."""
+        return self._meta("shared_with").split()
+
+    @shared_with.setter
+    def shared_with(self, names: Iterable[str]) -> None:
+        self._set_meta("shared_with", " ".join(names))
 
     @property
     def blank(self) -> bool:

@@ -224,6 +224,42 @@ def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> None:
+    def member(name: str, pki: str) -> Place:
+        ha = {**QUICK, "state_dir": str(tmp_path / name / "state")}
+        return Place(tmp_path, name, ha, {"root_dir": "/", "pki_dir": str(tmp_path / pki)})
+
+    one, two = (member(name, "shared") for name in ("m1", "m2"))
+    three = member("m3", "own")
+
+    def only_reports(engine: Engine) -> bool:
+        return engine.service.mode == "observe"
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with running(one, two, three) as (m1, m2, m3):
+            await until(lambda: only_reports(m1) and only_reports(m2), "told")
+            await until(lambda: accepted(three) == [{"web1"}], "told m3, too")
+            await level(m1, m2, m3)
+        # Again without m2: whose folder it is cannot be asked.
+        async with running(one, three) as (m1, m3):
+            assert only_reports(m1)
+            accept(three, "web2", 1)
+            await until(lambda: m1.service.core.replica.get("web2") != {}, "m1 has heard of it")
+            await m1.service.core.scan()
+            assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
+        # m2 is given a copy of the folder.
+        shutil.copytree(tmp_path / "shared", tmp_path / "copied", symlinks=True)
+        async with running(one, member("m2", "copied"), three) as (m1, m2, m3):
+            await until(lambda: not (only_reports(m1) or only_reports(m2)), "told apart")
+            await until(
+                lambda: accepted(one, m2.place) == [{"web1", "web2"}] * 2, "both are written"
+            )
+            await level(m1, m2, m3)
+
+    asyncio.run(act())
+
+
 def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
 

@@ -3,56 +3,21 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import salt.utils.event
 
 import saltext_ha.errors
 from lab import Lab, Master, wait_for
+from tests.integration.bus import heard, tags
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
 
 pytestmark = pytest.mark.timeout(180)
 
-Events = list[tuple[str, dict[str, Any]]]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
 HELD = [f"held{number}" for number in range(4)]
-
-
-@contextmanager
-def heard(master: Master) -> Iterator[Events]:
-    """The events of a master's bus from now on, as (tag, data)."""
-    events: Events = []
-    ready, over = threading.Event(), threading.Event()
-
-    def listen() -> None:
-        opts = dict(master.opts)
-        with salt.utils.event.get_event(
-            "master", sock_dir=opts["sock_dir"], opts=opts, listen=True
-        ) as bus:
-            ready.set()
-            while not over.is_set():
-                event = bus.get_event(wait=0.2, tag="salt/", full=True)
-                if event:
-                    events.append((event["tag"], event["data"]))
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    assert ready.wait(SOON)
-    try:
-        yield events
-    finally:
-        over.set()
-        thread.join()
-
-
-def tags(events: Events, minion_id: str) -> list[str]:
-    return [tag for tag, data in events if data.get("id") == minion_id]
 
 
 class Story:

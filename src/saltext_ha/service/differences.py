@@ -35,9 +35,10 @@ class Differences:
         service = self._group.service
         nonce = secrets.token_bytes(32)
         await service.core.scan()
-        own, (answers, errors), (summaries, _) = await asyncio.gather(
+        own, (answers, errors), summary, (summaries, _) = await asyncio.gather(
             self._group.snapshot(nonce),
             self._group.ask("snapshot", {"nonce": nonce}, SLOW),
+            self._group.summary(),
             self._group.ask("summary", {}, service.config.peer_timeout),
         )
         snapshots: dict[str, Mapping[str, Any] | None] = {service.config.name: own}
@@ -46,6 +47,9 @@ class Differences:
         groups = {name: answer.get("group") for name, answer in summaries.items()}
         if set(groups.values()) - {service.config.group}:
             extra["group"] = self._group_section(groups, errors)
+        held = _held({service.config.name: summary, **summaries})
+        if held:
+            extra["held"] = compare.section(held, errors)
         result = compare.compare(snapshots, errors, extra)
         return {**result, "retcode": compare.exit_code(result)}
 
@@ -219,6 +223,19 @@ class Differences:
             return service.core.keeper.store.one_denied
         link = service.links.get(name)
         return bool(link.info.get("one_denied", True)) if link else True
+
+
+def _held(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Keys that are held back differ nowhere else: of what is held no other master hears."""
+    return [
+        {
+            "path": name,
+            "values": {name: f"{summary['held']} keys"},
+            "fix": f"on {name}: salt-run ha.refill; or, if it was meant, salt-run ha.release",
+        }
+        for name, summary in sorted(summaries.items())
+        if isinstance(summary.get("held"), int) and summary["held"] > 0
+    ]
 
 
 def change_row(master: str, minion_id: str, before: Stored, after: Stored) -> dict[str, Any]:

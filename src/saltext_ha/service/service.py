@@ -190,9 +190,9 @@ class Service:
         return "paused" if "paused" in self.notes else "enforce"
 
     def only_report(self, reason: str) -> None:
-        """From now on this master never writes its key store."""
+        """From now on this master never writes its key store; without a *reason* it does."""
         self.only_reports = reason
-        self.core.keeper.enforce = False
+        self.core.keeper.enforce = not reason
 
     @functools.cached_property
     def master_key(self) -> str:
@@ -226,6 +226,11 @@ class Service:
                 replica.blank = False
         member = cluster.of(self.opts)
         self.only_reports = member.why_only_reported(config.repair) if member else ""
+        if not self.only_reports:
+            members = self.trust.pinned()
+            self.only_reports = self.sharing.recall(
+                name for name in replica.shared_with if name in members
+            )
         if replica.paused:
             self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
         if lost:

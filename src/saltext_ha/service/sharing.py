@@ -2,12 +2,16 @@
 Do two masters have one key store between them: a shared folder, or a shared database?
 
 Then there is nothing to replicate, and nothing is ever written by us. A peer's signature in our
-store may also be there because the folder was copied; so the peer is asked to sign anew.
+store may also be there because the folder was copied; so the peer is asked to sign anew. What was
+found is remembered: after a restart the peer may be down, and nothing is written before it has
+shown that its store is another one now.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from saltext_ha.errors import HaError
@@ -18,8 +22,6 @@ from saltext_ha.service.link import Link
 if TYPE_CHECKING:
     from saltext_ha.service.service import Service
 
-FOUND = "found"
-
 log = logging.getLogger(__name__)
 
 
@@ -29,14 +31,25 @@ class Sharing:
     def __init__(self, service: Service) -> None:
         self.names: set[str] = set()
         self._service = service
+        self._remembered: set[str] = set()  # those of names that have not been asked again yet
+        self._checks: dict[str, asyncio.Lock] = {}
+
+    def recall(self, names: Iterable[str]) -> str:
+        """
+        Take up what was found before a restart.
+
+        :return: why nothing is to be written; empty when no store was shared.
+        """
+        self.names = set(names)
+        self._remembered = set(self.names)
+        return self._reason()
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What a peer that suspects it may ask."""
 
         async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            anew = payload.get("anew") is True
-            token = await self._service.core.run(self._signature, anew)
-            return {"signature": token, "shared": peer.name in self.names}
+            token, signed = await self._service.core.run(self._sign, payload.get("anew") is True)
+            return {"signature": token, "signed": signed}
 
         return {"signature": signature}
 
@@ -50,37 +63,72 @@ class Sharing:
 
     async def check(self, link: Link) -> None:
         """
-        Stop writing when the peer's store is ours.
+        Stop writing when the peer's store is ours; go on when it was, and is no longer.
 
         :raises HaError: the store cannot be read, or the peer does not answer.
         """
-        service, name = self._service, link.peer.name
-        if name in self.names or not await self._same(link):
+        # One at a time: the signature that a second one asks for would be news to the first.
+        async with self._checks.setdefault(link.peer.name, asyncio.Lock()):
+            await self._check(link)
+
+    async def _check(self, link: Link) -> None:
+        name = link.peer.name
+        if name in self.names - self._remembered:
             return
-        self.names.add(name)
-        reason = f"its key store is that of {name}, too; a shared store is never written to"
-        log.warning("ha only reports: %s", reason)
-        service.only_report(reason)
+        same = await self._same(link)
+        if same is None:
+            return
+        self._remembered.discard(name)
+        if same is (name in self.names):
+            return
+        # Both at once: in between this master would sign for nobody.
+        (self.names.add if same else self.names.discard)(name)
+        self._service.only_report(self._reason())
+        if same:
+            log.warning("ha only reports: %s", self._reason())
+        else:
+            log.info("ha key store: no longer shared with %s", name)
+        await self._service.core.run(self._remember)
+        await self._service.core.apply()
 
-    async def _same(self, link: Link) -> bool:
+    async def _same(self, link: Link) -> bool | None:
+        """Whether the peer's store is ours; None: it cannot be told now."""
         # It may just be signed anew for the peer's own check: then it is to be looked at again.
-        first = await self._shown(link) or await self._shown(link)
-        if not first:
+        remembered = link.peer.name in self.names
+        if not (remembered or await self._shown(link) or await self._shown(link)):
             return False
-        again = await self._shown(link, anew=True)
-        return again == FOUND or bool(again and again != first)
+        answer = await link.call("signature", {"anew": True})
+        if answer.get("signed") is not True:
+            return None
+        if await self._is(link.peer.name, answer.get("signature")):
+            return True
+        return await self._shown(link)
 
-    async def _shown(self, link: Link, anew: bool = False) -> str:
-        """The peer's signature, when our store shows the same; FOUND when the peer found that."""
-        answer = await link.call("signature", {"anew": anew})
-        if answer.get("shared") is True:
-            return FOUND
+    async def _shown(self, link: Link) -> bool:
+        """Whether our store shows the peer's signature."""
+        answer = await link.call("signature", {})
+        return await self._is(link.peer.name, answer.get("signature"))
+
+    async def _is(self, name: str, token: Any) -> bool:
         store = self._service.core.keeper.store
-        there = await self._service.core.run(store.signature, link.peer.name)
-        return there if there and there == answer.get("signature") else ""
+        there = await self._service.core.run(store.signature, name)
+        return bool(there) and there == token
 
-    def _signature(self, anew: bool) -> str:
+    def _sign(self, anew: bool) -> tuple[str, bool]:
+        """This master's signature, and whether it was written just now."""
         keeper = self._service.core.keeper
-        if anew and keeper.enforce and not keeper.holds.doubt:
+        anew = anew and (keeper.enforce or bool(self.names)) and not keeper.holds.doubt
+        if anew:
             keeper.holds.provenance.sign()
-        return keeper.holds.provenance.token
+        return keeper.holds.provenance.token, anew
+
+    def _remember(self) -> None:
+        replica = self._service.core.replica
+        with replica.transaction():
+            replica.shared_with = sorted(self.names)
+
+    def _reason(self) -> str:
+        if not self.names:
+            return ""
+        names = " and ".join(sorted(self.names))
+        return f"its key store is that of {names}, too; a shared store is never written to"

@@ -1,0 +1,47 @@
+"""What is heard on a master's event bus, as a reactor hears it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import salt.utils.event
+
+from lab import Master
+from tests.integration.group import SOON
+
+Events = list[tuple[str, dict[str, Any]]]
+
+
+@contextmanager
+def heard(master: Master) -> Iterator[Events]:
+    """The events of a master's bus from now on, as (tag, data)."""
+    events: Events = []
+    ready, over = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        opts = dict(master.opts)
+        with salt.utils.event.get_event(
+            "master", sock_dir=opts["sock_dir"], opts=opts, listen=True
+        ) as bus:
+            ready.set()
+            while not over.is_set():
+                event = bus.get_event(wait=0.2, tag="salt/", full=True)
+                if event:
+                    events.append((event["tag"], event["data"]))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    assert ready.wait(SOON)
+    try:
+        yield events
+    finally:
+        over.set()
+        thread.join()
+
+
+def tags(events: Events, minion_id: str) -> list[str]:
+    """The tags of all events about an id."""
+    return [tag for tag, data in events if data.get("id") == minion_id]
