@@ -22,6 +22,14 @@ def bucket_of(minion_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(minion_id.encode(), digest_size=2).digest(), "big")
 
 
+def in_order(ids: Iterable[str]) -> list[str]:
+    """
+    *ids* sorted by bucket, as replica.db keeps them: who goes through many in this order touches
+    each page of it once.
+    """
+    return sorted(ids, key=lambda minion_id: (bucket_of(minion_id), minion_id))
+
+
 class DigestTree:
     """XOR digests over buckets. All items are 16-byte digests; adding one twice takes it out."""
 

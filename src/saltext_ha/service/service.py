@@ -229,6 +229,7 @@ class Service:
         if lost:
             log.warning("ha %s", ADOPTING)
         store = open_store(self.opts)
+        store.sweep()
         store.recall(replica.marks())
         return Keeper(
             store,
