@@ -68,17 +68,19 @@ def test_every_file_holds_its_own_key(root: Path) -> None:
 def test_they_are_written_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each waits for the disk until all the others do.
     together = threading.Barrier(writing.WRITERS, timeout=30)
+    waited = []
     fsync = os.fsync
 
     def wait(descriptor: int) -> None:
         if threading.current_thread() is not threading.main_thread():
-            together.wait()
+            waited.append(together.wait())
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", wait)
     knock(root)
     FileStore(root).apply(moves())
     assert names(root, "minions") == set(IDS)
+    assert len(waited) == len(IDS)
 
 
 def test_folders_are_durable_once_a_batch_and_before_anything_goes(

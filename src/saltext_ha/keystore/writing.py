@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -50,27 +49,16 @@ def spread(work: Callable[[T, int], R], items: Sequence[T]) -> list[R]:
     ``work(item, writer)`` for every item, in any order; no two at a time have one writer's number.
 
     :return: what came of them, in any order.
-    :raises: the first error, once nobody works any more; what had not begun by then is not done.
+    :raises: the error of one, when nobody works any more; any others may be done or not.
     """
     if len(items) < FEW:
         return [work(item, 0) for item in items]
-    failed = threading.Event()
-
-    def share(writer: int) -> list[R]:
-        done = []
-        try:
-            for item in items[writer::WRITERS]:
-                if failed.is_set():
-                    break
-                done.append(work(item, writer))
-        except BaseException:
-            failed.set()
-            raise
-        return done
-
     with ThreadPoolExecutor(WRITERS, thread_name_prefix="ha-writer") as pool:
-        shares = [pool.submit(share, writer) for writer in range(WRITERS)]
-    return [result for one in shares for result in one.result()]
+        shares = [
+            pool.submit(lambda writer: [work(item, writer) for item in items[writer::WRITERS]], n)
+            for n in range(WRITERS)
+        ]
+    return [result for share in shares for result in share.result()]
 
 
 def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) -> None:
