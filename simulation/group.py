@@ -16,6 +16,7 @@ from saltext_ha.observer import Seen
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.service import antientropy
+from saltext_ha.service.claims import Claims
 from saltext_ha.service.core import Core
 from saltext_ha.service.link import Link
 from simulation.kernel import Kernel, Process, Worker
@@ -105,6 +106,7 @@ class Master:
         """Begin to listen, and to call the others within *delay* seconds."""
         self.is_up = True
         self.core = MemoryCore(self)
+        self.claims = Claims(self.name)
         for peer in self.group.masters:
             if peer is not self:
                 self.links[peer.name] = self._link(peer)
@@ -131,6 +133,7 @@ class Master:
             Peer(peer.name, f"https://{peer.name}.example.com:4530", CERTIFICATE, ""),
             cast(Any, self),  # the identity is what the stage's client takes for the caller
             cast(Core, self.core),
+            claims=self.claims,
             greeting=self._describe,
             met=self._met,
             announce=lambda tag, data: None,
@@ -182,7 +185,12 @@ class Master:
         if method == "digest":
             reply(antientropy.answer_digest(replica, payload))
         elif method == "branches":
-            reply(antientropy.answer_branches(replica, payload))
+            name, now = f"m{caller + 1}", self.kernel.now
+            reply(
+                antientropy.answer_branches(
+                    replica, payload, lambda branch: self.claims.open_to(branch, name, now)
+                )
+            )
         elif method == "hello":
             reply(self._describe())
         elif method == "signature":
@@ -190,18 +198,26 @@ class Master:
         elif method == "members":
             reply(self.group.offer())
         else:
-            self._process(self._work(self._life, method, payload, reply))
+            self._process(self._work(self._life, f"m{caller + 1}", method, payload, reply))
 
     async def _work(
-        self, life: int, method: str, payload: Payload, reply: Callable[[Payload], None]
+        self,
+        life: int,
+        caller: str,
+        method: str,
+        payload: Payload,
+        reply: Callable[[Payload], None],
     ) -> None:
         if method == "compare":
-            answer = await self.core.run(antientropy.answer_compare, self.replica, payload)
+            question, taken = self.claims.admit(payload, caller, self.kernel.now)
+            answer = await self.core.run(antientropy.answer_compare, self.replica, question)
+            self.claims.answered(taken, answer, caller)
         elif method == "push":
             records, reasons = antientropy.read_records(payload.get("records"))
             if reasons:
                 raise AssertionError(f"{self.name} refuses what it was sent: {reasons[0]}")
             merged = await self.core.learn(records)
+            self.claims.received((record.minion_id for record in records), caller)
             answer = {"learned": merged.learned, "refused": [], "dropped": []}
         else:
             raise AssertionError(f"the simulation does not know the method {method}")

@@ -56,6 +56,10 @@ class DigestTree:
         self._inner[bucket // FANOUT] ^= number
         self._root ^= number
 
+    def short(self, branch: int) -> bytes:
+        """The short digest of *branch*, as :meth:`children` has it."""
+        return self._inner[branch].to_bytes(16, "big")[:SHORT]
+
     def children(self, branch: int | None = None) -> bytes:
         """
         256 short digests, 8 bytes each: the branches below the root, or the buckets of *branch*.
