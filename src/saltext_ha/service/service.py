@@ -331,7 +331,7 @@ class Service:
             if self.core.keeper.adopting:
                 await self._adopt()
             if asyncio.get_running_loop().time() >= due:
-                await self.membership.exchange()
+                await self.membership.exchange(brief=True)
                 await self.sharing.check_all()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
             await asyncio.sleep(0.5)
