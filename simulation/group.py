@@ -16,6 +16,7 @@ from saltext_ha.observer import Seen
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.service import antientropy
+from saltext_ha.service.claims import Claims
 from saltext_ha.service.core import Core
 from saltext_ha.service.link import Link
 from simulation.kernel import Kernel, Process, Worker
@@ -105,6 +106,7 @@ class Master:
         """Begin to listen, and to call the others within *delay* seconds."""
         self.is_up = True
         self.core = MemoryCore(self)
+        self.claims = Claims(self.name)
         for peer in self.group.masters:
             if peer is not self:
                 self.links[peer.name] = self._link(peer)
@@ -131,6 +133,7 @@ class Master:
             Peer(peer.name, f"https://{peer.name}.example.com:4530", CERTIFICATE, ""),
             cast(Any, self),  # the identity is what the stage's client takes for the caller
             cast(Core, self.core),
+            claims=self.claims,
             greeting=self._describe,
             met=self._met,
             announce=lambda tag, data: None,
@@ -159,9 +162,9 @@ class Master:
 
     async def _tell_members(self, link: Link) -> None:
         target = self.group.masters[int(link.peer.name[1:]) - 1]
-        offer, limit = self.group.offer(), self.group.settings.timeout
+        sketch, limit = self.group.sketch(), self.group.settings.timeout
         with contextlib.suppress(PeerError):
-            await self.network.call(self, target, "members", offer, limit, False)
+            await self.network.call(self, target, "members", sketch, limit, False)
             await link.call("signature", {"anew": False})
 
     def _process(self, coroutine: Any) -> None:
@@ -182,26 +185,39 @@ class Master:
         if method == "digest":
             reply(antientropy.answer_digest(replica, payload))
         elif method == "branches":
-            reply(antientropy.answer_branches(replica, payload))
+            name, now = f"m{caller + 1}", self.kernel.now
+            reply(
+                antientropy.answer_branches(
+                    replica, payload, lambda branch: self.claims.open_to(branch, name, now)
+                )
+            )
         elif method == "hello":
             reply(self._describe())
         elif method == "signature":
             reply({"signature": "0" * 32, "shared": False})
         elif method == "members":
-            reply(self.group.offer())
+            reply({"self": self.group.sketch()["self"], "same": True})
         else:
-            self._process(self._work(self._life, method, payload, reply))
+            self._process(self._work(self._life, f"m{caller + 1}", method, payload, reply))
 
     async def _work(
-        self, life: int, method: str, payload: Payload, reply: Callable[[Payload], None]
+        self,
+        life: int,
+        caller: str,
+        method: str,
+        payload: Payload,
+        reply: Callable[[Payload], None],
     ) -> None:
         if method == "compare":
-            answer = await self.core.run(antientropy.answer_compare, self.replica, payload)
+            question, taken = self.claims.admit(payload, caller, self.kernel.now)
+            answer = await self.core.run(antientropy.answer_compare, self.replica, question)
+            self.claims.answered(taken, answer, caller)
         elif method == "push":
             records, reasons = antientropy.read_records(payload.get("records"))
             if reasons:
                 raise AssertionError(f"{self.name} refuses what it was sent: {reasons[0]}")
             merged = await self.core.learn(records)
+            self.claims.received((record.minion_id for record in records), caller)
             answer = {"learned": merged.learned, "refused": [], "dropped": []}
         else:
             raise AssertionError(f"the simulation does not know the method {method}")
@@ -284,24 +300,13 @@ class Group:
         master = Master(self, len(self.masters), replica)
         self.masters.append(master)
         self.network.hosts.append(master)
-        self._offer: Payload | None = None
         self.note(master)
         return master
 
-    def offer(self) -> Payload:
-        """What masters tell each other about the members."""
-        if self._offer is None:
-            members = [
-                {
-                    "name": master.name,
-                    "url": f"https://{master.name}.example.com:4530",
-                    "certificate": CERTIFICATE,
-                }
-                for master in self.masters[1:]
-            ]
-            me = {"name": "m1", "url": "https://m1.example.com:4530"}
-            self._offer = {"self": me, "group": "prod", "members": members, "removed": []}
-        return self._offer
+    def sketch(self) -> Payload:
+        """What masters tell each other about the members, who are the same for all here."""
+        me = {"name": "m1", "url": "https://m1.example.com:4530"}
+        return {"self": me, "group": "prod", "digest": b"x" * 16}
 
     def start(self) -> None:
         """All masters up, connected and level; what that took is not counted."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from typing import Literal, get_args
 
 VARIABLE = "SALTEXT_HA_FAULTS"
@@ -81,6 +82,7 @@ POINTS: tuple[Point, ...] = get_args(Point)
 
 _orders = os.environ.get(VARIABLE)
 _passed: dict[str, int] = {}
+_lock = threading.Lock()
 
 
 def point(name: Point) -> None:
@@ -102,9 +104,10 @@ def _pass(orders: str, name: Point) -> None:
     what, where, *times = line.split()
     if where != name:
         return
-    _passed[line] = _passed.get(line, 0) + 1
-    if _passed[line] < int(times[0] if times else 1):
-        return
+    with _lock:  # key files are written by several threads
+        _passed[line] = _passed.get(line, 0) + 1
+        if _passed[line] < int(times[0] if times else 1):
+            return
     if what.startswith("E"):
         code = getattr(errno, what)
         raise OSError(code, f"{os.strerror(code)} (ordered at {name})")

@@ -19,6 +19,7 @@ from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, con
 from saltext_ha.provenance import NEWER, OLDER, OURS
 from saltext_ha.replica import NEVER, Applied, Replica
 from saltext_ha.replication import plan
+from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DELETED,
@@ -231,7 +232,7 @@ class Keeper(Observer):
         if found in (OLDER, NEWER) or self.holds.doubt:
             return seen
         try:
-            for batch in batches(self.replica.dirty()):
+            for batch in batches(in_order(self.replica.dirty())):
                 self._apply_batch(batch, seen)
         finally:
             self.missed.update(seen.unsettled)

@@ -23,6 +23,7 @@ from saltext_ha.provenance import NEWER, OLDER
 from saltext_ha.replica import NEVER, Applied, Known, Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
+from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
 from saltext_ha.replication.record import (
@@ -165,7 +166,7 @@ class Observer:
                 self.holds.look_again = False
                 ids = {*ids, *self.replica.held()}
         seen = Seen([], [])
-        ids = list(ids)
+        ids = in_order(ids)
         certain = certain or deleted
         self.missed.update(ids)
         if not released:
@@ -195,7 +196,7 @@ class Observer:
         seen = Seen([], [])
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
-        for batch in batches(sorted({*self.replica.ids(), *self.store.changed()})):
+        for batch in batches(in_order({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
         with self.replica.transaction():
             self.replica.blank = False

@@ -72,6 +72,8 @@ class Replica:
             )
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
+            # KiB: the indexes of 100 000 keys, so that filling them does not read them again.
+            self._db.execute("PRAGMA cache_size=-8000")
             # Two processes on one replica would both believe their own counters.
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from benchmarks.keys import public_keys
+from benchmarks.keys import FOLDERS, public_keys
 from lab.wait import wait_for
 from saltext_ha import minion_key
 from saltext_ha.faults import POINTS, Point
@@ -32,6 +32,8 @@ from tests.processes import ACCEPTED, PENDING, REJECTED, SOON, Group, Keys, Mast
 
 KEYS = dict(zip((f"web{number}" for number in range(12)), public_keys(7), strict=False))
 OTHER_KEY = next(public_keys(8))
+# So many that they are written by several threads.
+MANY = dict(zip((f"db{number}" for number in range(48)), public_keys(9), strict=False))
 # Accepted at first; to be rejected, deleted, left alone. Pending at first; to be accepted, left.
 REJECT, DELETE, KEEP = ["web0", "web1"], ["web2", "web3"], ["web4"]
 ACCEPT, WAIT = ["web5", "web6"], ["web7"]
@@ -67,7 +69,7 @@ def group_of(root: Path, *names: str) -> Group:
 
 
 def in_folder(folder: str, *ids: str) -> Keys:
-    return {(folder, minion_id): KEYS[minion_id] for minion_id in ids}
+    return {(folder, minion_id): (KEYS | MANY)[minion_id] for minion_id in ids}
 
 
 def two_masters(root: Path) -> tuple[Group, Master, Master]:
@@ -138,6 +140,21 @@ def a_master_dies_while_it_follows(root: Path, point: Point, times: int) -> None
         m1.ask("sync")
     group.comes_to(expected)
     assert m2.rotation.exists()
+
+
+@case(("store.write", 30), ("store.rename", 30), ("store.remove", 30))
+def a_master_dies_while_it_writes_many(root: Path, point: Point, times: int) -> None:
+    group = group_of(root, "m1", "m2")
+    m1, m2 = group.masters
+    m1.knock(MANY)
+    group.start()
+    group.comes_to(in_folder(PENDING, *MANY))
+    with m2.dying(point, times):
+        m1.accept(*MANY)
+        m1.ask("sync")
+    group.comes_to(in_folder(ACCEPTED, *MANY))
+    leftovers = [path for folder in FOLDERS for path in (m2.pki_dir / folder).glob(".*.ha")]
+    assert not leftovers
 
 
 @case("merge.record", "merge.done", "decide.done")

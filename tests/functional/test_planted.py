@@ -16,10 +16,14 @@ import pytest
 
 from benchmarks.engines import Engine, Place
 from saltext_ha.errors import HaError, TokenError, TrustError
+from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FileStore
+from saltext_ha.minion_key import fingerprint
 from saltext_ha.peering import identity
 from saltext_ha.peering.invites import Invites
 from saltext_ha.peering.trust import Trust
+from saltext_ha.replication.plan import PUT, Step
+from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.service.control import ControlServer
 from tests.functional.keepers import Master
 from tests.keys import public_key
@@ -145,10 +149,11 @@ def test_a_link_under_our_temporary_name_is_not_written_through(
 ) -> None:
     store = FileStore(tmp_path)
     (tmp_path / "minions").mkdir()
-    temporary = tmp_path / "minions" / f".{os.getpid()}.ha"
+    temporary = tmp_path / "minions" / f".{os.getpid()}.0.ha"
     temporary.symlink_to(canary)
     target = tmp_path / "minions" / "web1"
-    store._write_whole(str(temporary), str(target), public_key(0))
+    key = fingerprint(public_key(0))
+    store.apply([Change("web1", [Step(PUT, ACCEPTED, key)], {key: public_key(0)})])
     assert untouched(canary)
     assert target.read_text() == public_key(0)
     assert not target.is_symlink()

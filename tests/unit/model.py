@@ -64,6 +64,9 @@ class MemoryStore:
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         pass
 
+    def sweep(self) -> None:
+        pass
+
     def touched(self) -> bool:
         return True
 

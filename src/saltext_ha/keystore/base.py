@@ -60,6 +60,9 @@ class KeyStore(Protocol):
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         """Take ids with these marks as read: what :meth:`read` gave for them before a restart."""
 
+    def sweep(self) -> None:
+        """Remove what a process left that was killed while it wrote; nothing is read or lost."""
+
     def touched(self) -> bool:
         """Whether a cheap look says that something was added or removed since the last call."""
 

@@ -63,6 +63,9 @@ class CacheStore:
         """See :meth:`KeyStore.recall`."""
         self._seen.update(marks)
 
+    def sweep(self) -> None:
+        """See :meth:`KeyStore.sweep`: the driver's own matter."""
+
     def touched(self) -> bool:
         """See :meth:`KeyStore.touched`: no cheap look here, only hints and full passes."""
         return False

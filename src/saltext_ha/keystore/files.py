@@ -14,15 +14,17 @@ import os
 import pwd
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
 from saltext_ha.faults import point
-from saltext_ha.keystore import signature
+from saltext_ha.keystore import signature, writing
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
-from saltext_ha.replication.plan import DENY, PUT, Step
+from saltext_ha.replication.plan import DENY, PUT
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
 FOLDERS = {
@@ -34,6 +36,18 @@ FOLDERS = {
 # What is wrong with one file only, and must not hold up the others.
 ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
+
+
+class Taken(NamedTuple):
+    """The steps of one change that were taken."""
+
+    minion_id: str
+    states: set[str]
+    """In whose folders something changed."""
+    lacked: bool
+    """An entry that was to be removed was gone already."""
+    reason: str
+    """Why the rest of them could not be taken; empty when there is no rest."""
 
 
 class FileStore:
@@ -138,40 +152,45 @@ class FileStore:
         except OSError as exc:
             raise StoreError(f"{self._folders[ACCEPTED]}: cannot be written: {exc}") from exc
 
+    def sweep(self) -> None:
+        """See :meth:`KeyStore.sweep`."""
+        writing.sweep(self._folders.values())
+
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
         missing: set[str] = set()
         failed: dict[str, str] = {}
         try:
             for new in (True, False):
+                parts = [_part(change, new) for change in changes if change.minion_id not in failed]
                 touched: set[str] = set()
-                for change in changes:
-                    if change.minion_id in failed:
-                        continue
-                    try:
-                        self._take(change, new, touched, missing)
-                    except OSError as exc:
-                        if exc.errno not in ONE_FILE:
-                            raise
-                        failed[change.minion_id] = str(exc)
+                for taken in writing.spread(self._take, [part for part in parts if part.steps]):
+                    touched |= taken.states
+                    if taken.lacked:
+                        missing.add(taken.minion_id)
+                    if taken.reason:
+                        failed[taken.minion_id] = taken.reason
                 self._sync(touched)
         except OSError as exc:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
         return Outcome(missing, failed)
 
-    def _take(self, change: Change, new: bool, touched: set[str], missing: set[str]) -> None:
-        """The steps of one change that write something new, or those that remove."""
-        for step in change.steps:
-            if (step.action in (PUT, DENY)) is not new:
-                continue
-            if new:
-                touched.add(self._write(change, step))
-                continue
-            state = step.state or DENIED
-            touched.add(state)
-            removed = self._remove(state, change.minion_id, step.key)
-            if step.state and not removed:
-                missing.add(change.minion_id)
+    def _take(self, change: Change, writer: int) -> Taken:
+        states: set[str] = set()
+        lacked = False
+        try:
+            for step in change.steps:
+                state = step.state or DENIED
+                if step.action in (PUT, DENY):
+                    self._write(state, change.minion_id, change.keys[step.key], writer)
+                elif not self._remove(state, change.minion_id, step.key) and step.state:
+                    lacked = True
+                states.add(state)
+        except OSError as exc:
+            if exc.errno not in ONE_FILE:
+                raise
+            return Taken(change.minion_id, states, lacked, str(exc))
+        return Taken(change.minion_id, states, lacked, "")
 
     def _stored(self, found: dict[str, bytes]) -> Stored:
         slots = [(state, found[state]) for state in self._precedence if state in found]
@@ -198,39 +217,26 @@ class FileStore:
         except OSError as exc:
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
 
-    def _write(self, change: Change, step: Step) -> str:
-        state = step.state or DENIED
+    def _write(self, state: str, minion_id: str, text: str, writer: int) -> None:
         folder = self._folders[state]
-        target = f"{folder}/{change.minion_id}"
-        self._make_folder(folder)
         # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
         # place, and would then write into an accepted one.
-        self._write_whole(f"{folder}/.{os.getpid()}.ha", target, change.keys[step.key])
-        return state
+        write = partial(
+            writing.write_whole,
+            writing.temporary(folder, writer),
+            f"{folder}/{minion_id}",
+            text,
+            mode=self._mode,
+            uid=self._uid,
+        )
+        try:
+            write()
+        except FileNotFoundError:
+            self._make_folder(folder)
+            write()
 
     def _make_folder(self, folder: str) -> None:
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
-
-    def _write_whole(self, temporary: str, target: str, text: str) -> None:
-        point("store.write")
-        # What a crash left, or somebody put there: a link would be written through.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
-        try:
-            _write_all(descriptor, text.encode())
-            os.fchmod(descriptor, self._mode)
-            with contextlib.suppress(PermissionError):
-                os.fchown(descriptor, self._uid, -1)
-            os.fsync(descriptor)
-            point("store.rename")
-            os.rename(temporary, target)
-        except OSError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        finally:
-            os.close(descriptor)
 
     def _remove(self, state: str, minion_id: str, key: bytes) -> bool:
         path = f"{self._folders[state]}/{minion_id}"
@@ -246,12 +252,13 @@ class FileStore:
 
     def _sync(self, states: set[str]) -> None:
         for state in states:
-            point("store.sync")
-            descriptor = os.open(self._folders[state], os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            writing.sync_folder(self._folders[state])
+
+
+def _part(change: Change, new: bool) -> Change:
+    """The steps of *change* that write something new, or those that remove."""
+    steps = [step for step in change.steps if (step.action in (PUT, DENY)) is new]
+    return change._replace(steps=steps)
 
 
 def _read_key(path: str) -> str | None:
@@ -266,12 +273,6 @@ def _read_key(path: str) -> str | None:
     except (UnicodeDecodeError, InvalidRecord):
         return None
     return text
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    # On a disk that is nearly full the first write is short, and only the next one fails.
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 def _mark(state: str, info: os.stat_result) -> int:

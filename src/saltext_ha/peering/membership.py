@@ -9,6 +9,7 @@ down while another joined or left so hears of it later. Removals win.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import time
@@ -131,16 +132,31 @@ class Membership:
     def offer(self) -> dict[str, Any]:
         """What this master tells its peers: itself, whom it has pinned, who was removed."""
         return {
-            "self": {"name": self._name, "url": self._url},
+            "self": self._ourselves(),
             "group": self._group,
             "members": [_described(peer) for peer in self._trust.pinned().values()],
             "removed": [removed.__dict__ for removed in self._trust.removed()],
         }
 
+    def digest(self) -> bytes:
+        """16 bytes that are the same on two masters that need not tell each other their offers."""
+        members = {peer.fingerprint for peer in self._trust.pinned().values()}
+        removed = {note.fingerprint for note in self._trust.removed()}
+        parts = [self._group, *sorted(members | {self.identity.fingerprint}), "", *sorted(removed)]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).digest()
+
     async def members(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """Handler: take a peer's offer, answer with ours."""
+        """
+        Handler: take a peer's offer, answer with ours. Or, to a digest: whether ours is the same.
+        """
+        if "digest" in payload:
+            self.moved(peer, payload.get("self"))
+            return {"self": self._ourselves(), "same": payload["digest"] == self.digest()}
         self.absorb(peer, payload)
         return self.offer()
+
+    def _ourselves(self) -> dict[str, str]:
+        return {"name": self._name, "url": self._url}
 
     def absorb(self, peer: Peer, payload: Mapping[str, Any]) -> Absorbed:
         """
@@ -215,17 +231,26 @@ class Membership:
             return [str(exc)]
         return []
 
-    async def exchange(self, skip: str = "") -> dict[str, str]:
+    async def exchange(self, skip: str = "", brief: bool = False) -> dict[str, str]:
         """
         Offer to all peers but *skip*, and absorb what they answer.
 
+        :param brief: begin with a digest, and offer only where that differs; for when there is
+            probably nothing to tell.
         :return: name → reason, of those that could not be told; they hear of it later.
         """
         peers = [peer for peer in self._trust.peers().values() if peer.name != skip]
         offer = self.offer()
+        sketch = {"self": offer["self"], "group": self._group, "digest": self.digest()}
 
         async def tell(peer: Peer) -> str | None:
             try:
+                if brief:
+                    answer = await call_once(self.identity, peer, "members", sketch, self._timeout)
+                    if answer.get("same") is True:
+                        self.moved(peer, answer.get("self"))
+                        return None
+                # Also to a master of an older release, which answers a digest with its offer.
                 answer = await call_once(self.identity, peer, "members", offer, self._timeout)
                 self.absorb(peer, answer)
             except (PeerError, InvalidRecord) as exc:

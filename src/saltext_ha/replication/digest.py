@@ -22,6 +22,14 @@ def bucket_of(minion_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(minion_id.encode(), digest_size=2).digest(), "big")
 
 
+def in_order(ids: Iterable[str]) -> list[str]:
+    """
+    *ids* sorted by bucket, as replica.db keeps them: who goes through many in this order touches
+    each page of it once.
+    """
+    return sorted(ids, key=lambda minion_id: (bucket_of(minion_id), minion_id))
+
+
 class DigestTree:
     """XOR digests over buckets. All items are 16-byte digests; adding one twice takes it out."""
 
@@ -47,6 +55,10 @@ class DigestTree:
         self._leaves[bucket] ^= number
         self._inner[bucket // FANOUT] ^= number
         self._root ^= number
+
+    def short(self, branch: int) -> bytes:
+        """The short digest of *branch*, as :meth:`children` has it."""
+        return self._inner[branch].to_bytes(16, "big")[:SHORT]
 
     def children(self, branch: int | None = None) -> bytes:
         """

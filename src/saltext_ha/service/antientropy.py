@@ -16,6 +16,7 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.replica import Replica
 from saltext_ha.replication.digest import BUCKETS, FANOUT, SHORT, DigestTree, differing
 from saltext_ha.replication.record import Record, record_digest
+from saltext_ha.service.claims import SHARED
 from saltext_ha.service.codec import from_wire, to_wire
 
 RECORDS = "records"
@@ -30,10 +31,14 @@ T = TypeVar("T")
 
 @dataclass
 class Exchanged:
-    """What one round brought: records received and sent; zero of both when in sync."""
+    """
+    What one round brought: records received and sent; zero of both when in sync. ``left``: there
+    is more that differs, which was being repaired with others.
+    """
 
     received: int = 0
     sent: int = 0
+    left: bool = False
 
 
 def tree_of(replica: Replica, name: Any) -> DigestTree:
@@ -56,10 +61,19 @@ def answer_digest(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     return {"same": False, "children": tree.children()}
 
 
-def answer_branches(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
-    """``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order."""
-    tree = tree_of(replica, payload.get("tree"))
-    return {"children": [tree.children(n) for n in _numbers(payload.get("branches"), FANOUT)]}
+def answer_branches(
+    replica: Replica, payload: dict[str, Any], is_open: Callable[[int], bool] = lambda branch: True
+) -> dict[str, Any]:
+    """
+    ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order; with ``shared`` it
+    is None for records that are repaired with others, that is where not *is_open*.
+    """
+    name = payload.get("tree")
+    tree = tree_of(replica, name)
+    branches = _numbers(payload.get("branches"), FANOUT)
+    if payload.get(SHARED) is not True or name != RECORDS:
+        return {"children": [tree.children(n) for n in branches]}
+    return {"children": [tree.children(n) if is_open(n) else None for n in branches]}
 
 
 def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
@@ -123,26 +137,53 @@ def _numbers(raw: Any, limit: int) -> list[int]:
 # -- what the caller does
 
 
-async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int]:
+async def differing_branches(tree: DigestTree, name: str, call: Call) -> dict[int, bytes]:
     """
-    The buckets in which *tree* differs from the peer's tree of that *name*.
+    The branches in which *tree* differs from the peer's tree of that *name*, with the peer's short
+    digests of them.
 
     :raises PeerError: as *call* does. :raises InvalidRecord: the answer makes no sense.
     """
     answer = await call("digest", {"tree": name, "root": tree.root})
     if answer.get("same"):
-        return []
+        return {}
     try:
-        branches = differing(tree.children(), answer["children"])
-        answer = await call("branches", {"tree": name, "branches": branches})
-        found = zip(branches, answer["children"], strict=True)
+        theirs = answer["children"]
+        branches = differing(tree.children(), theirs)
+        return {branch: theirs[branch * SHORT : (branch + 1) * SHORT] for branch in branches}
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+
+
+async def differing_below(
+    tree: DigestTree, name: str, branches: Sequence[int], call: Call, done: Exchanged | None = None
+) -> list[int]:
+    """
+    The buckets below *branches* in which *tree* differs; errors as :func:`differing_branches`.
+
+    :param done: the peer may leave out branches that it repairs with others at this moment; that it
+        did is noted there.
+    """
+    shared = done is not None
+    answer = await call("branches", {"tree": name, "branches": branches, SHARED: shared})
+    try:
+        children = dict(zip(branches, answer["children"], strict=True))
+        if done is not None and None in children.values():
+            done.left = True
+            children = {branch: theirs for branch, theirs in children.items() if theirs is not None}
         return [
             branch * FANOUT + position
-            for branch, theirs in found
+            for branch, theirs in children.items()
             for position in differing(tree.children(branch), theirs)
         ]
     except (KeyError, TypeError, ValueError) as exc:
         raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+
+
+async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int]:
+    """The buckets in which *tree* differs from the peer's; errors as both of the above."""
+    branches = list(await differing_branches(tree, name, call))
+    return await differing_below(tree, name, branches, call) if branches else []
 
 
 def question(replica: Replica, buckets: Iterable[int]) -> dict[str, Any]:

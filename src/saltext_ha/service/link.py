@@ -24,6 +24,7 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import RECORDS, Exchanged
+from saltext_ha.service.claims import SHARED, Claims
 from saltext_ha.service.core import Core
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 LARGE = 60.0  # seconds for a message of thousands of records
 MAX_BACKOFF = 30.0
 MAX_OUTBOX = 50_000
+# Of 256: what one peer repairs in one go, while others may repair the rest.
+BRANCHES = 128
+AGAIN = 1.0  # seconds, when a round left out what was repaired with others
 
 
 class Link:
@@ -42,6 +46,7 @@ class Link:
     :param announce: told when the peer comes up and goes down.
     :param mistrusted: called when one of the two does not know the other's certificate; says
         whether it does now.
+    :param claims: this master's, of all its links.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -51,6 +56,7 @@ class Link:
         identity: Identity,
         core: Core,
         *,
+        claims: Claims,
         greeting: Callable[[], dict[str, Any]],
         met: Callable[[Link], Awaitable[None]],
         announce: Callable[[str, dict[str, Any]], None],
@@ -72,6 +78,7 @@ class Link:
         self.client = PeerClient(identity, peer, timeout)
         self._mistrusted = mistrusted
         self._core = core
+        self._claims = claims
         self._greeting = greeting
         self._met = met
         self._announce = announce
@@ -109,8 +116,9 @@ class Link:
                 if self._outbox and self.up:
                     await self._flush()
                 if time.monotonic() >= due or not self.up:
-                    await self.exchange()
-                    due = time.monotonic() + self._interval
+                    done = await self.exchange(shared=True)
+                    wait = min(self._interval, AGAIN) if done.left else self._interval
+                    due = time.monotonic() + wait
             except (ReplicaError, StoreError) as exc:
                 # Our own disk: no fault of the peer's, and said once, in the status.
                 log.debug("link to %s: %s", self.peer.name, exc)
@@ -148,10 +156,11 @@ class Link:
         self.seen = time.monotonic()
         return answer
 
-    async def exchange(self) -> Exchanged:
+    async def exchange(self, shared: bool = False) -> Exchanged:
         """
         One round of anti-entropy, now.
 
+        :param shared: leave out what is being repaired with another peer at this moment.
         :raises PeerError: the peer cannot be asked. :raises InvalidRecord: it answers nonsense.
         """
         async with self._round:
@@ -159,25 +168,46 @@ class Link:
                 self.up = None  # from here on changes are kept for it
                 self.info = await self.call("hello", self._greeting())
                 await self._met(self)
-            done = await self._antientropy()
+            done = await self._antientropy(shared)
             self._backoff = self._interval
             self.up, self.error = True, ""
             self._tell(True)
             return done
 
-    async def _antientropy(self) -> Exchanged:
+    async def _antientropy(self, shared: bool) -> Exchanged:
         done = Exchanged()
-        core = self._core
-        buckets = await antientropy.differing_buckets(core.replica.records, RECORDS, self.call)
-        if not buckets:
+        tree = self._core.replica.records
+        theirs = await antientropy.differing_branches(tree, RECORDS, self.call)
+        if not theirs:
             return done
-        groups = await core.run(antientropy.portions, buckets, core.replica)
+        if not shared:
+            await self._repair(list(theirs), shared, done)
+            return done
         # A master that lacks much asks all its peers at once, and is asked by all: in one order all
-        # of them would send it the same records.
+        # of them would begin with the same.
+        order = list(theirs)
+        random.shuffle(order)
+        for branches in antientropy.chunks(order, BRANCHES):
+            differing = [branch for branch in branches if tree.short(branch) != theirs[branch]]
+            claimed = self._claims.take(differing, self.peer.name, time.monotonic())
+            done.left |= len(claimed) < len(differing)
+            try:
+                if claimed:
+                    await self._repair(claimed, shared, done)
+            finally:
+                self._claims.free(claimed, self.peer.name)
+        return done
+
+    async def _repair(self, branches: list[int], shared: bool, done: Exchanged) -> None:
+        core = self._core
+        buckets = await antientropy.differing_below(
+            core.replica.records, RECORDS, branches, self.call, done if shared else None
+        )
+        groups = await core.run(antientropy.portions, buckets, core.replica)
         random.shuffle(groups)
         for group in groups:
             question = await core.run(antientropy.question, core.replica, group)
-            answer = await self.call("compare", question, LARGE)
+            answer = await self.call("compare", {**question, SHARED: shared}, LARGE)
             records, reasons = antientropy.read_records(answer.get("records"))
             self._note_refused(reasons)
             if records:
@@ -190,7 +220,6 @@ class Link:
             done.sent += len(mine)
             if self._outbox:
                 await self._flush()  # a revocation does not wait for a long first exchange
-        return done
 
     async def _flush(self) -> None:
         records = list(self._outbox.values())

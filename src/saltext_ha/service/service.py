@@ -37,6 +37,7 @@ from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.claims import Claims
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
@@ -91,6 +92,7 @@ class Service:
         )
         self.retention = Retention(self)
         self.sharing = Sharing(self)
+        self.claims = Claims(config.name)
         self.links: dict[str, Link] = {}
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
@@ -236,6 +238,7 @@ class Service:
         if lost:
             log.warning("ha %s", ADOPTING)
         store = open_store(self.opts)
+        store.sweep()
         store.recall(replica.marks())
         return Keeper(
             store,
@@ -335,7 +338,7 @@ class Service:
             if self.core.keeper.adopting:
                 await self._adopt()
             if asyncio.get_running_loop().time() >= due:
-                await self.membership.exchange()
+                await self.membership.exchange(brief=True)
                 await self.sharing.check_all()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
             await asyncio.sleep(0.5)
@@ -354,6 +357,7 @@ class Service:
                     peer,
                     self.identity,
                     self.core,
+                    claims=self.claims,
                     greeting=self.describe,
                     announce=self.announce,
                     met=self.sharing.check,
@@ -449,28 +453,25 @@ class Service:
 
     def _handlers(self) -> dict[str, Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]]:
         core = self.core
-        # The digest trees may be read from any thread: these two never wait for the keeper.
-        at_once = {"digest": antientropy.answer_digest, "branches": antientropy.answer_branches}
         in_thread: dict[str, Callable[..., dict[str, Any]]] = {
-            "compare": antientropy.answer_compare,
             "placed": antientropy.answer_placed,
         }
 
         def answering(
-            answer: Callable[..., dict[str, Any]], at_once: bool = False
+            answer: Callable[..., dict[str, Any]],
         ) -> Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]:
             async def handler(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
                 self._heard(peer)
-                if at_once:
-                    return answer(core.replica, payload)
                 return await core.run(answer, core.replica, payload)
 
             return handler
 
         return {
-            **{name: answering(answer, at_once=True) for name, answer in at_once.items()},
+            "digest": self._digest,
+            "branches": self._branches,
             **{name: answering(answer) for name, answer in in_thread.items()},
             "hello": self._hello,
+            "compare": self._compare,
             "push": self._push,
             "dropped": self._dropped,
             **self.retention.for_peers(),
@@ -489,6 +490,26 @@ class Service:
         self.membership.moved(peer, payload)
         return self.describe()
 
+    # The digest trees may be read from any thread: these two never wait for the keeper.
+
+    async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._heard(peer)
+        return antientropy.answer_digest(self.core.replica, payload)
+
+    async def _branches(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._heard(peer)
+        now = time.monotonic()
+        return antientropy.answer_branches(
+            self.core.replica, payload, lambda branch: self.claims.open_to(branch, peer.name, now)
+        )
+
+    async def _compare(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._heard(peer)
+        question, taken = self.claims.admit(payload, peer.name, time.monotonic())
+        answer = await self.core.run(antientropy.answer_compare, self.core.replica, question)
+        self.claims.answered(taken, answer, peer.name)
+        return answer
+
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         self._heard(peer)
         records, reasons = antientropy.read_records(payload.get("records"))
@@ -497,6 +518,7 @@ class Service:
                 break
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
         merged = await self.core.learn(records)
+        self.claims.received((record.minion_id for record in records), peer.name)
         return {
             "learned": merged.learned,
             "refused": reasons[:10],

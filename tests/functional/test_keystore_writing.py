@@ -1,0 +1,164 @@
+"""Many keys at once: written by several threads, each file whole, and in a safe order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.engines import Engine, Place
+from saltext_ha import minion_key
+from saltext_ha.errors import StoreError
+from saltext_ha.keystore import writing
+from saltext_ha.keystore.base import Change
+from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.replication.plan import PUT, REMOVE, Step
+from saltext_ha.replication.record import ACCEPTED, PENDING
+from tests.keys import public_key
+
+pytestmark = pytest.mark.core
+
+A, B = public_key(0), public_key(1)
+KEYS = {minion_key.fingerprint(text): text for text in (A, B)}
+IDS = [f"web{number}" for number in range(writing.WRITERS * 12)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for folder in FOLDERS.values():
+        (tmp_path / folder).mkdir()
+    return tmp_path
+
+
+def key_of(number: int) -> bytes:
+    return list(KEYS)[number % 2]
+
+
+def moves() -> list[Change]:
+    """From pending to accepted, every id; two keys by turns."""
+    return [
+        Change(minion_id, [Step(PUT, ACCEPTED, key), Step(REMOVE, PENDING, key)], KEYS)
+        for minion_id, key in ((i, key_of(number)) for number, i in enumerate(IDS))
+    ]
+
+
+def knock(root: Path) -> None:
+    for number, minion_id in enumerate(IDS):
+        (root / "minions_pre" / minion_id).write_text(KEYS[key_of(number)])
+
+
+def names(root: Path, folder: str) -> set[str]:
+    return {path.name for path in (root / folder).iterdir()}
+
+
+def test_every_file_holds_its_own_key(root: Path) -> None:
+    knock(root)
+    assert FileStore(root).apply(moves()) == (set(), {})
+    assert names(root, "minions") == set(IDS)
+    assert not names(root, "minions_pre")
+    for number, minion_id in enumerate(IDS):
+        assert (root / "minions" / minion_id).read_text() == KEYS[key_of(number)]
+
+
+def test_they_are_written_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each waits for the disk until all the others do.
+    together = threading.Barrier(writing.WRITERS, timeout=30)
+    waited = []
+    fsync = os.fsync
+
+    def wait(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            waited.append(together.wait())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    knock(root)
+    FileStore(root).apply(moves())
+    assert names(root, "minions") == set(IDS)
+    assert len(waited) == len(IDS)
+
+
+def test_folders_are_durable_once_a_batch_and_before_anything_goes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    sync = writing.sync_folder
+
+    def note(folder: str) -> None:
+        synced.append((Path(folder).name, len(names(root, "minions_pre"))))
+        sync(folder)
+
+    monkeypatch.setattr(writing, "sync_folder", note)
+    knock(root)
+    FileStore(root).apply(moves())
+    assert synced == [("minions", len(IDS)), ("minions_pre", 0)]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, code: int, when: Callable[[str], bool]) -> list[str]:
+    """Renames onto these names fail; the names that were tried."""
+    tried: list[str] = []
+    rename = os.rename
+
+    def fail(source: str, target: str) -> None:
+        tried.append(target)
+        if when(Path(target).name):
+            raise OSError(code, os.strerror(code))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    return tried
+
+
+def test_a_full_disk_ends_all_writers_and_removes_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knock(root)
+    tried = failing(monkeypatch, errno.ENOSPC, lambda name: True)
+    before = threading.active_count()
+    with pytest.raises(StoreError, match="No space left"):
+        FileStore(root).apply(moves())
+    assert threading.active_count() == before
+    assert len(tried) <= writing.WRITERS
+    assert names(root, "minions_pre") == set(IDS)
+    assert not names(root, "minions"), "nothing unfinished stays, either"
+
+
+def test_one_bad_file_holds_up_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    knock(root)
+    bad = set(IDS[3:5])
+    failing(monkeypatch, errno.EIO, lambda name: name in bad)
+    missing, failed = FileStore(root).apply(moves())
+    assert not missing
+    assert set(failed) == bad
+    assert names(root, "minions") == {*IDS} - bad
+    assert names(root, "minions_pre") == bad
+
+
+def test_a_folder_that_is_missing_is_made(root: Path) -> None:
+    knock(root)
+    (root / "minions").rmdir()
+    FileStore(root).apply(moves())
+    assert names(root, "minions") == set(IDS)
+
+
+def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    ours = {".4711.ha", ".4711.7.ha"}
+    others = {".web1.ha", ".4711.new"}
+    for folder in FOLDERS.values():
+        (place.pki_dir / folder).mkdir(mode=0o700)
+        for name in ours | others:
+            (place.pki_dir / folder / name).write_text(A)
+
+    async def start() -> None:
+        async with Engine(place):
+            pass
+
+    asyncio.run(start())
+    for folder in FOLDERS.values():
+        assert names(place.pki_dir, folder) & (ours | others) == others

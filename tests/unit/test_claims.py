@@ -1,0 +1,94 @@
+"""Which branches are repaired with whom, and that nobody is held up by that for long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from saltext_ha.replication.digest import FANOUT, bucket_of
+from saltext_ha.service.claims import HELD, SHARED, Claims
+from simulation import scenarios
+from simulation.group import Settings
+from simulation.keys import Keys
+from simulation.network import Conditions
+from simulation.scenarios import Case
+
+BUCKET = bucket_of("web1")
+BRANCH = BUCKET // FANOUT
+OTHER = (BRANCH + 1) % FANOUT
+
+
+def question(*branches: int, shared: bool = True) -> dict[str, Any]:
+    return {"buckets": [[branch * FANOUT, []] for branch in branches], SHARED: shared}
+
+
+def asked(claims: Claims, peer: str, *branches: int, now: float = 0.0) -> list[int]:
+    admitted, _ = claims.admit(question(*branches), peer, now)
+    return [bucket // FANOUT for bucket, _ in admitted["buckets"]]
+
+
+@pytest.fixture
+def claims() -> Claims:
+    return Claims("m2")
+
+
+def test_one_link_repairs_a_branch_at_a_time(claims: Claims) -> None:
+    assert claims.take([BRANCH, OTHER], "m3", 0.0) == [BRANCH, OTHER]
+    assert claims.take([BRANCH, OTHER], "m4", 0.0) == []
+    claims.free([OTHER], "m4")
+    assert claims.take([OTHER], "m4", 0.0) == [], "only who holds it gives it back"
+    claims.free([BRANCH], "m3")
+    assert claims.take([BRANCH, OTHER], "m4", 0.0) == [BRANCH]
+
+
+def test_a_peer_that_died_holds_nobody_up_for_long(claims: Claims) -> None:
+    claims.take([BRANCH], "m3", 0.0)
+    assert not claims.open_to(BRANCH, "m4", HELD - 1)
+    assert claims.open_to(BRANCH, "m4", HELD)
+    assert claims.take([BRANCH], "m4", HELD) == [BRANCH]
+
+
+def test_what_is_being_fetched_is_not_asked_of_others(claims: Claims) -> None:
+    claims.take([BRANCH], "m3", 0.0)
+    assert asked(claims, "m4", BRANCH, OTHER) == [OTHER]
+
+
+def test_what_a_peer_is_to_send_is_not_asked_of_others_until_it_came(claims: Claims) -> None:
+    _, taken = claims.admit(question(BRANCH, OTHER), "m3", 0.0)
+    claims.answered(taken, {"want": [["web1", b"key"]]}, "m3")
+    assert asked(claims, "m4", BRANCH, OTHER) == [OTHER]
+    assert asked(claims, "m3", BRANCH) == [BRANCH]
+    claims.received(["web1"], "m4")
+    assert not claims.open_to(BRANCH, "m4", 0.0)
+    claims.received(["web1"], "m3")
+    assert claims.open_to(BRANCH, "m4", 0.0)
+
+
+def test_of_two_that_ask_each_other_the_lower_name_goes_first() -> None:
+    one, two = Claims("m1"), Claims("m2")
+    one.take([BRANCH], "m2", 0.0)
+    two.take([BRANCH], "m1", 0.0)
+    assert asked(one, "m2", BRANCH) == []
+    assert asked(two, "m1", BRANCH) == [BRANCH]
+
+
+def test_who_must_know_all_is_told_all(claims: Claims) -> None:
+    # A master without a replica must not take its keys in before it knows every tombstone.
+    claims.take([BRANCH], "m3", 0.0)
+    for asks in (question(BRANCH, shared=False), {"buckets": [[BUCKET, []]]}):
+        assert claims.admit(asks, "m4", 0.0) == (asks, [])
+
+
+def test_nonsense_is_left_to_whoever_refuses_it(claims: Claims) -> None:
+    for entries in (None, 7, [None, [], [True], ["7"]]):
+        asks = {"buckets": entries, SHARED: True}
+        assert claims.admit(asks, "m4", 0.0) == (asks, [])
+
+
+def test_a_new_master_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(Keys(1, 2_000, 8), Settings(8), Conditions(), 1)
+    claimed = scenarios.cold(case).bytes
+    monkeypatch.setattr(Claims, "_take", lambda self, branches, *rest: list(branches))
+    monkeypatch.setattr(Claims, "open_to", lambda *arguments: True)
+    assert claimed < 0.6 * scenarios.cold(case).bytes
