@@ -13,7 +13,7 @@ from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import as_set, digest, leaves_of
 
 # What each salt-api may have of its own: where it listens, how busy it may get, where it logs.
-_API = (
+OWN_API = (
     "host", "address", "port", "ssl_crt", "ssl_key", "ssl_chain", "app", "static", "favicon",
     "thread_pool", "queue_size", "socket_queue_size", "num_processes", "backlog", "log_access_file",
     "log_error_file", "collect_stats", "max_request_body_size",
@@ -41,8 +41,8 @@ CONFIG: tuple[Rule, ...] = (
     Rule("netapi_enable_clients", How.SET),
     Rule("netapi_allow_raw_shell", default=False),
     Rule("api_acl", How.SET),
-    Rule("rest_cherrypy", without=_API),
-    Rule("rest_tornado", without=_API),
+    Rule("rest_cherrypy", without=OWN_API),
+    Rule("rest_tornado", without=OWN_API),
     # Minions: who gets in, and what revoking does.
     Rule("auto_accept", default=False),
     Rule("open_mode", default=False),

@@ -45,7 +45,7 @@ def take(mine: Mine) -> Facts:
     files: dict[str, tree.Seen] = {}
     if any(name.split("|")[0] == "roots" for name in git.backends(opts)):
         _gather("file_roots", opts, tree.for_states(opts), leaves, files)
-    _gather("pillar_roots", opts, tree.for_pillar(opts), leaves, files)
+    _gather("pillar_roots", opts, tree.for_pillar(), leaves, files)
     unknown: dict[str, str] = {}
     try:
         digests, missed = Digests(mine.config.state_dir).of(files)

@@ -36,13 +36,11 @@ class Walk:
     :param follow: into links to folders, and to files outside of the root.
     :param links: whether links to files are shown.
     :param ignored: whether the file of a relative and a full path is not shown.
-    :param pruned: whether a folder of that name is not entered.
     """
 
     follow: bool
     links: bool
     ignored: Callable[[str, str], bool]
-    pruned: Callable[[str], bool]
 
 
 def for_states(opts: Mapping[str, Any]) -> Walk:
@@ -53,13 +51,15 @@ def for_states(opts: Mapping[str, Any]) -> Walk:
         links=not opts.get("fileserver_ignoresymlinks", False),
         # Listed by the one, and served by the other.
         ignored=lambda relative, full: ignored(relative) or ignored(full),
-        pruned=lambda name: False,
     )
 
 
-def for_pillar(opts: Mapping[str, Any]) -> Walk:
-    """As the master does it when it renders pillar: links are followed, files never ignored."""
-    return Walk(True, True, lambda relative, full: False, ignoring(opts))
+def for_pillar() -> Walk:
+    """
+    As the master does it when it renders pillar: links are followed, nothing is ignored. (It means
+    to leave out folders that ``file_ignore_glob`` names, but does so in a copy of their list.)
+    """
+    return Walk(True, True, lambda relative, full: False)
 
 
 def ignoring(opts: Mapping[str, Any]) -> Callable[[str], bool]:
@@ -114,7 +114,7 @@ def _below(
         link = entry.is_symlink()
         try:
             if entry.is_dir():
-                if walk.pruned(entry.name) or (link and not walk.follow):
+                if link and not walk.follow:
                     continue
                 status = entry.stat()
                 here = (status.st_dev, status.st_ino)

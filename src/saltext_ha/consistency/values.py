@@ -96,6 +96,8 @@ def plain(value: Any, how: How, nonce: bytes) -> Any:
         items = [plain(item, how, nonce) for item in value]
         unordered = how is How.SET or isinstance(value, (set, frozenset))
         return as_set(items) if unordered else items
+    if isinstance(value, int) and value.bit_length() > 63:
+        return str(value)  # msgpack has no such numbers
     if value is None or isinstance(value, (bool, int, float)):
         return value
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
