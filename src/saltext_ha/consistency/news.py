@@ -12,6 +12,7 @@ from saltext_ha.consistency.rules import DRIFT
 
 #: Places (section and path) that an event names, and that are remembered.
 NAMED = 1000
+DRIFTED, CONSISTENT = "drift", "consistent"
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]
         last.known or complete or bool(found),
     )
     if drift and drift != last.drift:
-        return now, "drift"
+        return now, DRIFTED
     if not drift and complete and last.drift:
-        return now, "consistent"
+        return now, CONSISTENT
     return now, ""
 
 

@@ -43,7 +43,7 @@ def select(only: Any) -> tuple[str, ...]:
             near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise HaError(
-                f"check_consistency: only={name!r}: no such section; {hint}"
+                f"check_consistency: only={name[:40]!r}: no such section; {hint}"
                 f"takes some of: {', '.join(NAMES)}"
             )
     return tuple(name for name in NAMES if name in wanted) or NAMES

@@ -145,7 +145,7 @@ class Checking:
                 check.counts, check.unreached, settings
             )
         groups = {own: service.config.group, **check.groups}
-        if len(set(groups.values())) > 1:
+        if len(set(groups.values())) > 1 and tuple(names) == sections.NAMES:
             found["group"] = _group_section(groups, check.unreached)
         for name, section in sections.OF_MASTERS.items():
             if name in names:

@@ -49,7 +49,10 @@ class Watch:
         if happened:
             data = news.event(answer, self._master)
             log.info("ha %s: differences=%d", happened, data["count"])
-            self._announce(happened, data)
+            if happened == news.DRIFTED:
+                self._announce("drift", data)
+            else:
+                self._announce("consistent", data)
         if self.last.data() != before.data():
             with contextlib.suppress(OSError):
                 write_whole(self._path, json.dumps(self.last.data()).encode())
