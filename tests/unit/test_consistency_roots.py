@@ -255,7 +255,7 @@ def test_the_same_files_in_other_places(two: tuple[dict[str, Any], dict[str, Any
     one, other = (facts(master) for master in two)
     assert one == other
     assert compared(one, other) == {}
-    assert roots.size(one) == 4
+    assert roots.size({"m1": one, "m2": other}) == 4
 
 
 def test_files_that_are_missing_different_and_extra(

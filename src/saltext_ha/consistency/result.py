@@ -55,6 +55,7 @@ def of_section(
     :param parts: the facts of every master that told them.
     :param unreached: why the others did not.
     """
+    parts = dict(sorted(parts.items()))
     found = section.compare(parts)
     for difference in found if unreached else ():
         others = {name: {"unknown": why} for name, why in unreached.items()}
@@ -62,9 +63,7 @@ def of_section(
         if section.name != "running":
             difference["values"] = dict(sorted({**difference["values"], **others}.items()))
     unknown = {**section.unknown(parts), **unreached}
-    amount = 0
-    if section.size and parts:
-        amount = max(section.size(facts) for facts in parts.values())
+    amount = section.size(parts) if section.size else 0
     return of_differences(section.name, found, unknown, settings, amount)
 
 

@@ -86,9 +86,16 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     return shown
 
 
-def size(facts: Facts) -> int:
-    """How many files are compared."""
-    return sum(isinstance(value, bytes) for value in facts.leaves.values())
+def size(parts: Mapping[str, Facts]) -> int:
+    """How many different files there are."""
+    return len(
+        {
+            path
+            for facts in parts.values()
+            for path, value in facts.leaves.items()
+            if isinstance(value, bytes)
+        }
+    )
 
 
 def _gather(

@@ -53,7 +53,7 @@ class Section:
     take: Callable[[Mine], Facts]
     compare: Callable[[Mapping[str, Facts]], list[Difference]]
     unknown: Callable[[Mapping[str, Facts]], dict[str, str]]
-    size: Callable[[Facts], int] | None = None
+    size: Callable[[Mapping[str, Facts]], int] | None = None
 
 
 def read_files(conf_file: str) -> Mapping[str, Any]:
