@@ -70,14 +70,14 @@ TABLE: tuple[Topic, ...] = (
         _words(
             "fileserver_backend file_ignore_regex file_ignore_glob fileserver_followsymlinks "
             "fileserver_ignoresymlinks env_order default_top state_top state_top_saltenv "
-            "top_file_merging_strategy saltenv lock_saltenv gitfs_base gitfs_root gitfs_mountpoint "
-            "gitfs_saltenv gitfs_saltenv_blacklist gitfs_saltenv_whitelist gitfs_ref_types "
-            "gitfs_disable_saltenv_mapping gitfs_refspecs gitfs_fallback hgfs_remotes hgfs_base "
-            "hgfs_root hgfs_mountpoint hgfs_branch_method hgfs_saltenv_blacklist "
-            "hgfs_saltenv_whitelist svnfs_remotes svnfs_root svnfs_mountpoint svnfs_trunk "
-            "svnfs_branches svnfs_tags svnfs_saltenv_blacklist svnfs_saltenv_whitelist "
-            "minionfs_env minionfs_mountpoint minionfs_blacklist minionfs_whitelist file_recv "
-            "file_recv_max_size master_tops master_tops_first"
+            "top_file_merging_strategy saltenv lock_saltenv gitfs_base gitfs_root "
+            "gitfs_mountpoint gitfs_saltenv gitfs_saltenv_blacklist gitfs_saltenv_whitelist "
+            "gitfs_ref_types gitfs_disable_saltenv_mapping gitfs_refspecs gitfs_fallback "
+            "hgfs_remotes hgfs_base hgfs_root hgfs_mountpoint hgfs_branch_method "
+            "hgfs_saltenv_blacklist hgfs_saltenv_whitelist svnfs_remotes svnfs_root "
+            "svnfs_mountpoint svnfs_trunk svnfs_branches svnfs_tags svnfs_saltenv_blacklist "
+            "svnfs_saltenv_whitelist minionfs_env minionfs_mountpoint minionfs_blacklist "
+            "minionfs_whitelist file_recv file_recv_max_size master_tops master_tops_first"
         ),
         secret=_words("hgfs_remotes svnfs_remotes master_tops"),
     ),
@@ -88,12 +88,11 @@ TABLE: tuple[Topic, ...] = (
         _words(
             "ext_pillar ext_pillar_first on_demand_ext_pillar pillarenv "
             "pillar_source_merging_strategy pillar_merge_lists pillar_includes_override_sls "
-            "pillar_version pillar_opts "
-            "pillar_safe_render_error decrypt_pillar decrypt_pillar_default "
-            "decrypt_pillar_delimiter decrypt_pillar_renderers gpg_decrypt_must_succeed "
-            "git_pillar_base git_pillar_branch git_pillar_root git_pillar_env git_pillar_includes "
-            "git_pillar_disable_saltenv_mapping git_pillar_ref_types git_pillar_refspecs "
-            "git_pillar_fallback pass_to_ext_pillars"
+            "pillar_version pillar_opts pillar_safe_render_error decrypt_pillar "
+            "decrypt_pillar_default decrypt_pillar_delimiter decrypt_pillar_renderers "
+            "gpg_decrypt_must_succeed git_pillar_base git_pillar_branch git_pillar_root "
+            "git_pillar_env git_pillar_includes git_pillar_disable_saltenv_mapping "
+            "git_pillar_ref_types git_pillar_refspecs git_pillar_fallback pass_to_ext_pillars"
         ),
         secret=_words("ext_pillar"),
     ),
@@ -153,10 +152,9 @@ TABLE: tuple[Topic, ...] = (
             "timeout gather_job_timeout publish_timeout loop_interval maintenance_interval "
             "fileserver_interval fileserver_list_cache_time gitfs_update_interval "
             "git_pillar_update_interval hgfs_update_interval svnfs_update_interval "
-            "s3fs_update_interval minionfs_update_interval "
-            "roots_update_interval http_connect_timeout http_request_timeout tcp_keepalive "
-            "tcp_keepalive_idle tcp_keepalive_cnt tcp_keepalive_intvl ssh_timeout "
-            "ssh_scan_timeout"
+            "s3fs_update_interval minionfs_update_interval roots_update_interval "
+            "http_connect_timeout http_request_timeout tcp_keepalive tcp_keepalive_idle "
+            "tcp_keepalive_cnt tcp_keepalive_intvl ssh_timeout ssh_scan_timeout"
         ),
     ),
     Topic(
@@ -183,9 +181,9 @@ TABLE: tuple[Topic, ...] = (
             "winrepo_password winrepo_passphrase winrepo_proxy winrepo_depth"
         ),
         secret=_words(
-            "gitfs_password gitfs_passphrase gitfs_proxy git_pillar_password git_pillar_passphrase "
-            "git_pillar_proxy winrepo_remotes winrepo_remotes_ng winrepo_password "
-            "winrepo_passphrase winrepo_proxy"
+            "gitfs_password gitfs_passphrase gitfs_proxy git_pillar_password "
+            "git_pillar_passphrase git_pillar_proxy winrepo_remotes winrepo_remotes_ng "
+            "winrepo_password winrepo_passphrase winrepo_proxy"
         ),
     ),
     Topic(
@@ -232,11 +230,11 @@ TABLE: tuple[Topic, ...] = (
         "the content counts, and is compared in the sections access and roots",
         _words(
             "file_roots pillar_roots pki_dir key_cache cachedir sock_dir pidfile token_dir "
-            "token_file extension_modules module_dirs runner_dirs utils_dirs outputter_dirs queue_dirs "
-            "sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file syndic_pidfile "
-            "winrepo_dir winrepo_dir_ng winrepo_cachefile ssh_config_file ssh_priv gitfs_privkey "
-            "gitfs_pubkey git_pillar_privkey git_pillar_pubkey winrepo_privkey winrepo_pubkey "
-            "pass_dir pass_gnupghome sshpass_path"
+            "token_file extension_modules module_dirs runner_dirs utils_dirs outputter_dirs "
+            "queue_dirs sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file "
+            "syndic_pidfile winrepo_dir winrepo_dir_ng winrepo_cachefile ssh_config_file ssh_priv "
+            "gitfs_privkey gitfs_pubkey git_pillar_privkey git_pillar_pubkey winrepo_privkey "
+            "winrepo_pubkey pass_dir pass_gnupghome sshpass_path"
         ),
     ),
     Topic(
@@ -276,14 +274,14 @@ TABLE: tuple[Topic, ...] = (
             "tcp_master_pub_port tcp_master_pull_port tcp_master_publish_pull tcp_master_workers "
             "con_cache memcache_debug memcache_expire_seconds memcache_full_cleanup "
             "memcache_max_items event_return_queue event_return_queue_max_seconds "
-            "reactor_refresh_interval reactor_worker_hwm "
-            "reactor_worker_threads event_match_type event_return_niceness "
-            "event_publisher_niceness fileserver_update_niceness maintenance_niceness "
-            "mworker_niceness mworker_queue_niceness pub_server_niceness reactor_niceness "
-            "req_server_niceness master_async_mworker master_mworker_max_inflight "
-            "publish_drain_timeout pub_server_write_queue_size cluster_mode cluster_max_log_size "
-            "cluster_auto_replace_voters cluster_demote_cooldown cluster_max_voters "
-            "cluster_min_voters cluster_voter_health_check_interval cluster_voter_timeout"
+            "reactor_refresh_interval reactor_worker_hwm reactor_worker_threads event_match_type "
+            "event_return_niceness event_publisher_niceness fileserver_update_niceness "
+            "maintenance_niceness mworker_niceness mworker_queue_niceness pub_server_niceness "
+            "reactor_niceness req_server_niceness master_async_mworker "
+            "master_mworker_max_inflight publish_drain_timeout pub_server_write_queue_size "
+            "cluster_mode cluster_max_log_size cluster_auto_replace_voters "
+            "cluster_demote_cooldown cluster_max_voters cluster_min_voters "
+            "cluster_voter_health_check_interval cluster_voter_timeout"
         ),
     ),
     Topic(
