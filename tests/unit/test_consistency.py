@@ -1,6 +1,7 @@
 """The consistency check: what a master says of itself, and what is made of several answers."""
 
 import dataclasses
+import functools
 import json
 import logging
 import os
@@ -28,8 +29,25 @@ ABSENT = {"absent": True}
 SECRET = "hunter2-correct-horse"
 
 
+@functools.cache
+def private_key(number: int) -> rsa.RSAPrivateKey:
+    """Making one takes a tenth of a second and more."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+class Fresh:
+    """Keys that are different within one test, and the same ones in the next."""
+
+    made = 0
+
+    @classmethod
+    def key(cls) -> rsa.RSAPrivateKey:
+        cls.made += 1
+        return private_key(cls.made)
+
+
 def write_pair(folder: Path, name: str = "master", passphrase: bytes | None = None) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key = Fresh.key()
     how = (
         serialization.BestAvailableEncryption(passphrase)
         if passphrase
@@ -112,6 +130,7 @@ def replaced(facts, part, **leaves):
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
+    Fresh.made = 0
     # Salt keeps records of broken files for a handler that never comes, and spills them at exit.
     monkeypatch.setattr(logging.getLogger("salt.config"), "disabled", True)
 
@@ -216,7 +235,7 @@ def test_line_endings_do_not_make_another_key(master):
 
 
 def test_halves_of_two_pairs(master):
-    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    stranger = Fresh.key()
     write_public(master.pki, "master", stranger.public_key())
     taken = master.facts()
     # The same on both masters is no comfort.
@@ -440,6 +459,59 @@ def test_different_master_keys_under_one_signing_key_are_a_note(master):
         "sign_fingerprint": "drift",
     }
     assert exit_code(result) == 1
+
+
+def test_halves_of_two_signing_pairs(master):
+    write_pair(master.pki, "master_sign")
+    master.write(master_sign_pubkey=True)
+    first = master.facts()
+    assert differing(compare({"m1": first, "m2": first}), "master_key") == {}
+    stranger = Fresh.key()
+    write_public(master.pki, "master_sign", stranger.public_key())
+    second = master.facts()
+    assert differing(compare({"m1": second, "m2": second}), "master_key") == {
+        "sign_pair": dict.fromkeys(["m1", "m2"], "does not fit")
+    }
+
+
+def test_different_master_keys_of_which_only_some_are_signed(master):
+    first = master.facts()
+    write_pair(master.pki, "master_sign")
+    write_pair(master.pki)
+    master.write(master_sign_pubkey=True)
+    answer = compare({"m1": first, "m2": master.facts()})
+    fixes = {d["path"]: d["fix"] for d in answer["sections"]["master_key"]["differences"]}
+    assert fixes.keys() == {"fingerprint", "sign_fingerprint", "master_sign_pubkey"}
+    assert "master_sign_pubkey: True on m1" in fixes["fingerprint"]
+    assert exit_code(answer) == 1
+
+
+def test_what_a_salt_api_may_have_of_its_own(master):
+    master.write(rest_cherrypy={"port": 8000, "ssl_key": "/a", "api_acl": {"users": {"*": ["a"]}}})
+    masters = pair_of(master, rest_cherrypy={"port": 9000, "api_acl": {"users": {"*": ["b"]}}})
+    assert differing(compare(masters), "access") == {
+        "rest_cherrypy:api_acl:users:*": {"m1": ["a"], "m2": ["b"]}
+    }
+
+
+def test_settings_of_the_site_are_notes_and_never_shown(master):
+    master.write(**{"redis.host": "a", "timeout": 5})
+    answer = compare(pair_of(master, **{"redis.host": SECRET, "mysite": 1, "timeout": 6}))
+    assert differing(answer, "options") == {
+        "redis.host": {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}},
+        "mysite": {"m1": ABSENT, "m2": {"secret": "#1"}},
+        "timeout": {"m1": 5, "m2": 6},
+    }
+    assert answer["status"] == "same"
+    assert exit_code(answer) == 0
+
+
+def test_options_that_each_master_has_of_its_own(master):
+    own = {"interface": "127.0.0.2", "worker_threads": 9, "log_level": "info", "user": "salt"}
+    ha = {"name": "m2", "address": "10.0.0.2", "port": 4531, "peers": []}
+    assert compare(pair_of(master, **own, ha=ha))["status"] == "same"
+    answer = compare(pair_of(master, ha={"hold_minimum": 3}))
+    assert differing(answer, "options").keys() == {"ha:hold_minimum"}
 
 
 def test_versions_differ_but_another_python_is_only_a_note(master):

@@ -25,7 +25,7 @@ from saltext_ha.service.link import Link
 #: Questions about the time; the shortest round trip counts.
 ROUNDS = 3
 #: Checks of different masters whose facts are kept between the first question and the second.
-KEPT = 8
+KEPT = 4
 KEPT_FOR = 60.0
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
 
