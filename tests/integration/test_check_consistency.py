@@ -31,7 +31,14 @@ SECTIONS = set(sections.NAMES)
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
-    with group(make_lab, "m1", "m2", config={**ACCESS, "autosign_file": "autosign.conf"}) as lab:
+    with group(
+        make_lab,
+        "m1",
+        "m2",
+        # Nothing is found, and told, before it is asked for.
+        ha={"consistency": {"interval": 0}},
+        config={**ACCESS, "autosign_file": "autosign.conf"},
+    ) as lab:
         yield lab
 
 
