@@ -242,6 +242,17 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_a_section_that_fails_is_unknown_and_takes_nothing_along(tmp_path: Path) -> None:
+    # No release of Salt would start with this; an engine must not end by it.
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
+    two.opts["file_roots"] = {"base": 7}
+    answer = checked(one, two)
+    assert "TypeError" in answer["sections"]["roots"]["unknown"]["m2"]
+    assert answer["sections"]["roots"]["status"] == "unknown"
+    assert answer["sections"]["access"]["status"] == "differ"
+    assert answer["retcode"] == 2
+
+
 def test_strangers_questions_are_refused(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
 

@@ -80,6 +80,8 @@ def test_masters_that_have_nothing_in_common(monkeypatch: pytest.MonkeyPatch) ->
         None, [], {}, {"leaves": [], "unknown": {}, "covers": [], "buckets": []},
         {"leaves": {}, "unknown": {}, "covers": [], "buckets": ["1"]},
         {"leaves": {}, "unknown": {}, "covers": []},
+        {"leaves": {"a": {b"k": 1}}, "unknown": {}, "covers": [], "buckets": []},
+        {"leaves": {"a": [b"x"]}, "unknown": {}, "covers": [], "buckets": []},
         {"leaves": {1: 2}, "unknown": {}, "covers": [], "buckets": []},
         {"leaves": {}, "unknown": {"a": 1}, "covers": [], "buckets": []},
         {"leaves": {}, "unknown": {}, "covers": [3], "buckets": []},

@@ -43,9 +43,9 @@ def unknown_of(rules: Iterable[Rule], parts: Mapping[str, Facts]) -> dict[str, s
     """By master, the first thing that it could not tell and why."""
     unknown: dict[str, str] = {}
     for name, facts in parts.items():
-        for subject, why in facts.unknown.items():
+        for subject, why in facts.unknown.items():  # "": all of it
             unknown.setdefault(name, why if subject in ("", "…") else f"{subject}: {why}")
-        for rule in rules:
+        for rule in rules if "" not in facts.unknown else ():
             if rule.option not in facts.covers:
                 unknown.setdefault(name, f"{rule.option}: {OTHER_VERSION}")
     return unknown
@@ -113,6 +113,8 @@ def _values(
             silent[name] = facts.unknown[path]
         elif rule.option in facts.unknown:
             silent[name] = facts.unknown[rule.option]
+        elif "" in facts.unknown:
+            silent[name] = facts.unknown[""]
         elif rule.option not in facts.covers:
             silent[name] = OTHER_VERSION
         else:

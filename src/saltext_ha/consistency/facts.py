@@ -132,4 +132,14 @@ def read(raw: Any) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
         raise InvalidRecord("facts have leaves, unknown and covers")
     if not all(isinstance(text, str) for text in (*leaves, *unknown, *unknown.values(), *covers)):
         raise InvalidRecord("paths, options and reasons of facts are texts")
+    if not all(isinstance(value, bytes) or _is_plain(value) for value in leaves.values()):
+        raise InvalidRecord("values of facts are as JSON has them, or digests")
     return leaves, unknown, tuple(covers)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -32,6 +32,7 @@ RULES: Mapping[str, Rule] = {
 #: The leaf that stands for a whole environment or remote.
 PRESENT = "present"
 PILLAR = "pillar_roots:"
+FEW = 10
 
 
 def take(mine: Mine) -> Facts:
@@ -57,7 +58,7 @@ def take(mine: Mine) -> Facts:
             if path.startswith(PILLAR):
                 digest = hashlib.blake2b(digest, key=key, digest_size=16).digest()
             leaves[path] = digest
-        unknown = dict(list(missed.items())[:10])
+        unknown = _unknown(missed)
     leaves.update(git.states(opts))
     leaves.update(git.pillars(opts))
     return Facts(leaves, unknown, tuple(RULES))
@@ -78,10 +79,6 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
             masters = names(difference["values"], "or")
             if "not fetched yet" not in difference["values"].values():
                 difference["fix"] = fix.format(option=path.split(":")[0], masters=masters)
-        labels: dict[bytes, str] = {}
-        difference["values"] = {
-            name: _shown(path, value, labels) for name, value in difference["values"].items()
-        }
         shown.append(difference)
     return shown
 
@@ -118,12 +115,13 @@ def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
     return any(facts.leaves.get(path) in marks for facts in parts.values())
 
 
-def _shown(path: str, value: Any, labels: dict[bytes, str]) -> Any:
-    if not isinstance(value, bytes):
-        return value
-    if path.startswith(PILLAR):
-        return {"secret": labels.setdefault(value, f"#{len(labels) + 1}")}
-    return f"sha256 {value.hex()}"
+def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
+    """What of the files could not be read; not each of thousands."""
+    if len(missed) <= FEW:
+        return dict(missed)
+    first = next(iter(missed))
+    why = f"{len(missed)} files cannot be read; {first}: {missed[first]}"
+    return dict.fromkeys(("file_roots", "pillar_roots"), why)
 
 
 SECTION = Section(

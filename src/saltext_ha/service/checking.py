@@ -8,6 +8,7 @@ does, that was all.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.service.key_section import KeySection
 from saltext_ha.service.link import Link
+
+log = logging.getLogger(__name__)
 
 #: Questions about the time; the shortest round trip counts.
 ROUNDS = 3
@@ -75,7 +78,7 @@ class Telling:
         mine = Mine(service.opts, service.config, nonce)
 
         def take(missing: list[str]) -> dict[str, Told]:
-            return {name: Told(sections.OF_MASTERS[name].take(mine), nonce) for name in missing}
+            return {name: Told(_facts(name, mine), nonce) for name in missing}
 
         async with self._one_at_a_time:
             known = self._told.get(nonce, {})
@@ -234,6 +237,15 @@ class _Check:
             except (KeyError, TypeError, AttributeError):
                 self.unreached[name] = MALFORMED
         self.facts[name] = facts
+
+
+def _facts(name: str, mine: Mine) -> Facts:
+    """One section of this master. What fails makes that one unknown, and says so in the log."""
+    try:
+        return sections.OF_MASTERS[name].take(mine)
+    except Exception as exc:
+        log.exception("ha consistency: section %s failed", name)
+        return Facts({}, {"": f"failed there: {type(exc).__name__}; its log says why"})
 
 
 def _group_section(groups: Mapping[str, str], unreached: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from saltext_ha import minion_key
 from saltext_ha.consistency import result
-from saltext_ha.consistency.rules import NOTE
+from saltext_ha.consistency.rules import DRIFT, NOTE
 from saltext_ha.consistency.sections import KEYS
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import HaError
@@ -104,7 +104,8 @@ class KeySection:
         values: dict[str, Any] = {name: one.get("held", 0) for name, one in everywhere.items()}
         masters = ", ".join(sorted(name for name, number in values.items() if number))
         values.update({name: {"unknown": why} for name, why in unreached.items()})
-        return {"path": "held", "values": values, "fix": HELD.format(masters=masters)}
+        fix = HELD.format(masters=masters)
+        return {"path": "held", "values": values, "severity": DRIFT, "fix": fix}
 
     async def _denied(self, counts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
         everywhere = {self._group.service.config.name: await self.counts(), **counts}
@@ -135,6 +136,7 @@ def _difference(
     return {
         "path": minion_id,
         "values": values,
+        "severity": DRIFT,
         "fix": fix,
         "conflict": conflict,
         "keys": {

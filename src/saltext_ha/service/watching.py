@@ -77,6 +77,9 @@ class Watch:
                 self.note(await check())
             except HaError as exc:
                 log.warning("ha consistency: not checked: %s", exc)
+            except Exception:
+                # Keys are to be the same whatever becomes of this.
+                log.exception("ha consistency: not checked")
 
     def _load(self) -> news.Last:
         try:
