@@ -66,13 +66,19 @@ class KeySection:
                 ids |= await self.differing_ids(link)
             except HaError as exc:
                 unreached[name] = str(exc)
-        found = [await self._held(counts, unreached)] if await self._any_held(counts) else []
+        # With many keys, counting is what takes longest here.
+        totals = await service.core.run(replica.counts)
+        own = {
+            "held": len(await service.core.run(replica.held)),
+            "denied": totals.get("denied", 0),
+        }
+        everywhere = {service.config.name: own, **counts}
+        found = _held(everywhere, unreached)
         tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN])
-        conflicts = set(await service.core.run(replica.conflicts))
+        conflicts = set(await service.core.run(replica.conflicts)) if ids else set()
         for minion_id, stored in sorted(tables.items()):
             found.append(_difference(minion_id, stored, unreached, minion_id in conflicts))
-        found += await self._denied(counts)
-        totals = await service.core.run(replica.counts)
+        found += _denied(everywhere)
         section = result.of_differences(KEYS, found, unreached, settings)
         amount = sum(totals.values()) - totals.get("denied", 0)
         ignored = section.get("ignored", 0)
@@ -93,26 +99,24 @@ class KeySection:
             ids |= {entry[0] for entry in ours ^ theirs}
         return ids
 
-    async def _any_held(self, counts: Mapping[str, Mapping[str, int]]) -> bool:
-        own = await self.counts()
-        return any(one.get("held") for one in (own, *counts.values()))
 
-    async def _held(
-        self, counts: Mapping[str, Mapping[str, int]], unreached: Mapping[str, str]
-    ) -> dict[str, Any]:
-        everywhere = {self._group.service.config.name: await self.counts(), **counts}
-        values: dict[str, Any] = {name: one.get("held", 0) for name, one in everywhere.items()}
-        masters = ", ".join(sorted(name for name, number in values.items() if number))
-        values.update({name: {"unknown": why} for name, why in unreached.items()})
-        fix = HELD.format(masters=masters)
-        return {"path": "held", "values": values, "severity": DRIFT, "fix": fix}
+def _held(
+    counts: Mapping[str, Mapping[str, int]], unreached: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    values: dict[str, Any] = {name: one.get("held", 0) for name, one in counts.items()}
+    masters = ", ".join(sorted(name for name, number in values.items() if number))
+    if not masters:
+        return []
+    values.update({name: {"unknown": why} for name, why in unreached.items()})
+    fix = HELD.format(masters=masters)
+    return [{"path": "held", "values": values, "severity": DRIFT, "fix": fix}]
 
-    async def _denied(self, counts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
-        everywhere = {self._group.service.config.name: await self.counts(), **counts}
-        values = {name: one.get("denied", 0) for name, one in everywhere.items()}
-        if not any(values.values()):
-            return []
-        return [{"path": "denied", "values": values, "severity": NOTE, "fix": DENIED}]
+
+def _denied(counts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+    values = {name: one.get("denied", 0) for name, one in counts.items()}
+    if not any(values.values()):
+        return []
+    return [{"path": "denied", "values": values, "severity": NOTE, "fix": DENIED}]
 
 
 def text(stored: Stored) -> str:
