@@ -242,6 +242,38 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_changes_that_are_held(tmp_path: Path) -> None:
+    one = place(tmp_path, "m1", {"hold_minimum": 0, "hold_fraction": 0})
+    two = place(tmp_path, "m2")
+    keys = one.pki_dir / "minions"
+    keys.mkdir()
+    for number, name in enumerate(("web1", "web2")):
+        (keys / name).write_text(public_key(number))
+
+    async def act() -> None:
+        async with group(one, two) as (m1, _):
+            core = m1.service.core
+            (keys / "web1").unlink()
+
+            async def held() -> None:
+                while not await core.run(core.replica.held):
+                    await core.scan()
+                    await asyncio.sleep(0.05)
+
+            await asyncio.wait_for(held(), 20)
+            answer = await run(one, "check_consistency", only="keys")
+            (entry,) = (
+                entry
+                for entry in answer["sections"]["keys"]["differences"]
+                if entry["path"] == "held"
+            )
+            assert entry["values"] == {"m1": 1, "m2": 0}
+            assert "ha.release test=True on m1" in entry["fix"]
+            assert answer["retcode"] == 1
+
+    asyncio.run(act())
+
+
 def test_a_section_that_fails_is_unknown_and_takes_nothing_along(tmp_path: Path) -> None:
     # No release of Salt would start with this; an engine must not end by it.
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
