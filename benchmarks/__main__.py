@@ -92,7 +92,7 @@ def _plan(
         )
     yield "many", lambda root: [scale.many(root, min(large, 1_000 if quick else 10_000))]
     yield "start", lambda root: scale.start(root, large)
-    yield "check", lambda root: [check.measure(root, large, 3 if quick else 10)]
+    yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ STATE_FILES = {
     "identity.crt",
     "replica.db",
     "replica.db-wal",
+    "digests.db",
+    "consistency.json",
     "replica.db-shm",
     "peers",
     "removed",

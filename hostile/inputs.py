@@ -15,7 +15,8 @@ from saltext_ha.peering.listener import OPEN
 
 # What takes no arguments is soon known, and what takes the master long would be most of the time.
 WEIGHTS = {
-    "snapshot": 0.2,
+    "consistency": 0.2,
+    "facts": 0.2,
     "summary": 0.2,
     "horizon": 0.2,
     "signature": 0.2,
@@ -166,7 +167,7 @@ def calls(samples: Mapping[str, Sample], names: list[str]) -> Source:
                 continue
             sample = samples[name](rng) if name in samples else {"anything": junk(rng)}
             kind = rng.randrange(10)
-            if kind == 0 and name != "snapshot":
+            if kind == 0 and name not in ("consistency", "facts"):
                 body = payloads.packed(sample)
             elif kind == 1:
                 body = bent_bytes(rng, payloads.packed(sample))

@@ -44,6 +44,10 @@ def methods(known: Known) -> dict[str, Sample]:
     def ids(rng: Random, count: int = 3) -> list[str]:
         return [f"hostile{rng.randrange(2000)}" for _ in range(count)]
 
+    def nonce(rng: Random) -> bytes:
+        # A good one makes the master look at all of itself.
+        return rng.randbytes(16 if rng.random() < 0.01 else 8)
+
     def digest(rng: Random) -> dict[str, Any]:
         return {"tree": rng.choice(("records", "placements")), "root": rng.randbytes(16)}
 
@@ -86,8 +90,13 @@ def methods(known: Known) -> dict[str, Sample]:
         "members": members,
         "summary": lambda rng: {},
         "keys": lambda rng: {"glob": "hostile1*"} if rng.random() < 0.3 else {"ids": ids(rng)},
-        "snapshot": lambda rng: {"nonce": rng.randbytes(16 if rng.random() < 0.01 else 8)},
         "lint": lambda rng: {},
+        "clock": lambda rng: {},
+        "consistency": lambda rng: {"nonce": nonce(rng), "sections": ["keys", "access", "clock"]},
+        "facts": lambda rng: {
+            "nonce": nonce(rng),
+            "buckets": {"access": rng.randbytes(rng.choice((2048, 2048, 8))), "keys": b""},
+        },
         "pause": lambda rng: {"pause": rng.random() < 0.5},
         "join": lambda rng: join(rng, known),
         "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},

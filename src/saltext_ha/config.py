@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha import cluster, secret
+from saltext_ha.consistency import settings
 from saltext_ha.errors import ConfigError
 
 DEFAULT_PEER_PORT = 4530
@@ -66,6 +67,7 @@ class HaConfig:
     share_master_key: bool = False
     secret: bytes | None = field(default=None, repr=False, compare=False)
     keep_history: float = 365.0  # days
+    consistency: settings.Settings = field(default_factory=settings.Settings)
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -184,7 +186,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "secret_file": _path,
     "keep_history": _number(1, 36500),
 }
-_LISTS = ("peers", "masters")
+_LISTS = ("peers", "masters", "consistency")
 
 
 def parse(opts: Mapping[str, Any]) -> HaConfig:
@@ -207,6 +209,11 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             values["peers"] = _peers(source, value)
         elif key == "masters":
             values["masters"] = _masters(source, value)
+        elif key == "consistency":
+            try:
+                values["consistency"] = settings.parse(value)
+            except ValueError as exc:
+                raise ConfigError(f"{source}: ha: consistency{exc}") from None
         elif key in _FIELDS:
             try:
                 values[key] = _FIELDS[key](value)

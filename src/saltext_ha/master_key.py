@@ -28,10 +28,12 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
     The master's keys in words and fingerprints; no key material.
 
     :returns: ``fingerprint`` (SHA-256 as ``master_finger`` of a minion takes it), ``pair``
-        (``fits`` or ``does not fit``) and ``sign_fingerprint``; each a text, None where there is
-        no such key, or ``{"unknown": why}`` where it could not be read.
+        (``fits`` or ``does not fit``) and, of a master that signs, ``sign_fingerprint`` and
+        ``sign_pair``; each a text, None where there is no such key, or ``{"unknown": why}`` where
+        it could not be read.
     """
-    described: dict[str, Any] = {"fingerprint": None, "pair": None, "sign_fingerprint": None}
+    described: dict[str, Any] = dict.fromkeys(("fingerprint", "pair"))
+    described.update(dict.fromkeys(("sign_fingerprint", "sign_pair")))
     try:
         name = name_of(opts)
         described["fingerprint"] = fingerprint(read(opts, f"{name}.pub"))
@@ -39,8 +41,10 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
             read(opts, f"{name}.pem"), read(opts, f"{name}.pub"), passphrase(opts)
         )
         if opts.get("master_sign_pubkey"):
-            sign = read(opts, f"{name_of(opts, SIGN)}.pub")
+            name = name_of(opts, SIGN)
+            sign = read(opts, f"{name}.pub")
             described["sign_fingerprint"] = fingerprint(sign)
+            described["sign_pair"] = _pair(read(opts, f"{name}.pem"), sign, passphrase(opts, SIGN))
     except Exception as exc:
         # A key store of the site's own may raise anything. The text of such an error may quote
         # what it read, so only its type is told.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import yaml
 
 from lab import Lab, Master, wait_for
 from lab.cli import Result
+from saltext_ha.consistency import sections
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, files_of, group, plant, row, shown
+from tests.integration.group import SOON, files_of, group, level, plant, row, shown
+from tests.integration.test_events import CHECKED, Events, documented, heard
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -23,12 +26,19 @@ ACCESS: dict[str, Any] = {
     "nodegroups": {"web": "web*"},
     "ext_pillar": [{"vault": {"token": SECRET}}],
 }
-SECTIONS = {"keys", "master_key", "access", "versions", "ports", "roots", "running", "clock"}
+SECTIONS = set(sections.NAMES)
 
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
-    with group(make_lab, "m1", "m2", config={**ACCESS, "autosign_file": "autosign.conf"}) as lab:
+    with group(
+        make_lab,
+        "m1",
+        "m2",
+        # Nothing is found, and told, before it is asked for.
+        ha={"consistency": {"interval": 0}},
+        config={**ACCESS, "autosign_file": "autosign.conf"},
+    ) as lab:
         yield lab
 
 
@@ -91,33 +101,80 @@ def test_what_the_file_says_and_the_master_does_not_know_yet(pair: tuple[Master,
     assert "restart salt-master on m2" in m1.salt_run_text("ha.check_consistency").stdout
 
 
-def test_access_that_differs(pair: tuple[Master, Master]) -> None:
+@pytest.mark.core
+def test_every_planted_difference_is_found_and_nothing_else(
+    lab: Lab, pair: tuple[Master, Master]
+) -> None:
     m1, m2 = pair
+    former = m2.config_file.read_text()
+    srv = Path(m2.opts["file_roots"]["base"][0])
+    states, pillar = lab.root / "m2-srv", lab.root / "m2-pillar"
+    for folder in (states, pillar):
+        shutil.copytree(srv, folder, dirs_exist_ok=True)
+    (states / "extra.sls").write_text("# only there")
+    (pillar / "secret.sls").write_text(f"password: {SECRET}")
     configure(
         m2,
         external_auth={"pam": {"bob": ["test.*"]}},
         publisher_acl={"ops": ["test.*"], "night": ["state.apply"]},
         nodegroups={"web": "web1*"},
+        rest_cherrypy={"port": 8000, "webhook_disable_auth": True},
         ext_pillar=[{"vault": {"token": f"{SECRET}-other"}}],
+        gather_job_timeout=17,
+        worker_threads=2,
+        file_roots={"base": [str(states)], "dev": [str(srv)]},
+        pillar_roots={"base": [str(pillar)]},
     )
     restart(m2)
-    wait_for(lambda: row(m1, m2)["state"] == "running", SOON, "m2 is back")
-    result = m1.salt_run("ha.check_consistency")
-    assert result.returncode == 1
-    assert differences(result, "access") == {
-        "external_auth:pam:alice": {"m1": [".*", "@runner"], "m2": {"absent": True}},
-        "publisher_acl:night": {"m1": {"absent": True}, "m2": ["state.apply"]},
-        "nodegroups:web": {"m1": "web*", "m2": "web1*"},
-    }
-    hidden = differences(result, "roots")["ext_pillar"]
-    assert hidden["m1"] != hidden["m2"]
-    assert set(hidden["m1"]) == {"secret"}
-    assert differences(result, "running") == {}
-    text = m1.salt_run_text("ha.check_consistency")
-    assert text.returncode == 1
-    assert "external_auth:pam:alice" in text.stdout
-    for output in (result.stdout, text.stdout, log(m1), log(m2)):
-        assert SECRET not in output
+    wait_for(lambda: level(m1), SOON, "m2 is back")
+    with heard(m1) as events:
+        result = m1.salt_run("ha.check_consistency")
+        assert result.returncode == 1
+        absent = {"absent": True}
+        assert differences(result, "access") == {
+            "external_auth:pam:alice": {"m1": [".*", "@runner"], "m2": absent},
+            "publisher_acl:night": {"m1": absent, "m2": ["state.apply"]},
+            "nodegroups:web": {"m1": "web*", "m2": "web1*"},
+            "rest_cherrypy:webhook_disable_auth": {"m1": absent, "m2": True},
+        }
+        assert differences(result, "options") == {
+            "ext_pillar": {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}},
+            "gather_job_timeout": {"m1": m1.opts["gather_job_timeout"], "m2": 17},
+        }
+        roots = differences(result, "roots")
+        assert roots.keys() == {
+            "file_roots:base:extra.sls",
+            "file_roots:dev",
+            "pillar_roots:base:secret.sls",
+        }
+        assert roots["file_roots:base:extra.sls"]["m1"] == absent
+        same = [name for name, part in result.data["sections"].items() if part["status"] == "same"]
+        assert same == ["keys", "master_key", "versions", "running", "clock"]
+        text = m1.salt_run_text("ha.check_consistency")
+        assert text.returncode == 1
+        assert "external_auth:pam:alice" in text.stdout
+        assert m1.salt_run("ha.status").data["consistency"]["counts"]["access"] == 4
+        only = m1.salt_run("ha.check_consistency", only="keys,versions").check()
+        assert [*only.data["sections"]] == ["keys", "versions"]
+        for output in (result.stdout, text.stdout, log(m1), log(m2)):
+            assert SECRET not in output
+
+        m2.kill()
+        m2.config_file.write_text(former)
+        m2.start()
+        wait_for(lambda: level(m1), SOON, "m2 is back")
+        m1.salt_run("ha.check_consistency").check()
+        wait_for(lambda: len(told(events)) == 2, SOON, "both events are heard")
+    (drift, differed), (consistent, agreed) = told(events)
+    assert (drift, consistent) == ("salt/ha/drift", "salt/ha/consistent")
+    assert "access:external_auth:pam:alice" in differed["differences"]
+    assert (agreed["count"], agreed["differences"]) == (0, [])
+    for tag, data in told(events):
+        assert set(data) - {"_stamp"} == documented()[tag]
+
+
+def told(events: Events) -> Events:
+    return [(tag, data) for tag, data in events if tag in CHECKED]
 
 
 def test_files_that_sign_keys(pair: tuple[Master, Master]) -> None:

@@ -1,6 +1,7 @@
 """The consistency check: what a master says of itself, and what is made of several answers."""
 
-import copy
+import dataclasses
+import functools
 import json
 import logging
 import os
@@ -12,9 +13,15 @@ import salt.config
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from saltext_ha.consistency import snapshot
-from saltext_ha.consistency.compare import compare, exit_code, section
-from saltext_ha.consistency.rules import RULES, Source, is_secret_key, is_secret_value
+from saltext_ha import config
+from saltext_ha.consistency import result as results
+from saltext_ha.consistency import section
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.result import exit_code, of_differences
+from saltext_ha.consistency.section import Mine
+from saltext_ha.consistency.sections import OF_MASTERS
+from saltext_ha.consistency.settings import Settings
+from saltext_ha.consistency.values import is_secret_key, is_secret_value
 from saltext_ha.errors import ConfigError
 
 NONCE = b"n" * 32
@@ -22,8 +29,25 @@ ABSENT = {"absent": True}
 SECRET = "hunter2-correct-horse"
 
 
+@functools.cache
+def private_key(number: int) -> rsa.RSAPrivateKey:
+    """Making one takes a tenth of a second and more."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+class Fresh:
+    """Keys that are different within one test, and the same ones in the next."""
+
+    made = 0
+
+    @classmethod
+    def key(cls) -> rsa.RSAPrivateKey:
+        cls.made += 1
+        return private_key(cls.made)
+
+
 def write_pair(folder: Path, name: str = "master", passphrase: bytes | None = None) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key = Fresh.key()
     how = (
         serialization.BestAvailableEncryption(passphrase)
         if passphrase
@@ -73,12 +97,40 @@ class Master:
     def opts(self):
         return salt.config.master_config(str(self.conf))
 
-    def snapshot(self, name: str = "m1", nonce: bytes = NONCE):
-        return snapshot.of_this_master(name, self.opts(), nonce)
+    def facts(self, nonce: bytes = NONCE, running=None):
+        return take(running or self.opts(), nonce)
+
+
+def take(opts, nonce: bytes = NONCE):
+    mine = Mine(opts, config.parse(opts), nonce)
+    return {name: part.take(mine) for name, part in OF_MASTERS.items()}
+
+
+def compare(masters, errors=None, ignore=()):
+    """The answer about masters whose facts are *masters*."""
+    unreached = errors or {}
+    parts = {
+        name: results.of_section(
+            part,
+            {m: facts[name] for m, facts in masters.items()},
+            unreached,
+            Settings(ignore=ignore),
+        )
+        for name, part in OF_MASTERS.items()
+    }
+    return results.answer(parts, [*masters, *unreached], unreached)
+
+
+def replaced(facts, part, **leaves):
+    """*facts* with other leaves in one section; None takes one away."""
+    now = {**facts[part].leaves, **leaves}
+    now = {path: value for path, value in now.items() if value is not None}
+    return {**facts, part: dataclasses.replace(facts[part], leaves=now)}
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
+    Fresh.made = 0
     # Salt keeps records of broken files for a handler that never comes, and spills them at exit.
     monkeypatch.setattr(logging.getLogger("salt.config"), "disabled", True)
 
@@ -89,39 +141,38 @@ def master(tmp_path):
 
 
 def leaves(taken, part, option):
-    return taken["sections"][part][option]["leaves"]
+    found = taken[part].leaves.items()
+    return {path: value for path, value in found if path.split(":")[0] == option}
 
 
-def differing(result, part):
-    return {d["path"]: d["values"] for d in result["sections"][part]["differences"]}
+def differing(answer, part):
+    return {d["path"]: d["values"] for d in answer["sections"][part]["differences"]}
 
 
 def pair_of(master, **options):
     """Two snapshots of masters that differ in *options* only."""
-    first = master.snapshot("m1")
+    first = master.facts()
     master.write(**options)
-    return {"m1": first, "m2": master.snapshot("m2")}
+    return {"m1": first, "m2": master.facts()}
 
 
 # What a master says of itself
 
 
-def test_a_snapshot_is_plain_data(master):
-    master.write(external_auth={"pam": {"alice": [".*"], 7: ["@runner", {"web*": ["test.*"]}]}})
-    taken = master.snapshot()
-    assert msgpack.unpackb(msgpack.packb(taken)) == json.loads(json.dumps(taken)) == taken
-    assert taken["name"] == "m1"
-    assert leaves(taken, "access", "external_auth") == {
+def test_facts_are_plain_data(master):
+    auth = {"pam": {"alice": [".*"], 7: ["@runner", {"web*": ["test.*"]}]}}
+    master.write(external_auth=auth, nodegroups={"g": "L@a"})
+    for part in master.facts().values():
+        told = dict(part.leaves)
+        assert msgpack.unpackb(msgpack.packb(told)) == json.loads(json.dumps(told)) == told
+    assert leaves(master.facts(), "access", "external_auth") == {
         "external_auth:pam:alice": [".*"],
         "external_auth:pam:7": ["@runner", {"web*": ["test.*"]}],
     }
 
 
-def test_every_rule_is_answered(master):
-    taken = master.snapshot()
-    for rule in RULES:
-        assert "leaves" in taken["sections"][rule.section][rule.option], rule
-    assert taken["running"] == {"leaves": {}}
+def told(facts):
+    return json.dumps({name: [*part.leaves.items()] for name, part in facts.items()})
 
 
 def test_secrets_never_leave_but_can_be_compared(master):
@@ -134,13 +185,11 @@ def test_secrets_never_leave_but_can_be_compared(master):
         ext_pillar=[{"vault": SECRET}],
         gitfs_remotes=[{"https://git.example/x": [{"user": "u"}, {"password": SECRET}]}],
     )
-    taken = master.snapshot()
-    assert SECRET not in json.dumps(taken)
-    again = master.snapshot()
-    again["time"] = taken["time"]
-    assert again == taken
+    taken = master.facts()
+    assert SECRET not in told(taken)
+    assert master.facts() == taken
     # Another check, another nonce: nothing of it can be matched with the first one.
-    other = master.snapshot(nonce=b"m" * 32)
+    other = master.facts(nonce=b"m" * 32)
     path = "external_auth:ldap:bind_password"
     mine, theirs = (leaves(s, "access", "external_auth")[path] for s in (taken, other))
     assert mine.keys() == theirs.keys() == {"secret"}
@@ -170,25 +219,25 @@ def test_values_that_are_secrets():
 def test_the_fingerprint_is_the_one_of_master_finger(master):
     import salt.utils.crypt
 
-    taken = master.snapshot()
+    taken = master.facts()
     expected = salt.utils.crypt.pem_finger(str(master.pki / "master.pub"), sum_type="sha256")
     assert leaves(taken, "master_key", "fingerprint") == {"fingerprint": expected}
     assert leaves(taken, "master_key", "pair") == {"pair": "fits"}
 
 
 def test_line_endings_do_not_make_another_key(master):
-    before = master.snapshot()
+    before = master.facts()
     pub = master.pki / "master.pub"
     pub.write_bytes(pub.read_bytes().replace(b"\n", b"\r\n").rstrip())
-    assert leaves(master.snapshot(), "master_key", "fingerprint") == leaves(
+    assert leaves(master.facts(), "master_key", "fingerprint") == leaves(
         before, "master_key", "fingerprint"
     )
 
 
 def test_halves_of_two_pairs(master):
-    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    stranger = Fresh.key()
     write_public(master.pki, "master", stranger.public_key())
-    taken = master.snapshot()
+    taken = master.facts()
     # The same on both masters is no comfort.
     result = compare({"m1": taken, "m2": taken}, {})
     assert differing(result, "master_key") == {"pair": dict.fromkeys(["m1", "m2"], "does not fit")}
@@ -197,16 +246,16 @@ def test_halves_of_two_pairs(master):
 
 def test_an_encrypted_key_opens_with_key_pass(master):
     write_pair(master.pki, passphrase=b"word")
-    assert master.snapshot()["sections"]["master_key"]["pair"].keys() == {"unknown"}
+    assert "pair" in master.facts()["master_key"].unknown
     master.write(key_pass="word")
-    assert leaves(master.snapshot(), "master_key", "pair") == {"pair": "fits"}
+    assert leaves(master.facts(), "master_key", "pair") == {"pair": "fits"}
 
 
 def test_salt_3008_uses_the_pair_named_like_the_master(master):
     write_pair(master.pki, "one")
-    before = leaves(master.snapshot(), "master_key", "fingerprint")
+    before = leaves(master.facts(), "master_key", "fingerprint")
     write_pair(master.pki, "master")
-    after = leaves(master.snapshot(), "master_key", "fingerprint")
+    after = leaves(master.facts(), "master_key", "fingerprint")
     assert (before == after) is ("keys.cache_driver" in master.opts())
 
 
@@ -214,7 +263,7 @@ def test_lines_of_autosign_files(master):
     conf = master.root / "autosign.conf"
     conf.write_text("  web*  \n# a comment\n\n#off\ndb01\n")
     conf.chmod(0o644)
-    assert leaves(master.snapshot(), "access", "autosign_file") == {
+    assert leaves(master.facts(), "access", "autosign_file") == {
         "autosign_file:web*": "listed",
         "autosign_file:db01": "listed",
     }
@@ -224,15 +273,15 @@ def test_an_autosign_file_that_salt_ignores(master):
     conf = master.root / "autosign.conf"
     conf.write_text("web*\n")
     conf.chmod(0o666)
-    ((path, text),) = leaves(master.snapshot(), "access", "autosign_file").items()
+    ((path, text),) = leaves(master.facts(), "access", "autosign_file").items()
     assert path == "autosign_file"
     assert "ignored by Salt" in text
 
 
 def test_an_autosign_file_that_cannot_be_read_is_unknown(master):
     (master.root / "autosign.conf").mkdir(mode=0o755)
-    broken = master.snapshot("m1")
-    assert broken["sections"]["access"]["autosign_file"].keys() == {"unknown"}
+    broken = master.facts()
+    assert "autosign_file" in broken["access"].unknown
     result = compare({"m1": broken, "m2": broken}, {})
     assert result["sections"]["access"]["status"] == result["status"] == "unknown"
     assert exit_code(result) == 2
@@ -244,14 +293,14 @@ def test_grains_that_sign_are_hidden(master):
     (folder / "uuid").write_text(f"# c\n{SECRET}\nB\n")
     (folder / "uuid").chmod(0o600)
     master.write(autosign_grains_dir=str(folder))
-    first = master.snapshot()
-    assert SECRET not in json.dumps(first)
+    first = master.facts()
+    assert SECRET not in told(first)
     (folder / "uuid").write_text(f"B\n{SECRET}\n")
-    assert leaves(master.snapshot(), "access", "autosign_grains_dir") == leaves(
+    assert leaves(master.facts(), "access", "autosign_grains_dir") == leaves(
         first, "access", "autosign_grains_dir"
     )
     (folder / "uuid").write_text("B\n")
-    result = compare({"m1": first, "m2": master.snapshot("m2")}, {})
+    result = compare({"m1": first, "m2": master.facts()}, {})
     assert differing(result, "access") == {
         "autosign_grains_dir:uuid": {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}}
     }
@@ -261,12 +310,12 @@ def test_files_that_changed_under_a_running_master(master):
     master.write(publisher_acl={"ops": ["test.ping"]}, open_mode=False)
     running = master.opts()
     master.write(publisher_acl={"ops": ["test.*"], "night": [".*"]}, autosign_file="/elsewhere")
-    taken = snapshot.of_this_master("m2", running, NONCE)
+    taken = take(running)
     assert leaves(taken, "access", "publisher_acl") == {"publisher_acl:ops": ["test.ping"]}
-    assert taken["running"]["leaves"].keys() == {
+    assert taken["running"].leaves.keys() == {
         "publisher_acl:ops", "publisher_acl:night", "autosign_file",
     }  # fmt: skip
-    result = compare({"m1": {**taken, "running": {"leaves": {}}}, "m2": taken}, {})
+    result = compare({"m1": {**taken, "running": Facts()}, "m2": taken}, {})
     assert differing(result, "running")["publisher_acl:night"] == {
         "m2": {"file": [".*"], "running": ABSENT}
     }
@@ -279,8 +328,8 @@ def test_files_that_changed_under_a_running_master(master):
 def test_files_that_do_not_parse_do_not_take_the_engine_along(master, text):
     running = master.opts()
     master.conf.write_text(text)
-    taken = snapshot.of_this_master("m1", running, NONCE)
-    assert str(master.conf) in taken["running"]["unknown"]
+    taken = take(running)
+    assert str(master.conf) in taken["running"].unknown[""]
     assert exit_code(compare({"m1": taken, "m2": taken}, {})) == 2
 
 
@@ -288,12 +337,12 @@ def test_an_include_that_does_not_parse(master):
     master.write(include="extra.conf")
     running = master.opts()
     (master.root / "extra.conf").write_text("a: [")
-    assert "unknown" in snapshot.of_this_master("m1", running, NONCE)["running"]
+    assert take(running)["running"].unknown
 
 
 def test_a_configuration_that_is_gone(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
-        snapshot.read_files(str(tmp_path / "gone"))
+        section.read_files(str(tmp_path / "gone"))
 
 
 # What is made of several answers
@@ -365,7 +414,7 @@ def test_an_empty_mapping_grants_what_a_missing_one_grants(master):
 
 def test_the_minority_is_told_to_change(master):
     snapshots = pair_of(master, token_expire=1)
-    snapshots["m3"] = {**copy.deepcopy(snapshots["m1"]), "name": "m3"}
+    snapshots["m3"] = snapshots["m1"]
     (difference,) = compare(snapshots, {})["sections"]["access"]["differences"]
     assert difference["fix"].startswith("make token_expire the same in the master configuration")
     assert "of m2, restart" in difference["fix"]
@@ -385,9 +434,9 @@ def test_secrets_are_numbered_not_shown(master):
 
 
 def test_different_master_keys(master):
-    first = master.snapshot("m1")
+    first = master.facts()
     write_pair(master.pki)
-    result = compare({"m1": first, "m2": master.snapshot("m2")}, {})
+    result = compare({"m1": first, "m2": master.facts()}, {})
     (difference,) = result["sections"]["master_key"]["differences"]
     assert difference["path"] == "fingerprint"
     assert "share_master_key" in difference["fix"]
@@ -397,14 +446,14 @@ def test_different_master_keys(master):
 def test_different_master_keys_under_one_signing_key_are_a_note(master):
     write_pair(master.pki, "master_sign")
     master.write(master_sign_pubkey=True)
-    first = master.snapshot("m1")
+    first = master.facts()
     write_pair(master.pki)
-    second = master.snapshot("m2")
+    second = master.facts()
     result = compare({"m1": first, "m2": second}, {})
     assert [d["severity"] for d in result["sections"]["master_key"]["differences"]] == ["note"]
     assert exit_code(result) == 0
     write_pair(master.pki, "master_sign")
-    result = compare({"m1": first, "m2": master.snapshot("m2")}, {})
+    result = compare({"m1": first, "m2": master.facts()}, {})
     assert {d["path"]: d["severity"] for d in result["sections"]["master_key"]["differences"]} == {
         "fingerprint": "drift",
         "sign_fingerprint": "drift",
@@ -412,30 +461,83 @@ def test_different_master_keys_under_one_signing_key_are_a_note(master):
     assert exit_code(result) == 1
 
 
+def test_halves_of_two_signing_pairs(master):
+    write_pair(master.pki, "master_sign")
+    master.write(master_sign_pubkey=True)
+    first = master.facts()
+    assert differing(compare({"m1": first, "m2": first}), "master_key") == {}
+    stranger = Fresh.key()
+    write_public(master.pki, "master_sign", stranger.public_key())
+    second = master.facts()
+    assert differing(compare({"m1": second, "m2": second}), "master_key") == {
+        "sign_pair": dict.fromkeys(["m1", "m2"], "does not fit")
+    }
+
+
+def test_different_master_keys_of_which_only_some_are_signed(master):
+    first = master.facts()
+    write_pair(master.pki, "master_sign")
+    write_pair(master.pki)
+    master.write(master_sign_pubkey=True)
+    answer = compare({"m1": first, "m2": master.facts()})
+    fixes = {d["path"]: d["fix"] for d in answer["sections"]["master_key"]["differences"]}
+    assert fixes.keys() == {"fingerprint", "sign_fingerprint", "master_sign_pubkey"}
+    assert "master_sign_pubkey: True on m1" in fixes["fingerprint"]
+    assert exit_code(answer) == 1
+
+
+def test_what_a_salt_api_may_have_of_its_own(master):
+    master.write(rest_cherrypy={"port": 8000, "ssl_key": "/a", "api_acl": {"users": {"*": ["a"]}}})
+    masters = pair_of(master, rest_cherrypy={"port": 9000, "api_acl": {"users": {"*": ["b"]}}})
+    assert differing(compare(masters), "access") == {
+        "rest_cherrypy:api_acl:users:*": {"m1": ["a"], "m2": ["b"]}
+    }
+
+
+def test_settings_of_the_site_are_notes_and_never_shown(master):
+    master.write(**{"redis.host": "a", "timeout": 5})
+    answer = compare(pair_of(master, **{"redis.host": SECRET, "mysite": 1, "timeout": 6}))
+    assert differing(answer, "options") == {
+        "redis.host": {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}},
+        "mysite": {"m1": ABSENT, "m2": {"secret": "#1"}},
+        "timeout": {"m1": 5, "m2": 6},
+    }
+    assert answer["status"] == "same"
+    assert exit_code(answer) == 0
+
+
+def test_options_that_each_master_has_of_its_own(master):
+    own = {"interface": "127.0.0.2", "worker_threads": 9, "log_level": "info", "user": "salt"}
+    ha = {"name": "m2", "address": "10.0.0.2", "port": 4531, "peers": []}
+    assert compare(pair_of(master, **own, ha=ha))["status"] == "same"
+    answer = compare(pair_of(master, ha={"hold_minimum": 3}))
+    assert differing(answer, "options").keys() == {"ha:hold_minimum"}
+
+
 def test_versions_differ_but_another_python_is_only_a_note(master):
-    snapshots = {"m1": master.snapshot("m1"), "m2": master.snapshot("m2")}
-    versions = snapshots["m2"]["sections"]["versions"]
-    versions["python"] = {"leaves": {"python": "3.10.0"}}
+    snapshots = {"m1": master.facts(), "m2": master.facts()}
+    snapshots["m2"] = replaced(snapshots["m2"], "versions", python="3.10.0")
     result = compare(snapshots, {})
     assert result["sections"]["versions"]["status"] == "same"
     assert differing(result, "versions").keys() == {"python"}
     assert exit_code(result) == 0
-    versions["salt"] = {"leaves": {"salt": "3006.1"}}
+    snapshots["m2"] = replaced(snapshots["m2"], "versions", salt="3006.1")
     assert exit_code(compare(snapshots, {})) == 1
 
 
-@pytest.mark.parametrize(("ahead", "code"), [(29, 0), (31, 1), (-3600, 1)])
-def test_clocks(master, ahead, code):
-    first = master.snapshot("m1")
-    result = compare({"m1": first, "m2": {**first, "time": first["time"] + ahead}}, {})
-    assert exit_code(result) == code
+def test_another_extension(master):
+    path = "extension:saltext-vault"
+    with_it = replaced(master.facts(), "versions", **{path: "1.2"})
+    answer = compare({"m1": with_it, "m2": master.facts()})
+    assert differing(answer, "versions") == {path: {"m1": "1.2", "m2": ABSENT}}
+    assert exit_code(answer) == 1
 
 
 # Unknown is never OK
 
 
 def test_a_master_that_could_not_be_asked_is_unknown_everywhere(master):
-    result = compare({"m1": master.snapshot(), "m2": None}, {"m2": "timed out"})
+    result = compare({"m1": master.facts()}, {"m2": "timed out"})
     assert result["status"] == "unknown"
     assert result["unknown"] == {"m2": "timed out"}
     assert {part["status"] for part in result["sections"].values()} == {"unknown"}
@@ -449,70 +551,73 @@ def test_what_differs_is_told_beside_what_is_unknown(master):
     assert differing(result, "access") == {
         "auto_accept": {"m1": False, "m2": True, "m3": {"unknown": "refused"}}
     }
-    assert result["sections"]["ports"]["status"] == "unknown"
+    assert result["sections"]["versions"]["status"] == "unknown"
     # Both: a check that is not complete must say so first.
     assert exit_code(result) == 2
 
 
-@pytest.mark.parametrize("answer", [{}, [], "x", {"sections": [], "running": {}, "time": 0}])
-def test_an_answer_that_is_no_snapshot_is_unknown(master, answer):
-    result = compare({"m1": master.snapshot(), "m2": answer}, {})
-    assert result["status"] == "unknown"
-    assert "version" in result["unknown"]["m2"]
-
-
 def test_an_option_that_another_version_does_not_report_is_unknown_not_absent(master):
     master.write(peer={".*": ["test.ping"]})
-    snapshots = {name: master.snapshot(name) for name in ("m1", "m2")}
-    del snapshots["m2"]["sections"]["access"]["peer"]
+    snapshots = {name: master.facts() for name in ("m1", "m2")}
+    there = snapshots["m2"]["access"]
+    without = {path: value for path, value in there.leaves.items() if path[:5] != "peer:"}
+    covers = tuple(option for option in there.covers if option != "peer")
+    snapshots["m2"] = {**snapshots["m2"], "access": Facts(without, {}, covers)}
     result = compare(snapshots, {})
     assert differing(result, "access") == {}
     assert result["sections"]["access"]["status"] == "unknown"
     assert result["sections"]["access"]["unknown"]["m2"].startswith("peer: not reported")
-    assert result["sections"]["ports"]["status"] == "same"
+    assert result["sections"]["versions"]["status"] == "same"
     assert exit_code(result) == 2
-
-
-def test_nobody_asked_is_not_the_same():
-    assert compare({}, {})["status"] == "unknown"
-    assert exit_code(compare({}, {})) == 2
 
 
 @pytest.mark.parametrize(
     ("status", "unknown", "code"),
     [("same", {}, 0), ("differ", {}, 1), ("unknown", {}, 2), ("differ", {"m3": "gone"}, 2)],
 )
-def test_sections_computed_elsewhere_count(master, status, unknown, code):
-    keys = {"status": status, "differences": [], "unknown": unknown}
-    result = compare(pair_of(master), {}, extra={"keys": keys})
-    assert next(iter(result["sections"])) == "keys"
-    assert exit_code(result) == code
-    assert result["status"] == status
+def test_the_exit_code(status, unknown, code):
+    part = {"status": status, "differences": [], "unknown": unknown}
+    answer = results.answer({"keys": part}, ["m1"], {})
+    assert answer["status"] == status
+    assert exit_code(answer) == code
+
+
+def test_nothing_compared_is_not_the_same():
+    assert exit_code(results.answer({}, ["m1"], {})) == 2
 
 
 def test_the_status_of_a_section_follows_from_its_content():
+    def status(found, unknown=()):
+        return of_differences("keys", found, dict(unknown))["status"]
+
     drift, note = {"path": "a", "severity": "drift"}, {"path": "a", "severity": "note"}
-    assert section([], {})["status"] == "same"
-    assert section([note], {})["status"] == "same"
-    assert section([note], {"m2": "x"})["status"] == "unknown"
-    assert section([note, drift], {"m2": "x"})["status"] == "differ"
-    assert section([{"path": "web07"}], {})["status"] == "differ"
+    assert status([]) == status([note]) == "same"
+    assert status([note], {"m2": "x"}) == "unknown"
+    assert status([note, drift], {"m2": "x"}) == "differ"
+    assert status([{"path": "web07"}]) == "differ"
 
 
-def test_the_rules_name_options_that_salt_knows():
-    # Read by Salt, though in none of its tables.
-    unlisted = {
-        "auth.enable_expanded_auth_matching", "autoreject_file", "autosign_file",
-        "autosign_grains_dir", "netapi_enable_clients", "peer_run", "permissive_acl",
-    }  # fmt: skip
-    known = {*salt.config.VALID_OPTS, *salt.config.DEFAULT_MASTER_OPTS}
-    named = {rule.option for rule in RULES if rule.source is not Source.COMPUTED}
-    assert named - known <= unlisted
+def test_what_is_ignored_is_counted_and_nothing_else(master):
+    master.write(nodegroups={"a": "x", "b": "x"}, timeout=5)
+    snapshots = pair_of(master, nodegroups={"a": "y", "b": "y"}, token_expire=7)
+    answer = compare(snapshots, ignore=["nodegroups:a", "access:token_*"])
+    assert differing(answer, "access").keys() == {"nodegroups:b"}
+    assert answer["sections"]["access"]["ignored"] == 2
+    answer = compare(snapshots, ignore=["nodegroups", "token_expire"])
+    assert answer["sections"]["access"]["status"] == answer["status"] == "same"
+    assert exit_code(answer) == 0
 
 
-def test_snapshots_are_taken_without_a_trace(master):
+def test_more_than_can_be_listed_is_counted():
+    many = [{"path": str(number)} for number in range(results.LISTED + 5)]
+    made = of_differences("roots", many, {}, None, 9000)
+    assert (len(made["differences"]), made["left_out"]) == (results.LISTED, 5)
+    assert made["counts"] == {"differ": results.LISTED + 5, "of": 9000}
+
+
+def test_nothing_is_changed_but_what_is_remembered_of_files(master):
     before = {path: path.stat().st_mtime_ns for path in master.root.rglob("*")}
     environment = dict(os.environ)
-    master.snapshot()
+    master.facts()
     assert {path: path.stat().st_mtime_ns for path in master.root.rglob("*")} == before
     assert dict(os.environ) == environment

@@ -405,6 +405,44 @@ def test_consistency_with_a_master_that_could_not_be_asked():
     )
 
 
+def test_clocks_notes_and_what_is_left_out():
+    ahead = {"m1": {"offset": 0.0, "error": 0.0}, "m2": {"offset": 3600.04, "error": 0.0015}}
+    denied = differ("denied", {"m1": 1, "m2": 0}, "look", "note")
+    data = check(
+        keys=part(denied, status="same", counts={"differ": 0, "of": 9}),
+        roots=part(
+            differ("file_roots:base:top.sls", {"m1": "sha256 ab12", "m2": "sha256 cd34"}, "copy"),
+            counts={"differ": 1001, "of": 20000},
+            left_out=1000,
+            ignored=2,
+        ),
+        clock=part(differ("clock", ahead, "NTP")),
+    )
+    shows(
+        data,
+        """
+        keys      1 note
+          denied   m1 1   m2 0   → look
+        roots     1 001 differ of 20 000
+          file_roots:base:top.sls   m1 sha256 ab12   m2 sha256 cd34   → copy
+          … 1 000 more (--out=json has up to 1000)
+        clock     1 differs
+          clock   m1 +0.0 s   m2 +3600.0 s (± 1.5 ms)   → NTP
+        2 differences ignored (ha: consistency: ignore)
+        """,
+    )
+
+
+def test_the_status_tells_of_drift():
+    at = time.time() - 300
+    drift = {"status": "differ", "at": at, "counts": {"access": 1, "roots": 12}, "unknown": {}}
+    lines = ha.output(status(consistency=drift)).splitlines()
+    assert "masters differ: 1 in access, 12 in roots, 5 m ago" in lines
+    assert "  → salt-run ha.check_consistency" in lines
+    for fine in (None, {**drift, "counts": {}}):
+        assert ha.output(status(consistency=fine)) == ha.output(status())
+
+
 def test_masters_with_the_same_value_stand_together():
     data = check(ports=part(differ("ret_port", {"m1": 4506, "m2": 4507, "m3": 4506}, "edit")))
     shows(data, "ports     1 differs\n  ret_port   m1, m3 4506   m2 4507   → edit")

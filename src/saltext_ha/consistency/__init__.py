@@ -1,1 +1,8 @@
-"""Are the masters of a group the same? Snapshots of each, rules as data, a pure comparison."""
+"""
+Are the masters of a group the same?
+
+A *section* answers one question, in a file of its own: :mod:`.master_key`, :mod:`.access`,
+:mod:`.running`, :mod:`.options`, :mod:`.roots`, :mod:`.versions`, :mod:`.clock`. Each takes
+:class:`~.facts.Facts` of one master, and compares those of several. :mod:`.sections` lists them,
+:mod:`.facts` is how little of them travels, :mod:`.result` what is made of all together.
+"""

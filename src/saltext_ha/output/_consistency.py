@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from saltext_ha.output._text import (
     count,
     display_width,
     distinct,
+    duration,
     excerpts,
     inline,
     number,
@@ -26,7 +28,7 @@ LONGEST_REASON = 200
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the result of :func:`saltext_ha.consistency.compare.compare`."""
+    """Lines for the result of :func:`saltext_ha.consistency.result.answer`."""
     unreached: Mapping[str, Any] = data.get("unknown") or {}
     asked = [clean(name) for name in data.get("masters") or [] if name not in unreached]
     lines = [
@@ -54,7 +56,25 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
         missing = ", ".join(clean(name) for name in unreached) or "some masters"
         same = f"same on {', '.join(asked)}, " if len(asked) > 1 else ""
         lines.append(f"{', '.join(quiet['unknown'])}: {same}unknown on {missing}")
+    ignored = sum(int(part.get("ignored") or 0) for part in (data.get("sections") or {}).values())
+    if ignored:
+        lines.append(f"{count(ignored, 'difference')} ignored (ha: consistency: ignore)")
     return lines or ["nothing was compared"]
+
+
+def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
+    """What ``ha.status`` says of the last answer: only what is not as it should be."""
+    counts = {
+        name: amount for name, amount in ((answer or {}).get("counts") or {}).items() if amount
+    }
+    if not answer or not counts:
+        return []
+    where = ", ".join(f"{number(amount)} in {clean(name)}" for name, amount in counts.items())
+    ago = duration(max(0.0, time.time() - float(answer.get("at") or 0)))
+    return [
+        f"{screen.paint('masters differ', 'differ')}: {where}, {ago} ago",
+        "  → salt-run ha.check_consistency",
+    ]
 
 
 def _block(
@@ -67,8 +87,10 @@ def _block(
     width = min(max(paths, default=0), WIDEST_PATH)
     for difference in shown:
         lines += _item(difference, width, screen)
-    if len(differences) > LISTED:
-        lines.append(f"  … {number(len(differences) - LISTED)} more (--out=json has all)")
+    more = max(0, len(differences) - LISTED) + int(section.get("left_out") or 0)
+    if more:
+        has = "up to 1000" if section.get("left_out") else "all"
+        lines.append(f"  … {number(more)} more (--out=json has {has})")
     for name, why in own.items():
         reason = shorten(clean(why), LONGEST_REASON)
         lines.append(f"  {clean(name)} {screen.paint('unknown')}: {reason}")
@@ -82,7 +104,7 @@ def _headline(
     notes = sum(difference.get("severity") == "note" for difference in differences)
     drift = len(differences) - notes
     parts = []
-    if counts:
+    if counts and (drift or not notes):
         amount = int(counts.get("differ", drift))
         text = f"{number(amount)} {'differs' if amount == 1 else 'differ'}"
         parts.append(screen.paint(f"{text} of {number(int(counts.get('of', 0)))}", "differ"))
@@ -117,9 +139,18 @@ def _grouped(values: Mapping[str, Any]) -> list[str]:
     """``m1, m2 [.*]`` and ``m3 absent``: masters that have the same value stand together."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
-        groups.setdefault(inline(value), []).append(clean(name))
+        groups.setdefault(_offset(value) or inline(value), []).append(clean(name))
     cut = excerpts(distinct(groups), WIDEST_VALUE)
     return [f"{', '.join(names)} {text}" for names, text in zip(groups.values(), cut, strict=True)]
+
+
+def _offset(value: Any) -> str:
+    """A clock's offset: ``+3600.0 s (± 0.4 ms)``; empty for anything else."""
+    if not isinstance(value, Mapping) or value.keys() != {"offset", "error"}:
+        return ""
+    error = float(value["error"])
+    give_or_take = f" (± {error * 1000:.1f} ms)" if error else ""
+    return f"{float(value['offset']):+.1f} s{give_or_take}"
 
 
 def _is_pair(value: Any) -> bool:

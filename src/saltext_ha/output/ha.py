@@ -120,7 +120,7 @@ def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if refused:
         lines.append("refused from peers")
         lines += _listed(f"{number(amount)} × {clean(why)}" for why, amount in refused.items())
-    return lines + _notes(data)
+    return lines + _consistency.last(data.get("consistency"), screen) + _notes(data)
 
 
 def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:

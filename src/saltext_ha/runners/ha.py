@@ -51,21 +51,28 @@ def status() -> Answer:
     return _ask("status")
 
 
-def check_consistency() -> Answer:
+def check_consistency(only: str = "") -> Answer:
     """
-    Whether the masters are the same where they must be: master key, minion keys, access control,
-    versions, and whether each runs with what its configuration files say.
+    Whether the masters are the same where they must be.
+
+    only
+        Some of the sections: ``keys`` (minion keys), ``master_key``, ``access`` (who may do what,
+        which minion gets in), ``options`` (settings), ``roots`` (the files of states and pillar,
+        commits of git remotes), ``versions``, ``running`` (does each master run with what its
+        configuration files say), ``clock``. Without, all of them.
 
     Returns a dict: ``status`` (same, differ, unknown) and ``sections``, each with its own status
-    and ``differences``: path, value on every master, and what mends it. Secrets are never shown.
+    and ``differences``: path, value on every master, and what mends it. Secrets and the content of
+    files are never shown. docs/consistency.md describes all of it.
 
     CLI Example:
 
     .. code-block:: bash
 
         salt-run ha.check_consistency
+        salt-run ha.check_consistency only=keys,access
     """
-    return _ask("check")
+    return _ask("check", only=only)
 
 
 def lint(only: str = "", ignore: str = "") -> Answer:

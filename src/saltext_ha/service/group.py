@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from saltext_ha import minion_key
-from saltext_ha.consistency import snapshot
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
@@ -48,13 +47,7 @@ class Group:
         async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return {"keys": await self.shown(payload)}
 
-        async def snap(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            nonce = payload.get("nonce")
-            if not isinstance(nonce, bytes) or len(nonce) < 16:
-                raise InvalidRecord("nonce is not 16 bytes or more")
-            return await self.snapshot(nonce)
-
-        return {"summary": summary, "keys": shown, "snapshot": snap}
+        return {"summary": summary, "keys": shown}
 
     async def summary(self) -> dict[str, Any]:
         """Counts, digests and troubles of this master."""
@@ -104,13 +97,6 @@ class Group:
             return [[i, s.state, s.key, sorted(s.denied)] for i, s in items if s != ABSENT]
 
         return await self.service.core.run(read)
-
-    async def snapshot(self, nonce: bytes) -> dict[str, Any]:
-        """What this master is, for check_consistency."""
-        service = self.service
-        return await asyncio.get_running_loop().run_in_executor(
-            None, snapshot.of_this_master, service.config.name, service.opts, nonce
-        )
 
     async def ask(
         self, method: str, payload: dict[str, Any], timeout: float

@@ -37,6 +37,7 @@ from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.claims import Claims
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
@@ -51,6 +52,7 @@ from saltext_ha.service.retention import Retention
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
+from saltext_ha.service.watching import Watch
 
 log = logging.getLogger(__name__)
 
@@ -117,19 +119,23 @@ class Service:
         :raises HaError: it cannot start: port taken, state folder or replica unusable.
         """
         self.announce = Announcer(self.opts)
+        self.watch = Watch(self.config.state_dir, self.config.name, self.announce)
         self.core = Core(self._open_keeper(), self._publish)
+        group = Group(self)
+        telling = Telling(group)
+        checking = Checking(group, telling)
         self.listener = PeerListener(
             self.identity,
             self.trust,
-            {**self.membership.handlers(), **self._handlers()},
+            {**self.membership.handlers(), **self._handlers(), **telling.for_peers()},
             self.config.listen_host,
             self.config.port,
             strangers=self.membership.strangers(),
         )
-        group = Group(self)
         commands: dict[str, Command] = {}
         for part in (
             Views(group),
+            checking,
             Differences(group),
             Linting(group),
             Decisions(group),
@@ -162,6 +168,10 @@ class Service:
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
             self._start("seek masters", Seeker(self).run())
+            self._start(
+                "consistency",
+                self.watch.run(checking.answer, self.config.consistency.interval),
+            )
             self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",

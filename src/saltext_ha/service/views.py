@@ -74,6 +74,7 @@ class Views:
             "conflicts": await self._group.conflicts(conflicts),
             "held": [{"master": name, "keys": count} for name, count in held.items()],
             "refused": service.listener.refused,
+            "consistency": service.watch.shown(),
             "notes": [
                 *apart,
                 *([f"{service.config.name} only observes: {reason}"] if reason else []),

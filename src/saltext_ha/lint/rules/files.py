@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from saltext_ha.consistency.rules import is_secret_value
+from saltext_ha.consistency.values import is_secret_value
 from saltext_ha.lint.model import ERROR, FILES, WARNING, Book, Facts, Hit, Hits, Place, Setting
 from saltext_ha.lint.sources import INCLUDED, MAIN
 

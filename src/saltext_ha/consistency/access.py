@@ -1,0 +1,127 @@
+"""Who may do what, and which minion gets in without being asked?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import FILE, How, Rule
+from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.values import as_set, digest, leaves_of
+
+# What each salt-api may have of its own: where it listens, how busy it may get, where it logs.
+OWN_API = (
+    "host", "address", "port", "ssl_crt", "ssl_key", "ssl_chain", "app", "static", "favicon",
+    "thread_pool", "queue_size", "socket_queue_size", "num_processes", "backlog", "log_access_file",
+    "log_error_file", "collect_stats", "max_request_body_size",
+)  # fmt: skip
+
+CONFIG: tuple[Rule, ...] = (
+    Rule("external_auth", How.SET),
+    Rule("publisher_acl", How.SET),
+    Rule("publisher_acl_blacklist", How.SET),
+    Rule("peer", How.SET),
+    Rule("peer_run", How.SET),
+    Rule("nodegroups"),
+    Rule("sudo_acl", default=False),
+    Rule("client_acl_verify", default=True),
+    Rule("permissive_acl", default=False),
+    Rule("eauth_acl_module", default=""),
+    Rule("auth.enable_expanded_auth_matching", default=False),
+    # Tokens: how long they are good, what they carry, where they lie.
+    Rule("token_expire"),
+    Rule("token_expire_user_override", How.SET, default=False),
+    Rule("keep_acl_in_token", default=False),
+    Rule("eauth_tokens"),
+    Rule("eauth_tokens.cache_driver"),
+    # salt-api.
+    Rule("netapi_enable_clients", How.SET),
+    Rule("netapi_allow_raw_shell", default=False),
+    Rule("api_acl", How.SET),
+    Rule("rest_cherrypy", without=OWN_API),
+    Rule("rest_tornado", without=OWN_API),
+    # Minions: who gets in, and what revoking does.
+    Rule("auto_accept", default=False),
+    Rule("open_mode", default=False),
+    Rule("autosign_timeout"),
+    Rule("max_minions", default=0),
+    Rule("allow_minion_key_revoke", default=True),
+    Rule("rotate_aes_key", default=True),
+)
+FILES: tuple[Rule, ...] = (
+    Rule("autosign_file", fix=FILE),
+    Rule("autoreject_file", fix=FILE),
+    # A grain that signs a key is as good as a password: only whether it differs.
+    Rule("autosign_grains_dir", How.SET, fix=FILE, secret=True),
+)
+RULES: Mapping[str, Rule] = {rule.option: rule for rule in (*CONFIG, *FILES)}
+
+
+def take(mine: Mine) -> Facts:
+    """The access options of the running master, and what the files say that they name."""
+    leaves: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    for rule in CONFIG:
+        leaves.update(leaves_of(rule, mine.opts, mine.nonce))
+    for rule in FILES:
+        path = mine.opts.get(rule.option)
+        try:
+            if path:
+                leaves.update(_of_files(rule, Path(path), mine))
+        except OSError as exc:
+            where = f"{exc.filename}: " if exc.filename else ""
+            unknown[rule.option] = f"{where}{exc.strerror or type(exc).__name__}"
+    return Facts(leaves, unknown, tuple(RULES))
+
+
+def compare(parts: Mapping[str, Facts]) -> list[Difference]:
+    """Leaf by leaf."""
+    return by_rules(RULES, parts)
+
+
+def _of_files(rule: Rule, path: Path, mine: Mine) -> dict[str, Any]:
+    if rule.option == "autosign_grains_dir":
+        return _grains(rule, path, mine)
+    if not path.exists():
+        return {}
+    lines = _lines(path, mine.opts)
+    if lines is None:
+        return {rule.option: f"{path} ignored by Salt: others may write it"}
+    return {f"{rule.option}:{line}": "listed" for line in lines}
+
+
+def _grains(rule: Rule, folder: Path, mine: Mine) -> dict[str, Any]:
+    if not folder.is_dir():
+        return {}
+    leaves: dict[str, Any] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            lines = _lines(path, mine.opts)
+            name = f"{rule.option}:{path.name}"
+            if lines is None:
+                leaves[name] = f"{path} ignored by Salt: others may write it"
+            else:
+                leaves[name] = digest(as_set(list(lines)), mine.nonce)
+    return leaves
+
+
+def _lines(path: Path, opts: Mapping[str, Any]) -> list[str] | None:
+    """The lines as Salt matches them; None where Salt ignores the file for its permissions."""
+    from salt.daemons.masterapi import AutoKey
+
+    if not AutoKey(opts).check_permissions(str(path)):
+        return None
+    stripped = (line.strip() for line in path.read_text(errors="replace").splitlines())
+    return [line for line in stripped if line and not line.startswith("#")]
+
+
+SECTION = Section(
+    "access",
+    "Who may do what, and which minion gets in without being asked?",
+    take,
+    compare,
+    lambda parts: unknown_of(RULES.values(), parts),
+)

@@ -1,0 +1,122 @@
+"""Where the leaves of several masters differ. Pure: no I/O, no Salt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import Rule
+from saltext_ha.consistency.values import ABSENT, canonical, labelled
+
+Difference = dict[str, Any]
+"""
+``{"path": "external_auth:pam:alice", "values": {"m1": [".*"], "m2": {"absent": True}, "m3":
+{"unknown": "timed out"}}, "severity": "drift" | "note", "fix": "…"}``
+"""
+
+OTHER_VERSION = "not reported; is another version of saltext-ha installed there?"
+
+
+def by_rules(rules: Mapping[str, Rule], parts: Mapping[str, Facts]) -> list[Difference]:
+    """
+    All differences, in the order of the paths' options in *rules*.
+
+    :param rules: by option, the first word of each path.
+    :param parts: by master.
+    """
+    place = {option: number for number, option in enumerate(rules)}
+    paths = {path for facts in parts.values() for path in facts.leaves}
+    found = []
+    for path in sorted(paths, key=lambda path: (place.get(option_of(path), len(place)), path)):
+        rule = rules.get(option_of(path))
+        if rule is None:
+            continue  # another version of this code looks at more
+        values, silent = _values(rule, path, parts)
+        odd = [] if _alike(values, rule.expect) else odd_ones(values, rule.expect)
+        if odd:
+            found.append(difference(rule, path, values, silent, odd))
+    return found
+
+
+def unknown_of(rules: Iterable[Rule], parts: Mapping[str, Facts]) -> dict[str, str]:
+    """By master, the first thing that it could not tell and why."""
+    unknown: dict[str, str] = {}
+    for name, facts in parts.items():
+        for subject, why in facts.unknown.items():  # "": all of it
+            unknown.setdefault(name, why if subject in ("", "…") else f"{subject}: {why}")
+        for rule in rules if "" not in facts.unknown else ():
+            if rule.option not in facts.covers:
+                unknown.setdefault(name, f"{rule.option}: {OTHER_VERSION}")
+    return unknown
+
+
+def option_of(path: str) -> str:
+    """The option that a path begins with."""
+    return path.split(":", 1)[0]
+
+
+def difference(
+    rule: Rule, path: str, values: Mapping[str, Any], silent: Mapping[str, str], odd: list[str]
+) -> Difference:
+    """One difference, ready to be shown; *odd* are the masters to look at."""
+    labels: dict[str, str] = {}
+    shown = {name: labelled(value, labels) for name, value in values.items()}
+    shown.update({name: {"unknown": why} for name, why in silent.items()})
+    tie = rule.expect is None and len(odd) == len(values)
+    return {
+        "path": path,
+        "values": dict(sorted(shown.items())),
+        "severity": rule.severity,
+        "fix": rule.fix.format(
+            option=rule.option, path=path, masters=names(odd, "or" if tie else "and")
+        ),
+    }
+
+
+def odd_ones(values: Mapping[str, Any], expect: Any = None) -> list[str]:
+    """The masters to look at: those in the minority, all of them when there is no majority."""
+    if expect is not None:
+        return [name for name, value in values.items() if value != expect]
+    groups: dict[Any, list[str]] = {}
+    for name, value in values.items():
+        same = value if isinstance(value, bytes) else canonical(value)
+        groups.setdefault(same, []).append(name)
+    if len(groups) < 2:
+        return []
+    largest = max(groups.values(), key=len)
+    if sum(len(group) == len(largest) for group in groups.values()) > 1:
+        return list(values)
+    return [name for name in values if name not in largest]
+
+
+def names(masters: Iterable[str], word: str = "and") -> str:
+    """``m1, m2 and m3``."""
+    *most, last = masters
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def _alike(values: Mapping[str, Any], expect: Any) -> bool:
+    """Mostly so, and found out at little cost; lists that hold mappings may need another look."""
+    several = iter(values.values())
+    first = next(several, None) if expect is None else expect
+    return all(value == first for value in several)
+
+
+def _values(
+    rule: Rule, path: str, parts: Mapping[str, Facts]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    values: dict[str, Any] = {}
+    silent: dict[str, str] = {}
+    for name, facts in parts.items():
+        if path in facts.unknown:
+            silent[name] = facts.unknown[path]
+        elif rule.option in facts.unknown:
+            silent[name] = facts.unknown[rule.option]
+        elif "" in facts.unknown:
+            silent[name] = facts.unknown[""]
+        elif rule.option not in facts.covers:
+            silent[name] = OTHER_VERSION
+        else:
+            values[name] = facts.leaves.get(path, ABSENT)
+    return values, silent

@@ -1,0 +1,145 @@
+"""
+What one master says about one section, and how little of it has to travel.
+
+Facts are leaves (path → value). Masters first exchange one digest a section. Where these differ,
+the one that asks sends the digests of its 256 buckets of paths, and is answered the leaves of those
+that differ; everything else is as it is here. All digests are keyed by the nonce of the check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltext_ha.consistency.values import canonical
+from saltext_ha.errors import InvalidRecord
+
+BUCKETS = 256
+SIZE = 8  # bytes of a bucket's digest: it is no secret, and only has to differ
+MAX_SENT = 20_000
+MORE = "more differs than is listed"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """
+    What is known of one master.
+
+    :param leaves: path → plain value, or ``bytes`` for the digest of a file.
+    :param unknown: what could not be found out → why.
+    :param covers: the options that were looked at, where an option without leaves means "not set".
+    """
+
+    leaves: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+
+    def buckets(self, nonce: bytes) -> bytes:
+        """:data:`BUCKETS` digests of :data:`SIZE` bytes, in one."""
+        hashes = [hashlib.blake2b(key=nonce[:64], digest_size=SIZE) for _ in range(BUCKETS)]
+        for path, value in sorted(self.leaves.items()):
+            name = path.encode(errors="replace")
+            packed = value if isinstance(value, bytes) else canonical(value).encode()
+            # With lengths: no other leaf may come to the same bytes.
+            head = b"%d %d " % (len(name), len(packed))
+            hashes[zlib.crc32(name) % BUCKETS].update(head + name + packed)
+        return b"".join(one.digest() for one in hashes)
+
+    def completed(self, raw: Any) -> Facts:
+        """
+        The facts of a master whose :meth:`answer` to our buckets is *raw*.
+
+        :raises InvalidRecord: it is malformed.
+        """
+        leaves, unknown, covers = read(raw)
+        buckets = raw.get("buckets")
+        if not isinstance(buckets, list) or any(type(b) is not int for b in buckets):
+            raise InvalidRecord("the buckets of an answer are a list of numbers")
+        sent = set(buckets)
+        kept = {path: value for path, value in self.leaves.items() if bucket_of(path) not in sent}
+        if raw.get("more"):
+            # What was left out is not known to be absent.
+            return Facts({**self.leaves, **leaves}, unknown, covers)
+        return Facts({**kept, **leaves}, unknown, covers)
+
+
+class Told:
+    """
+    Facts, and the digests of them under *nonce*.
+
+    :ivar buckets: see :meth:`Facts.buckets`.
+    :ivar digest: 16 bytes that are the same for the same facts.
+    """
+
+    def __init__(self, facts: Facts, nonce: bytes) -> None:
+        self.facts = facts
+        self.buckets = facts.buckets(nonce)
+        rest = canonical([sorted(facts.unknown.items()), sorted(facts.covers)])
+        found = hashlib.blake2b(self.buckets, key=nonce[:64], digest_size=16)
+        found.update(rest.encode(errors="replace"))
+        self.digest = found.digest()
+
+    def answer(self, theirs: Any) -> dict[str, Any]:
+        """
+        What who has the buckets *theirs* lacks of these facts.
+
+        :raises InvalidRecord: these are no buckets.
+        """
+        if not isinstance(theirs, bytes) or len(theirs) != BUCKETS * SIZE:
+            raise InvalidRecord(f"buckets are {BUCKETS * SIZE} bytes")
+        differ = [
+            number
+            for number in range(BUCKETS)
+            if _bucket(self.buckets, number) != _bucket(theirs, number)
+        ]
+        wanted = set(differ)
+        paths = [path for path in self.facts.leaves if bucket_of(path) in wanted]
+        more = len(paths) > MAX_SENT
+        unknown = dict(self.facts.unknown)
+        if more:
+            unknown["…"] = MORE
+        return {
+            "buckets": differ,
+            "leaves": {path: self.facts.leaves[path] for path in paths[:MAX_SENT]},
+            "unknown": unknown,
+            "covers": list(self.facts.covers),
+            "more": more,
+        }
+
+
+def _bucket(buckets: bytes, number: int) -> bytes:
+    return buckets[number * SIZE : (number + 1) * SIZE]
+
+
+def bucket_of(path: str) -> int:
+    """Where the leaf *path* belongs."""
+    return zlib.crc32(path.encode(errors="replace")) % BUCKETS
+
+
+def read(raw: Any) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
+    """
+    Leaves, unknown and covers as a peer sent them.
+
+    :raises InvalidRecord: they are malformed.
+    """
+    if not isinstance(raw, Mapping):
+        raise InvalidRecord("facts are a mapping")
+    leaves, unknown, covers = raw.get("leaves"), raw.get("unknown"), raw.get("covers")
+    if not (isinstance(leaves, dict) and isinstance(unknown, dict) and isinstance(covers, list)):
+        raise InvalidRecord("facts have leaves, unknown and covers")
+    if not all(isinstance(text, str) for text in (*leaves, *unknown, *unknown.values(), *covers)):
+        raise InvalidRecord("paths, options and reasons of facts are texts")
+    if not all(isinstance(value, bytes) or _is_plain(value) for value in leaves.values()):
+        raise InvalidRecord("values of facts are as JSON has them, or digests")
+    return leaves, unknown, tuple(covers)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -1,0 +1,138 @@
+"""At which commits do the git repositories stand that a master serves states and pillar from?"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+_COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
+_KINDS = ("refs/remotes/origin/", "refs/tags/")
+NOT_FETCHED = "not fetched yet"
+
+
+def states(opts: Mapping[str, Any]) -> dict[str, str]:
+    """
+    ``gitfs:URL`` → ``configured`` or ``not fetched yet``, and ``gitfs:URL:BRANCH`` → commit, for
+    every branch and tag of all remotes.
+    """
+    if not any(str(name).split("|")[0] in ("git", "gitfs") for name in backends(opts)):
+        return {}
+    wanted = {_url(entry): None for entry in _entries(opts.get("gitfs_remotes"))}
+    return _commits("gitfs", wanted, _folder(opts, "gitfs"))
+
+
+def pillars(opts: Mapping[str, Any]) -> dict[str, str]:
+    """The same for git_pillar, of the branches that its remotes name."""
+    wanted: dict[str, set[str] | None] = {}
+    for source in opts.get("ext_pillar") or ():
+        remotes = source.get("git") if isinstance(source, Mapping) else None
+        if isinstance(remotes, str):
+            remotes = [remotes]
+        for entry in _entries(remotes):
+            branch, _, url = entry.partition(" ")
+            url = _url(url.strip())
+            branches = wanted.setdefault(url, set())
+            if branch == "__env__":
+                wanted[url] = None
+            elif branches is not None:
+                branches.add(branch)
+    return _commits("git_pillar", wanted, _folder(opts, "git_pillar"))
+
+
+def backends(opts: Mapping[str, Any]) -> list[str]:
+    """The fileserver's backends."""
+    found = opts.get("fileserver_backend") or ["roots"]
+    return [found] if isinstance(found, str) else [str(name) for name in found]
+
+
+def _commits(kind: str, wanted: Mapping[str, set[str] | None], folder: Path) -> dict[str, str]:
+    leaves: dict[str, str] = {}
+    if not wanted:
+        return leaves
+    fetched: dict[str, dict[str, str]] = {}
+    for repository in _repositories(folder):
+        url = _remote_of(repository)
+        if url:
+            fetched.setdefault(_url(url), {}).update(_refs(repository))
+    for url, branches in wanted.items():
+        leaves[f"{kind}:{url}"] = "configured" if url in fetched else NOT_FETCHED
+        for name, commit in fetched.get(url, {}).items():
+            if branches is None or name in branches:
+                leaves[f"{kind}:{url}:{name}"] = commit
+    return leaves
+
+
+def _folder(opts: Mapping[str, Any], kind: str) -> Path:
+    return Path(str(opts.get("cachedir") or "")) / kind
+
+
+def _entries(remotes: Any) -> list[str]:
+    """The remotes, each a text or a mapping of one text to its settings."""
+    return [
+        str(next(iter(entry)) if isinstance(entry, Mapping) and entry else entry)
+        for entry in remotes or ()
+    ]
+
+
+def _url(url: str) -> str:
+    """*url* without the user and password that may stand in it."""
+    parts = urlsplit(url)
+    if not parts.scheme or "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _repositories(folder: Path) -> Iterator[Path]:
+    """The git folders below *folder*: Salt has one a remote, or one a remote and branch."""
+    for depth in ("*/*/.git", "*/.git", "*/*", "*"):
+        for path in sorted(folder.glob(depth)):
+            if (path / "HEAD").is_file() and (path / "config").is_file():
+                yield path
+
+
+def _remote_of(repository: Path) -> str:
+    parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
+    try:
+        # Git indents its settings, which means a continued line to Python.
+        text = (repository / "config").read_text(errors="replace")
+        parser.read_string("\n".join(line.strip() for line in text.splitlines()))
+        return str(parser.get('remote "origin"', "url", fallback=""))
+    except (OSError, configparser.Error):
+        return ""
+
+
+def _refs(repository: Path) -> dict[str, str]:
+    """Branch or tag → commit, as last fetched."""
+    found: dict[str, str] = {}
+    for name, commit in (*_packed(repository), *_loose(repository)):
+        for kind in _KINDS:
+            short = name.removeprefix(kind)
+            if name.startswith(kind) and short != "HEAD" and _COMMIT.match(commit):
+                found[short] = commit
+    return found
+
+
+def _packed(repository: Path) -> Iterable[tuple[str, str]]:
+    try:
+        lines = (repository / "packed-refs").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    pairs = (line.split(" ", 1) for line in lines if line and line[0] not in "#^")
+    return [(pair[1].strip(), pair[0]) for pair in pairs if len(pair) == 2]
+
+
+def _loose(repository: Path) -> Iterator[tuple[str, str]]:
+    for kind in _KINDS:
+        for folder, _, files in os.walk(repository / kind):
+            for name in files:
+                path = Path(folder, name)
+                try:
+                    commit = path.read_text(errors="replace").strip()
+                except OSError:
+                    continue
+                yield path.relative_to(repository).as_posix(), commit

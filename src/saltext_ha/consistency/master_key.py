@@ -1,0 +1,90 @@
+"""Do minions know all masters by one key, or by one signature?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha import master_key
+from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import NOTE, Rule
+from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.values import ABSENT, leaves_of
+
+KEY = (
+    "salt-run ha.invite share_master_key=True on the master whose key the minions know, "
+    "ha.join with that token on {masters}"
+)
+PAIR = "on {masters}: put master.pem and master.pub of one pair in place, restart salt-master"
+SIGN_PAIR = "on {masters}: put master_sign.pem and .pub of one pair in place, restart salt-master"
+SIGN = (
+    "salt-run ha.invite share_signing_key=True on the master whose pair the minions know, ha.join "
+    "with that token and force=True on {masters}, restart salt-master there"
+)
+# What different master keys mean, by what is signed.
+SIGNED = (
+    "fine while all minions verify the signing key (failover, verify_master_pubkey_sign); "
+    "hot-hot minions need one pair everywhere"
+)
+SIGNED_BY_SOME = (
+    "failover minions with verify_master_pubkey_sign refuse the masters that do not sign: "
+    "master_sign_pubkey: True on {masters}, restart salt-master there; hot-hot minions need one "
+    "pair everywhere"
+)
+
+CONFIG = (
+    Rule("master_sign_pubkey", default=False),
+    Rule("master_sign_key_name"),
+    Rule("master_use_pubkey_signature", default=False),
+)
+RULES: Mapping[str, Rule] = {
+    rule.option: rule
+    for rule in (
+        Rule("fingerprint", fix=KEY),
+        Rule("pair", fix=PAIR, expect=master_key.FITS),
+        Rule("sign_fingerprint", fix=SIGN),
+        # Told only where the halves do not fit: not every master has such a pair.
+        Rule("sign_pair", fix=SIGN_PAIR, expect=ABSENT),
+        *CONFIG,
+    )
+}
+
+
+def take(mine: Mine) -> Facts:
+    """Fingerprints, whether the halves fit, and the options around signing."""
+    leaves: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    for option, value in master_key.describe(mine.opts).items():
+        if isinstance(value, dict):
+            unknown[option] = str(value["unknown"])
+        elif value and (option, value) != ("sign_pair", master_key.FITS):
+            leaves[option] = value
+    for rule in CONFIG:
+        leaves.update(leaves_of(rule, mine.opts, mine.nonce))
+    return Facts(leaves, unknown, tuple(RULES))
+
+
+def compare(parts: Mapping[str, Facts]) -> list[Difference]:
+    """Leaf by leaf; what different master keys mean follows from who signs."""
+    found = by_rules(RULES, parts)
+    signers = {name: facts.leaves.get("sign_fingerprint") for name, facts in parts.items()}
+    signing = {name for name, key in signers.items() if key}
+    for difference in found:
+        if difference["path"] != "fingerprint":
+            continue
+        if len(set(signers.values())) == 1 and len(signing) == len(parts):
+            difference.update(severity=NOTE, fix=SIGNED)
+        elif signing and len(signing) < len(parts):
+            silent = ", ".join(sorted(parts.keys() - signing))
+            difference["fix"] += f"; {SIGNED_BY_SOME.format(masters=silent)}"
+    return found
+
+
+SECTION = Section(
+    "master_key",
+    "Do minions know all masters by one key, or by one signature?",
+    take,
+    compare,
+    lambda parts: unknown_of(RULES.values(), parts),
+)

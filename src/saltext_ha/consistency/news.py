@@ -1,0 +1,111 @@
+"""Is this answer news? Events are fired when the answer changes, not whenever it is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.consistency.result import DIFFER, SAME
+from saltext_ha.consistency.rules import DRIFT
+
+#: Places (section and path) that an event names, and that are remembered.
+NAMED = 1000
+DRIFTED, CONSISTENT = "drift", "consistent"
+
+
+@dataclass(frozen=True)
+class Last:
+    """
+    The last answer, as ``ha.status`` shows it and a restart keeps it.
+
+    :param known: whether there was a complete answer, or one that found something, ever.
+    :param drift: where masters differed when that was last known.
+    """
+
+    at: float = 0.0
+    status: str = ""
+    counts: Mapping[str, int] | None = None
+    unknown: Mapping[str, str] | None = None
+    drift: frozenset[str] = frozenset()
+    known: bool = False
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, for :meth:`read`."""
+        return {
+            "at": self.at,
+            "status": self.status,
+            "counts": dict(self.counts or {}),
+            "unknown": dict(self.unknown or {}),
+            "drift": sorted(self.drift),
+            "known": self.known,
+        }
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Last:
+        """
+        What :meth:`data` gave.
+
+        :raises ValueError, TypeError, KeyError: it is something else.
+        """
+        return cls(
+            float(raw["at"]),
+            str(raw["status"]),
+            {str(name): int(number) for name, number in raw["counts"].items()},
+            {str(name): str(why) for name, why in raw["unknown"].items()},
+            frozenset(map(str, raw["drift"])),
+            bool(raw["known"]),
+        )
+
+
+def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]:
+    """
+    What becomes of *last* by a new answer, and the event to fire: ``drift``, ``consistent`` or
+    none.
+
+    A place that differs is news when it did not before, and when it does no more while others do.
+    An answer that lacks a master tells of new differences, but not that old ones are over.
+    """
+    found = frozenset(_drift(result)[:NAMED])
+    complete = result["status"] == SAME or (
+        not result["unknown"] and not any(s.get("unknown") for s in result["sections"].values())
+    )
+    drift = found if complete else last.drift | found
+    now = Last(
+        at,
+        result["status"],
+        Counter(place.split(":", 1)[0] for place in _drift(result)),
+        result["unknown"],
+        drift,
+        last.known or complete or bool(found),
+    )
+    if drift and drift != last.drift:
+        return now, DRIFTED
+    if not drift and complete and last.drift:
+        return now, CONSISTENT
+    return now, ""
+
+
+def event(result: Mapping[str, Any], master: str) -> dict[str, Any]:
+    """The data of either event."""
+    places = _drift(result)
+    return {
+        "master": master,
+        "status": result["status"],
+        "masters": list(result["masters"]),
+        "unknown": dict(result["unknown"]),
+        "count": len(places),
+        "differences": places[:NAMED],
+    }
+
+
+def _drift(result: Mapping[str, Any]) -> list[str]:
+    """Everywhere that counts, as ``section:path``."""
+    return [
+        f"{name}:{difference['path']}"
+        for name, section in result["sections"].items()
+        if section["status"] == DIFFER
+        for difference in section["differences"]
+        if difference.get("severity", DRIFT) == DRIFT
+    ]

@@ -1,0 +1,110 @@
+"""What is made of all sections together: the answer of ``ha.check_consistency``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.consistency.comparison import Difference
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import DRIFT
+from saltext_ha.consistency.section import Section
+from saltext_ha.consistency.settings import Settings
+
+SAME = "same"
+DIFFER = "differ"
+UNKNOWN = "unknown"
+#: Differences of one section in an answer; how many there are besides stands in ``left_out``.
+LISTED = 1000
+
+Answer = dict[str, Any]
+
+
+def answer(
+    sections: Mapping[str, Answer], masters: list[str], unknown: Mapping[str, str]
+) -> Answer:
+    """
+    The whole answer; docs/consistency.md describes it for who reads its JSON.
+
+    :param masters: all of the group.
+    :param unknown: those that could not be asked, and why.
+    """
+    statuses = {section["status"] for section in sections.values()}
+    if DIFFER in statuses:
+        status = DIFFER
+    else:
+        status = SAME if statuses == {SAME} and not unknown else UNKNOWN
+    return {
+        "kind": "consistency",
+        "status": status,
+        "masters": sorted(masters),
+        "unknown": dict(unknown),
+        "sections": dict(sections),
+    }
+
+
+def of_section(
+    section: Section,
+    parts: Mapping[str, Facts],
+    unreached: Mapping[str, str],
+    settings: Settings | None = None,
+) -> Answer:
+    """
+    One section of the answer.
+
+    :param parts: the facts of every master that told them.
+    :param unreached: why the others did not.
+    """
+    parts = dict(sorted(parts.items()))
+    found = section.compare(parts)
+    for difference in found if unreached else ():
+        others = {name: {"unknown": why} for name, why in unreached.items()}
+        # Where each master is compared with itself, others have no part in it.
+        if section.name != "running":
+            difference["values"] = dict(sorted({**difference["values"], **others}.items()))
+    unknown = {**section.unknown(parts), **unreached}
+    amount = section.size(parts) if section.size else 0
+    return of_differences(section.name, found, unknown, settings, amount)
+
+
+def of_differences(
+    name: str,
+    found: list[Difference],
+    unknown: Mapping[str, str],
+    settings: Settings | None = None,
+    amount: int = 0,
+) -> Answer:
+    """
+    The section *name* with the differences *found*; its status follows from what is in it.
+
+    :param amount: of how many things; 0 where that is not worth telling.
+    """
+    kept = [d for d in found if not settings or not settings.ignores(name, str(d["path"]))]
+    drifts = _drifts(kept)
+    status = DIFFER if drifts else UNKNOWN if unknown else SAME
+    made: Answer = {"status": status, "differences": kept[:LISTED], "unknown": dict(unknown)}
+    if amount:
+        made["counts"] = {"differ": drifts, "of": amount}
+    if len(kept) < len(found):
+        made["ignored"] = len(found) - len(kept)
+    if len(kept) > LISTED:
+        made["left_out"] = len(kept) - LISTED
+    return made
+
+
+def exit_code(result: Mapping[str, Any]) -> int:
+    """
+    0 when all is the same, 1 when something differs, 2 when something could not be asked.
+
+    2 wins over 1: a check that is not complete must not pass for one that is, and what did
+    differ is in the answer all the same.
+    """
+    sections = list(result["sections"].values())
+    asked = result["status"] != UNKNOWN and not result.get("unknown")
+    if not asked or any(s["status"] == UNKNOWN or s.get("unknown") for s in sections):
+        return 2
+    return 1 if any(section["status"] == DIFFER for section in sections) else 0
+
+
+def _drifts(found: list[Difference]) -> int:
+    return sum(difference.get("severity", DRIFT) == DRIFT for difference in found)

@@ -1,0 +1,134 @@
+"""Would all masters serve the same states and the same pillar?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.consistency import git, tree
+from saltext_ha.consistency.comparison import Difference, by_rules, names, unknown_of
+from saltext_ha.consistency.digests import Digests, StillReading
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import Rule
+from saltext_ha.consistency.section import Mine, Section
+
+COPY = (
+    "put the same file in place on {masters} (rsync, git; gitfs and shared storage keep it the "
+    "same); no restart needed"
+)
+ENVIRONMENT = "make {option} name the same environments on {masters}, restart salt-master there"
+REMOTE = "make the remotes the same in the master configuration of {masters}, restart salt-master"
+
+RULES: Mapping[str, Rule] = {
+    rule.option: rule
+    for rule in (
+        Rule("file_roots", fix=COPY),
+        Rule("pillar_roots", fix=COPY),
+        Rule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
+        Rule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
+    )
+}
+#: The leaf that stands for a whole environment or remote.
+PRESENT = "present"
+PILLAR = "pillar_roots:"
+FEW = 10
+
+
+def take(mine: Mine) -> Facts:
+    """
+    ``file_roots:ENV:PATH`` → digest of what the fileserver would serve, the same for pillar, and
+    the commits of git remotes. What is in pillar is under the nonce: such files are small, and a
+    plain digest could be guessed.
+    """
+    opts = mine.opts
+    leaves: dict[str, Any] = {}
+    files: dict[str, tree.Seen] = {}
+    if any(name.split("|")[0] == "roots" for name in git.backends(opts)):
+        _gather("file_roots", opts, tree.for_states(opts), leaves, files)
+    _gather("pillar_roots", opts, tree.for_pillar(), leaves, files)
+    unknown: dict[str, str] = {}
+    try:
+        digests, missed = Digests(mine.config.state_dir).of(files)
+    except StillReading as exc:
+        unknown = dict.fromkeys(("file_roots", "pillar_roots"), str(exc))
+    else:
+        key = mine.nonce[:64]
+        for path, digest in digests.items():
+            if path.startswith(PILLAR):
+                digest = hashlib.blake2b(digest, key=key, digest_size=16).digest()
+            leaves[path] = digest
+        unknown = _unknown(missed)
+    leaves.update(git.states(opts))
+    leaves.update(git.pillars(opts))
+    return Facts(leaves, unknown, tuple(RULES))
+
+
+def compare(parts: Mapping[str, Facts]) -> list[Difference]:
+    """Leaf by leaf; an environment or remote that a master does not have is one difference."""
+    found = by_rules(RULES, parts)
+    whole: list[str] = []
+    shown = []
+    for difference in found:
+        path: str = difference["path"]
+        if any(path.startswith(f"{above}:") for above in whole):
+            continue
+        if _is_whole(path, parts):
+            whole.append(path)
+            fix = ENVIRONMENT if path.startswith(("file_roots", "pillar_roots")) else REMOTE
+            masters = names(difference["values"], "or")
+            if "not fetched yet" not in difference["values"].values():
+                difference["fix"] = fix.format(option=path.split(":")[0], masters=masters)
+        shown.append(difference)
+    return shown
+
+
+def size(parts: Mapping[str, Facts]) -> int:
+    """How many different files there are."""
+    return len(
+        {
+            path
+            for facts in parts.values()
+            for path, value in facts.leaves.items()
+            if isinstance(value, bytes)
+        }
+    )
+
+
+def _gather(
+    option: str,
+    opts: Mapping[str, Any],
+    walk: tree.Walk,
+    leaves: dict[str, Any],
+    files: dict[str, tree.Seen],
+) -> None:
+    for env, folders in tree.environments(opts.get(option) or {}).items():
+        leaves[f"{option}:{env}"] = PRESENT
+        for path, seen in tree.files(folders, walk).items():
+            # A name may be any bytes, and travels as text.
+            name = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            files[f"{option}:{env}:{name}"] = seen
+
+
+def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
+    marks = (PRESENT, "configured", git.NOT_FETCHED)
+    return any(facts.leaves.get(path) in marks for facts in parts.values())
+
+
+def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
+    """What of the files could not be read; not each of thousands."""
+    if len(missed) <= FEW:
+        return dict(missed)
+    first = next(iter(missed))
+    why = f"{len(missed)} files cannot be read; {first}: {missed[first]}"
+    return dict.fromkeys(("file_roots", "pillar_roots"), why)
+
+
+SECTION = Section(
+    "roots",
+    "Would they serve the same states and the same pillar?",
+    take,
+    compare,
+    lambda parts: unknown_of(RULES.values(), parts),
+    size,
+)

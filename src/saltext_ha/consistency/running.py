@@ -1,0 +1,72 @@
+"""Does each master run with what its configuration files say now?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.consistency import access, master_key, options
+from saltext_ha.consistency.comparison import Difference, names
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import DRIFT, Rule
+from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
+from saltext_ha.errors import ConfigError
+
+#: Compared by content elsewhere; here it matters whether the running master reads the new ones.
+SOURCES = (
+    *map(Rule, ("file_roots", "pillar_roots")),
+    *map(Rule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),
+    Rule("gitfs_remotes", secret=True),
+)
+
+
+def take(mine: Mine) -> Facts:
+    """What the next restart would change: ``{"file": …, "running": …}`` for each such leaf."""
+    files = mine.files
+    if isinstance(files, ConfigError):
+        return Facts({}, {"": str(files)})
+    leaves: dict[str, Any] = {}
+    rules = [*master_key.CONFIG, *access.CONFIG, *options.compared(mine.opts, files)]
+    for rule in [*rules, *SOURCES]:
+        now = leaves_of(rule, files, mine.nonce)
+        then = leaves_of(rule, mine.opts, mine.nonce)
+        for path in now.keys() | then.keys():
+            pair = {"file": now.get(path, ABSENT), "running": then.get(path, ABSENT)}
+            if pair["file"] != pair["running"]:
+                leaves[path] = pair
+    return Facts(leaves)
+
+
+def compare(parts: Mapping[str, Facts]) -> list[Difference]:
+    """Each master with itself; only masters where something differs are named."""
+    by_path: dict[str, dict[str, Any]] = {}
+    for name, facts in sorted(parts.items()):
+        for path, pair in facts.leaves.items():
+            by_path.setdefault(path, {})[name] = pair
+    found = []
+    for path, values in sorted(by_path.items()):
+        labels: dict[str, str] = {}
+        found.append(
+            {
+                "path": path,
+                "values": {name: labelled(pair, labels) for name, pair in values.items()},
+                "severity": DRIFT,
+                "fix": f"restart salt-master on {names(values)}",
+            }
+        )
+    return found
+
+
+def unknown(parts: Mapping[str, Facts]) -> dict[str, str]:
+    """Masters whose files cannot be read."""
+    return {name: why for name, facts in parts.items() for why in facts.unknown.values()}
+
+
+SECTION = Section(
+    "running",
+    "Does each master run with what its configuration files say now?",
+    take,
+    compare,
+    unknown,
+)

@@ -1,0 +1,77 @@
+"""What every section consists of, and what it may look at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.config import HaConfig
+from saltext_ha.consistency.comparison import Difference
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Mine:
+    """
+    One master, as its sections see it.
+
+    :param opts: the running master's configuration, as engines have it in ``__opts__``.
+    :param nonce: random bytes, the same for all masters of one check, never used twice.
+    """
+
+    opts: Mapping[str, Any]
+    config: HaConfig
+    nonce: bytes
+
+    @functools.cached_property
+    def files(self) -> Mapping[str, Any] | ConfigError:
+        """What the configuration files say now, or why they cannot be read."""
+        try:
+            return read_files(str(self.opts.get("conf_file") or ""))
+        except ConfigError as exc:
+            return exc
+
+
+@dataclass(frozen=True)
+class Section:
+    """
+    One question about the masters of a group.
+
+    :param question: what it answers, for the documentation.
+    :param take: the facts of this master; may block, and runs in a thread.
+    :param compare: what differs between the facts of several masters. Pure.
+    :param unknown: by master, what could not be found out. Pure.
+    :param size: how many things are compared, where that is worth telling.
+    """
+
+    name: str
+    question: str
+    take: Callable[[Mine], Facts]
+    compare: Callable[[Mapping[str, Facts]], list[Difference]]
+    unknown: Callable[[Mapping[str, Facts]], dict[str, str]]
+    size: Callable[[Mapping[str, Facts]], int] | None = None
+
+
+def read_files(conf_file: str) -> Mapping[str, Any]:
+    """
+    What Salt would run with, were it started now: *conf_file* with its includes and defaults.
+
+    :raises ConfigError: naming the file, when it is missing or Salt would refuse to start with it.
+    """
+    import salt.config
+
+    if not Path(conf_file).is_file():
+        raise ConfigError(f"{conf_file or 'conf_file'}: no such file; nothing to compare with")
+    try:
+        opts: Mapping[str, Any] = salt.config.master_config(conf_file, exit_on_config_errors=True)
+    # SystemExit is how Salt's loader answers to broken YAML; it must not take the engine along.
+    except (Exception, SystemExit) as exc:
+        raise ConfigError(
+            f"{conf_file}: Salt cannot load it ({type(exc).__name__}); "
+            "salt-master would not start again; see the master's log for the line"
+        ) from exc
+    return opts

@@ -1,0 +1,157 @@
+"""
+Which files does a master serve from its roots?
+
+The same answer as Salt's own: ``_file_lists`` and ``find_file`` of ``salt/fileserver/roots.py`` for
+states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for pillar.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Stands in a path for the name of the environment that is asked for.
+ANY = "__env__"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file that is served: where it lies, and what ``stat`` says of it; None: not readable."""
+
+    path: str
+    stat: os.stat_result | None
+
+
+@dataclass(frozen=True)
+class Walk:
+    """
+    How one kind of roots is walked.
+
+    :param follow: into links to folders, and to files outside of the root.
+    :param links: whether links to files are shown.
+    :param ignored: whether the file of a relative and a full path is not shown.
+    """
+
+    follow: bool
+    links: bool
+    ignored: Callable[[str, str], bool]
+
+
+def for_states(opts: Mapping[str, Any]) -> Walk:
+    """As the backend ``roots`` of the fileserver does it."""
+    ignored = ignoring(opts)
+    return Walk(
+        follow=bool(opts.get("fileserver_followsymlinks", True)),
+        links=not opts.get("fileserver_ignoresymlinks", False),
+        # Listed by the one, and served by the other.
+        ignored=lambda relative, full: ignored(relative) or ignored(full),
+    )
+
+
+def for_pillar() -> Walk:
+    """
+    As the master does it when it renders pillar: links are followed, nothing is ignored. (It means
+    to leave out folders that ``file_ignore_glob`` names, but does so in a copy of their list.)
+    """
+    return Walk(True, True, lambda relative, full: False)
+
+
+def ignoring(opts: Mapping[str, Any]) -> Callable[[str], bool]:
+    """``salt.fileserver.is_file_ignored`` of these options, with its patterns compiled once."""
+    searched = [re.compile(regex) for regex in opts.get("file_ignore_regex") or ()]
+    matched = [re.compile(fnmatch.translate(glob)) for glob in opts.get("file_ignore_glob") or ()]
+    if not searched and not matched:
+        return lambda name: False
+    return lambda name: (
+        any(regex.search(name) for regex in searched) or any(glob.match(name) for glob in matched)
+    )
+
+
+def environments(roots: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """
+    The folders of each environment. ``__env__`` becomes the environments that its folders have on
+    this disk: every folder that stands where ``__env__`` stands in a path.
+    """
+    found = {str(env): [str(path) for path in paths] for env, paths in roots.items() if env != ANY}
+    patterns = [str(path) for path in roots.get(ANY) or ()]
+    for env in sorted({name for pattern in patterns for name in _named(pattern)} - found.keys()):
+        found[env] = [pattern.replace(ANY, env) for pattern in patterns]
+    return found
+
+
+def files(folders: Sequence[str], walk: Walk) -> dict[str, Seen]:
+    """Relative path → file, of one environment; the first folder that has it wins."""
+    served: dict[str, Seen] = {}
+    for folder in folders:
+        top = str(folder)
+        try:
+            status = Path(top).stat()
+        except OSError:
+            continue  # Salt's own default folders mostly do not exist
+        for relative, seen in _below(top, top, "", walk, ((status.st_dev, status.st_ino),)):
+            served.setdefault(relative, seen)
+    return served
+
+
+def _below(
+    top: str, folder: str, relative: str, walk: Walk, above: tuple[tuple[int, int], ...]
+) -> Iterator[tuple[str, Seen]]:
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError as exc:
+        if isinstance(exc, PermissionError):
+            yield (relative or ".", Seen(folder, None))
+        return
+    for entry in listed:
+        name = f"{relative}/{entry.name}" if relative else entry.name
+        link = entry.is_symlink()
+        try:
+            if entry.is_dir():
+                if link and not walk.follow:
+                    continue
+                status = entry.stat()
+                here = (status.st_dev, status.st_ino)
+                # A link to a folder above: Salt goes round until the path is too long.
+                if here not in above:
+                    yield from _below(top, entry.path, name, walk, (*above, here))
+                continue
+            if (link and not walk.links) or walk.ignored(name, entry.path):
+                continue
+            if link and not walk.follow and not _inside(top, entry.path):
+                continue
+            status = entry.stat()
+        except OSError:
+            continue  # gone meanwhile, or a link that leads nowhere: it is not served
+        if stat.S_ISREG(status.st_mode):
+            yield name, Seen(entry.path, status)
+
+
+def _inside(top: str, path: str) -> bool:
+    real, root = os.path.realpath(path), os.path.realpath(top)
+    return real.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _named(pattern: str) -> list[str]:
+    """The names that ``__env__`` may stand for in *pattern*."""
+    before, marker, after = pattern.partition(ANY)
+    if not marker:
+        return []
+    folder, start = os.path.split(before)
+    end = after.split(os.sep, 1)[0].replace(ANY, "")
+    try:
+        entries = sorted(path.name for path in Path(folder or os.sep).iterdir())
+    except OSError:
+        return []
+    names = (
+        entry[len(start) : len(entry) - len(end)]
+        for entry in entries
+        if entry.startswith(start) and entry.endswith(end) and len(entry) > len(start) + len(end)
+    )
+    return [name for name in names if Path(pattern.replace(ANY, name)).is_dir()]

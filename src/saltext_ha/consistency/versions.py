@@ -1,0 +1,65 @@
+"""Do the masters run the same software?"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+
+from saltext_ha import version
+from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import INSTALL, NOTE, Rule
+from saltext_ha.consistency.section import Mine, Section
+
+RULES: Mapping[str, Rule] = {
+    rule.option: rule
+    for rule in (
+        Rule("salt", fix=INSTALL),
+        Rule("saltext-ha", fix=INSTALL),
+        Rule(
+            "extension",
+            fix="install the same release of that extension (salt-pip install) on {masters}, "
+            "restart salt-master there",
+        ),
+        Rule("python", fix=INSTALL, severity=NOTE),
+    )
+}
+
+
+def take(mine: Mine) -> Facts:
+    """What was installed when this master started: later installations run from the next start."""
+    leaves = {
+        "salt": version.salt(),
+        "saltext-ha": version.ours(),
+        "python": platform.python_version(),
+    }
+    leaves.update({f"extension:{name}": release for name, release in extensions()})
+    return Facts(leaves, {}, tuple(RULES))
+
+
+@functools.cache
+def extensions() -> tuple[tuple[str, str], ...]:
+    """The other Salt extensions: name and release of each package with a ``salt.loader`` entry."""
+    found = set()
+    for package in importlib.metadata.distributions():
+        if any(entry.group == "salt.loader" for entry in package.entry_points):
+            name = str(package.metadata["Name"]).lower().replace("_", "-")
+            if name != "saltext-ha":
+                found.add((name, str(package.version)))
+    return tuple(sorted(found))
+
+
+def compare(parts: Mapping[str, Facts]) -> list[Difference]:
+    """Leaf by leaf."""
+    return by_rules(RULES, parts)
+
+
+SECTION = Section(
+    "versions",
+    "Do they run the same Salt, Python, saltext-ha and other extensions?",
+    take,
+    compare,
+    lambda parts: unknown_of(RULES.values(), parts),
+)

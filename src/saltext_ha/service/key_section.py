@@ -1,0 +1,157 @@
+"""Do the masters have the same minion keys in the same states? The section ``keys``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha import minion_key
+from saltext_ha.consistency import result
+from saltext_ha.consistency.rules import DRIFT, NOTE
+from saltext_ha.consistency.sections import KEYS
+from saltext_ha.consistency.settings import Settings
+from saltext_ha.errors import HaError
+from saltext_ha.replication.placement import Stored
+from saltext_ha.service import antientropy
+from saltext_ha.service.antientropy import PLACEMENTS
+from saltext_ha.service.group import MAX_SHOWN, SLOW, Group
+from saltext_ha.service.link import Link
+
+HELD = (
+    "salt-run ha.release test=True on {masters} lists them; then ha.release there if it was meant, "
+    "or ha.refill"
+)
+DENIED = (
+    "not wrong in itself: somebody has another key than the accepted one; salt-run ha.keys shows "
+    "who, salt-key -d ID lets a reinstalled minion in again"
+)
+
+
+class KeySection:
+    """Compares digests of what the stores show, then the ids that differ."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    async def counts(self) -> dict[str, int]:
+        """How many keys are held and how many denied, on this master."""
+        core = self._group.service.core
+
+        def read() -> dict[str, int]:
+            return {
+                "held": len(core.replica.held()),
+                "denied": core.replica.counts().get("denied", 0),
+            }
+
+        return await core.run(read)
+
+    async def answer(
+        self,
+        counts: Mapping[str, Mapping[str, int]],
+        unreached: dict[str, str],
+        settings: Settings,
+    ) -> dict[str, Any]:
+        """
+        The section.
+
+        :param counts: of the peers, as :meth:`counts` gives them.
+        :param unreached: by master, why it could not be asked; more may be added.
+        """
+        service, replica = self._group.service, self._group.service.core.replica
+        ids: set[str] = set(await service.core.run(replica.conflicts))
+        for name, link in list(service.links.items()):
+            if name in unreached:
+                continue
+            try:
+                ids |= await self.differing_ids(link)
+            except HaError as exc:
+                unreached[name] = str(exc)
+        # With many keys, counting is what takes longest here.
+        totals = await service.core.run(replica.counts)
+        own = {
+            "held": len(await service.core.run(replica.held)),
+            "denied": totals.get("denied", 0),
+        }
+        everywhere = {service.config.name: own, **counts}
+        found = _held(everywhere, unreached)
+        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN])
+        conflicts = set(await service.core.run(replica.conflicts)) if ids else set()
+        for minion_id, stored in sorted(tables.items()):
+            found.append(_difference(minion_id, stored, unreached, minion_id in conflicts))
+        found += _denied(everywhere)
+        section = result.of_differences(KEYS, found, unreached, settings)
+        amount = sum(totals.values()) - totals.get("denied", 0)
+        ignored = section.get("ignored", 0)
+        return {**section, "counts": {"differ": max(0, len(ids) - ignored), "of": amount}}
+
+    async def differing_ids(self, link: Link) -> set[str]:
+        """Ids whose place in the store differs between this master and a peer."""
+        core = self._group.service.core
+        buckets = await antientropy.differing_buckets(
+            core.replica.placements, PLACEMENTS, link.call
+        )
+        ids: set[str] = set()
+        for group in antientropy.chunks(buckets, MAX_SHOWN):
+            theirs = _placed(await link.call("placed", {"buckets": group}, SLOW))
+            ours = _placed(
+                await core.run(antientropy.answer_placed, core.replica, {"buckets": group})
+            )
+            ids |= {entry[0] for entry in ours ^ theirs}
+        return ids
+
+
+def _held(
+    counts: Mapping[str, Mapping[str, int]], unreached: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    values: dict[str, Any] = {name: one.get("held", 0) for name, one in counts.items()}
+    masters = ", ".join(sorted(name for name, number in values.items() if number))
+    if not masters:
+        return []
+    values.update({name: {"unknown": why} for name, why in unreached.items()})
+    fix = HELD.format(masters=masters)
+    return [{"path": "held", "values": values, "severity": DRIFT, "fix": fix}]
+
+
+def _denied(counts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+    values = {name: one.get("denied", 0) for name, one in counts.items()}
+    if not any(values.values()):
+        return []
+    return [{"path": "denied", "values": values, "severity": NOTE, "fix": DENIED}]
+
+
+def text(stored: Stored) -> str:
+    """``accepted 3a:9f:…, denied 77:01:…``; empty where the store shows nothing."""
+    shown = [f"{stored.state} {minion_key.show(stored.slot[1])}"] if stored.slot else []
+    shown += [f"denied {minion_key.show(key)}" for key in sorted(stored.denied)]
+    return ", ".join(shown)
+
+
+def _difference(
+    minion_id: str, stored: Mapping[str, Stored], unreached: Mapping[str, str], conflict: bool
+) -> dict[str, Any]:
+    values: dict[str, Any] = {name: text(s) or {"absent": True} for name, s in stored.items()}
+    values.update({name: {"unknown": why} for name, why in unreached.items()})
+    fix = (
+        f"salt-run ha.resolve {minion_id} FINGERPRINT (of the right minion's key)"
+        if conflict
+        else "salt-run ha.sync"
+    )
+    keys = {key for s in stored.values() for key in (*s.denied, *([s.key] if s.key else []))}
+    return {
+        "path": minion_id,
+        "values": values,
+        "severity": DRIFT,
+        "fix": fix,
+        "conflict": conflict,
+        "keys": {
+            minion_key.show(key, short=False): {
+                name: s.state if s.key == key else "denied" if key in s.denied else None
+                for name, s in stored.items()
+            }
+            for key in sorted(keys)
+        },
+    }
+
+
+def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
+    return {(i, state, key) for i, state, key in answer.get("placed", ())}

@@ -1,0 +1,363 @@
+"""Engines that ask each other what they are, and what an operator is told."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.engines import Engine, Place, befriend
+from saltext_ha.consistency import sections
+from saltext_ha.consistency.settings import Settings
+from saltext_ha.errors import PeerRefused
+from saltext_ha.peering.client import call_once
+from saltext_ha.service.announce import Announcer
+from tests.engines import no_bus, run, running, until
+from tests.keys import public_key
+
+__all__ = ["no_bus"]
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+
+QUICK = {"sync_interval": 0.2, "peer_timeout": 3, "consistency": {"interval": 0}}
+SECRET = "hunter2-do-not-print"
+SAID = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
+Answer = dict[str, Any]
+
+
+def place(root: Path, name: str, ha: Mapping[str, Any] | None = None, **options: Any) -> Place:
+    """A master whose configuration file says what it runs with."""
+    folder = root / name
+    options = {
+        "file_roots": {"base": [str(folder / "srv")]},
+        "pillar_roots": {"base": [str(folder / "pillar")]},
+        **options,
+    }
+    made = Place(root, name, {**QUICK, **(ha or {})}, options)
+    for path in ("srv/top.sls", "srv/web/init.sls", "pillar/top.sls"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(f"{path}: {SECRET}")
+    said = {**{option: made.opts[option] for option in SAID}, **options}
+    Path(made.opts["conf_file"]).write_text(json.dumps(said))
+    return made
+
+
+@asynccontextmanager
+async def group(*places: Place) -> AsyncIterator[list[Engine]]:
+    """Engines that have met, with what their key stores held before."""
+    async with running(*places) as engines:
+        befriend(*places)
+        for engine in engines:
+            await engine.meets(*(other for other in engines if other is not engine))
+        yield engines
+
+
+def found(answer: Answer) -> dict[str, dict[str, Any]]:
+    """``section:path`` → values, of everything that is told."""
+    return {
+        f"{name}:{difference['path']}": difference["values"]
+        for name, part in answer["sections"].items()
+        for difference in part["differences"]
+    }
+
+
+def checked(*places: Place, only: str = "") -> Answer:
+    """What the first of *places* is told about all, when all run."""
+
+    async def act() -> Answer:
+        async with group(*places):
+            return await run(places[0], "check_consistency", only=only)
+
+    answer = asyncio.run(act())
+    assert SECRET not in json.dumps(answer)
+    return answer
+
+
+def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
+    places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
+
+    async def act() -> None:
+        async with group(*places) as (m1, *others):
+            clients = [m1.link(other).client for other in others]
+            answer = await run(places[0], "check_consistency")
+            assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
+            assert tuple(answer["sections"]) == sections.NAMES
+            assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3}
+            offsets = answer["sections"]["clock"]["offsets"]
+            assert offsets.keys() == {"m2", "m3"}
+            assert all(abs(one["offset"]) <= one["error"] < 3 for one in offsets.values())
+            for engine in (m1, *others):
+                for link in engine.service.links.values():
+                    await link.close()
+            for client in clients:
+                before = client.bytes_sent + client.bytes_received
+                await run(places[0], "check_consistency")
+                assert client.bytes_sent + client.bytes_received - before < 4096
+
+    asyncio.run(act())
+
+
+PLANTED: list[tuple[str, dict[str, Any], set[str]]] = [
+    ("access", {"external_auth": {"pam": {"alice": [".*"]}}}, {"access:external_auth:pam:alice"}),
+    ("access", {"publisher_acl_blacklist": {"users": ["eve"]}},
+     {"access:publisher_acl_blacklist:users"}),
+    ("access", {"rest_cherrypy": {"port": 8000, "webhook_disable_auth": True}},
+     {"access:rest_cherrypy:webhook_disable_auth"}),
+    ("access", {"rest_tornado": {"port": 8000, "disable_ssl": True}},
+     {"access:rest_tornado:disable_ssl"}),
+    ("access", {"token_expire": 60}, {"access:token_expire"}),
+    ("access", {"open_mode": True}, {"access:open_mode"}),
+    ("options", {"hash_type": "sha512"}, {"options:hash_type"}),
+    ("options", {"publish_port": 5505}, {"options:publish_port"}),
+    ("options", {"master_job_cache": "redis", "redis.password": SECRET},
+     {"options:master_job_cache", "options:redis.password"}),
+    ("options", {"timeout": 99}, {"options:timeout"}),
+    ("options", {"ext_pillar": [{"vault": {"token": SECRET}}]}, {"options:ext_pillar"}),
+    ("options", {"worker_threads": 9, "log_level": "info"}, set()),
+    ("roots", {"file_roots": {"base": []}},
+     {"roots:file_roots:base:top.sls", "roots:file_roots:base:web/init.sls"}),
+    ("master_key", {"master_sign_pubkey": True}, {"master_key:master_sign_pubkey"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "options", "paths"), PLANTED)
+def test_a_planted_difference_is_found_and_nothing_else(
+    tmp_path: Path, section: str, options: dict[str, Any], paths: set[str]
+) -> None:
+    answer = checked(place(tmp_path, "m1"), place(tmp_path, "m2", **options))
+    assert set(found(answer)) == paths
+    for entry in answer["sections"][section]["differences"]:
+        assert entry["values"]["m1"] != entry["values"]["m2"]
+        assert entry["fix"]
+    note = options.keys() & {"timeout", "worker_threads"}
+    assert answer["retcode"] == (0 if note else 1)
+
+
+def test_files_that_differ(tmp_path: Path) -> None:
+    one, two, three = (place(tmp_path, name) for name in ("m1", "m2", "m3"))
+    (tmp_path / "m2/srv/top.sls").write_text("other")
+    (tmp_path / "m3/srv/extra").write_text("extra")
+    (tmp_path / "m3/pillar/top.sls").write_text(f"{SECRET} 2")
+    told = found(checked(one, two, three))
+    assert set(told) == {
+        "roots:file_roots:base:extra",
+        "roots:file_roots:base:top.sls",
+        "roots:pillar_roots:base:top.sls",
+    }
+    top = told["roots:file_roots:base:top.sls"]
+    assert top["m1"] == top["m3"] != top["m2"]
+    assert told["roots:file_roots:base:extra"] == {
+        "m1": {"absent": True},
+        "m2": {"absent": True},
+        "m3": told["roots:file_roots:base:extra"]["m3"],
+    }
+
+
+def test_files_that_were_edited_without_a_restart(tmp_path: Path) -> None:
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
+    path = Path(two.opts["conf_file"])
+    path.write_text(json.dumps({**json.loads(path.read_text()), "nodegroups": {"a": "b*"}}))
+    assert found(checked(one, two)) == {
+        "running:nodegroups:a": {"m2": {"file": "b*", "running": {"absent": True}}}
+    }
+
+
+def test_only_what_is_asked_for(tmp_path: Path) -> None:
+    places = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True, hash_type="md5")
+
+    async def act() -> None:
+        async with group(*places):
+            answer = await run(places[1], "check_consistency", only="access,keys")
+            assert tuple(answer["sections"]) == ("keys", "access")
+            assert set(found(answer)) == {"access:open_mode"}
+            assert (await run(places[1], "check_consistency", only="versions"))["retcode"] == 0
+            wrong = await run(places[1], "check_consistency", only="acess")
+            assert wrong["retcode"] == 2
+            assert "did you mean 'access'" in wrong["error"]
+
+    asyncio.run(act())
+
+
+def test_what_is_ignored_where_it_is_asked(tmp_path: Path) -> None:
+    ignore = {
+        "consistency": {"interval": 0, "ignore": ["access:open_mode", "nodegroups:*", "ha:*"]}
+    }
+    one = place(tmp_path, "m1", ignore)
+    two = place(tmp_path, "m2", open_mode=True, nodegroups={"a": "b"}, auto_accept=True)
+    answer = checked(one, two)
+    assert set(found(answer)) == {"access:auto_accept"}
+    assert answer["sections"]["access"]["ignored"] == 2
+
+
+def test_a_master_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
+    places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
+
+    async def act() -> None:
+        async with group(*places) as engines:
+            await engines[2].stop()
+            answer = await run(places[0], "check_consistency")
+            assert (answer["status"], answer["retcode"]) == ("unknown", 2)
+            assert "m3" in answer["unknown"]
+            assert {part["status"] for part in answer["sections"].values()} == {"unknown"}
+
+    asyncio.run(act())
+
+
+def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2", {"mode": "observe"})
+    for where, key in ((one, 0), (two, 1)):
+        (where.pki_dir / "minions").mkdir()
+        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
+    (one.pki_dir / "minions" / "web1").write_text(public_key(2))
+    denied = one.pki_dir / "minions_denied"
+    denied.mkdir()
+    (denied / "web1").write_text(public_key(3))
+
+    async def act() -> None:
+        async with group(one, two) as (m1, m2):
+            cores = [engine.service.core for engine in (m1, m2)]
+            await until(
+                lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
+            )
+            answer = await run(one, "check_consistency", only="keys")
+            told = {entry["path"]: entry for entry in answer["sections"]["keys"]["differences"]}
+            assert told.keys() == {"db1", "web1", "denied"}
+            assert told["db1"]["conflict"]
+            assert "ha.resolve db1" in told["db1"]["fix"]
+            states = told["web1"]["keys"].values()
+            assert {tuple(state.items()) for state in states} == {
+                (("m1", "accepted"), ("m2", None)),
+                (("m1", "denied"), ("m2", None)),
+            }
+            assert told["denied"]["severity"] == "note"
+            assert told["denied"]["values"] == {"m1": 1, "m2": 0}
+            assert answer["retcode"] == 1
+
+    asyncio.run(act())
+
+
+def test_changes_that_are_held(tmp_path: Path) -> None:
+    one = place(tmp_path, "m1", {"hold_minimum": 0, "hold_fraction": 0})
+    two = place(tmp_path, "m2")
+    keys = one.pki_dir / "minions"
+    keys.mkdir()
+    for number, name in enumerate(("web1", "web2")):
+        (keys / name).write_text(public_key(number))
+
+    async def act() -> None:
+        async with group(one, two) as (m1, _):
+            core = m1.service.core
+            (keys / "web1").unlink()
+
+            async def held() -> None:
+                while not await core.run(core.replica.held):
+                    await core.scan()
+                    await asyncio.sleep(0.05)
+
+            await asyncio.wait_for(held(), 20)
+            answer = await run(one, "check_consistency", only="keys")
+            (entry,) = (
+                entry
+                for entry in answer["sections"]["keys"]["differences"]
+                if entry["path"] == "held"
+            )
+            assert entry["values"] == {"m1": 1, "m2": 0}
+            assert "ha.release test=True on m1" in entry["fix"]
+            assert answer["retcode"] == 1
+
+    asyncio.run(act())
+
+
+def test_a_section_that_fails_is_unknown_and_takes_nothing_along(tmp_path: Path) -> None:
+    # No release of Salt would start with this; an engine must not end by it.
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
+    two.opts["file_roots"] = {"base": 7}
+    answer = checked(one, two)
+    assert "TypeError" in answer["sections"]["roots"]["unknown"]["m2"]
+    assert answer["sections"]["roots"]["status"] == "unknown"
+    assert answer["sections"]["access"]["status"] == "differ"
+    assert answer["retcode"] == 2
+
+
+def test_strangers_questions_are_refused(tmp_path: Path) -> None:
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
+
+    async def act() -> None:
+        async with group(one, two) as (_, m2):
+            for method, payload in (
+                ("consistency", {"nonce": b"short", "sections": ["access"]}),
+                ("consistency", {"nonce": b"n" * 32, "sections": "access"}),
+                ("facts", {"nonce": b"n" * 32, "buckets": {"access": b"short"}}),
+                ("facts", {"nonce": b"n" * 32, "buckets": []}),
+            ):
+                with pytest.raises(PeerRefused):
+                    await call_once(m2.service.identity, one.peer, method, payload)
+            unknown = {"nonce": b"n" * 32, "sections": ["nonsense", 7, None]}
+            answer = await call_once(m2.service.identity, one.peer, "consistency", unknown)
+            assert answer == {"digests": {}}
+
+    asyncio.run(act())
+
+
+def test_events_when_the_answer_changes_and_the_last_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired: list[tuple[str, Any]] = []
+    monkeypatch.setattr(Announcer, "__call__", lambda self, tag, data: fired.append((tag, data)))
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
+    top = tmp_path / "m2/srv/top.sls"
+    former = top.read_text()
+
+    def events() -> list[str]:
+        return [tag for tag, data in fired if data.get("master") == "m1"]
+
+    async def act() -> None:
+        async with Engine(two):
+            async with Engine(one) as m1:
+                befriend(one, two)
+                await m1.meets(two)
+                assert (await run(one, "status"))["consistency"] is None
+                await run(one, "check_consistency")
+                assert events() == []
+                top.write_text("other")
+                await run(one, "check_consistency", only="roots")
+                assert events() == []
+                for _ in range(2):
+                    await run(one, "check_consistency")
+                assert events() == ["drift"]
+                assert fired[-1][1]["differences"] == ["roots:file_roots:base:top.sls"]
+                assert (await run(one, "status"))["consistency"]["counts"] == {"roots": 1}
+            async with Engine(one) as m1:
+                assert (await run(one, "status"))["consistency"]["counts"] == {"roots": 1}
+                await m1.meets(two)
+                await run(one, "check_consistency")
+                assert events() == ["drift"]
+                top.write_text(former)
+                await run(one, "check_consistency")
+                assert events() == ["drift", "consistent"]
+                assert (await run(one, "status"))["consistency"]["status"] == "same"
+
+    asyncio.run(act())
+
+
+def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
+    # More often than the configuration takes.
+    one.config = dataclasses.replace(one.config, consistency=Settings(interval=0.2))
+
+    async def act() -> None:
+        async with group(one, two) as (m1, m2):
+
+            def drifted() -> bool:
+                return ((m1.service.watch.shown() or {}).get("counts") or {}).get("access") == 1
+
+            await until(drifted, "it has found it")
+            assert m2.service.watch.shown() is None
+
+    asyncio.run(act())

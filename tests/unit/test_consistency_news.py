@@ -1,0 +1,176 @@
+"""Which sections, what is let pass, how far clocks are apart, and what is news."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from saltext_ha.consistency import clock, news, sections
+from saltext_ha.consistency.clock import Offset
+from saltext_ha.consistency.news import Last, follow
+from saltext_ha.consistency.result import answer, of_differences
+from saltext_ha.consistency.settings import Settings, parse
+from saltext_ha.errors import HaError
+
+
+@pytest.mark.parametrize(
+    ("only", "chosen"),
+    [
+        ("", sections.NAMES),
+        (None, sections.NAMES),
+        ([], sections.NAMES),
+        ("keys,access", ("keys", "access")),
+        ("access, keys", ("keys", "access")),
+        (["roots"], ("roots",)),
+        ("Master Key", ("master_key",)),
+        ("master-key,", ("master_key",)),
+    ],
+)
+def test_sections_can_be_chosen(only: Any, chosen: tuple[str, ...]) -> None:
+    assert sections.select(only) == chosen
+
+
+@pytest.mark.parametrize(
+    ("only", "hint"),
+    [
+        ("acess", "did you mean 'access'"),
+        ("keys,option", "did you mean 'options'"),
+        (7, "takes some of"),
+    ],
+)
+def test_a_section_that_is_none(only: Any, hint: str) -> None:
+    with pytest.raises(HaError, match=hint):
+        sections.select(only)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("no", "takes a mapping"),
+        ({"intervall": 5}, "did you mean 'interval'"),
+        ({"x": 5}, "known keys"),
+        ({"interval": 5}, "from 10 to 86400"),
+        ({"interval": True}, "from 10 to 86400"),
+        ({"ignore": "nodegroups"}, "takes a list"),
+        ({"ignore": [1]}, "takes a list"),
+    ],
+)
+def test_settings_that_are_wrong(value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(value)
+
+
+def test_settings() -> None:
+    assert parse({}) == Settings()
+    assert parse({"interval": 0, "ignore": None}).interval == 0
+    assert parse({"ignore": ["a:*"]}).ignore == ("a:*",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ignored"),
+    [
+        ("external_auth:pam:alice", True),
+        ("external_auth:pam", True),
+        ("external_auth", True),
+        ("access", True),
+        ("access:external_auth:*:alice", True),
+        ("*:alice", True),
+        ("external_auth:pam:ali", False),
+        ("roots:external_auth", False),
+        ("options:*", False),
+    ],
+)
+def test_what_is_ignored(pattern: str, ignored: bool) -> None:
+    assert Settings(ignore=(pattern,)).ignores("access", "external_auth:pam:alice") is ignored
+
+
+# The clock
+
+
+def test_the_shortest_round_trip_knows_the_clock_best() -> None:
+    found = clock.offset([(1000.0, 10.0, 14.0), (1000.5, 20.0, 20.2), (0.0, 30.0, 32.0)])
+    assert found is not None
+    assert found.seconds == pytest.approx(980.4)
+    assert found.error == pytest.approx(0.1)
+    assert clock.offset([]) is None
+
+
+@pytest.mark.parametrize(
+    ("offsets", "apart"),
+    [
+        ({"m2": Offset(4.9, 0.0)}, False),
+        ({"m2": Offset(5.2, 0.1)}, True),
+        ({"m2": Offset(-5.2, 0.1)}, True),
+        ({"m2": Offset(9.0, 5.0)}, False),  # perhaps, but nobody knows
+        ({"m2": Offset(3.0, 0.0), "m3": Offset(-3.0, 0.0)}, True),
+        ({}, False),
+    ],
+)
+def test_clocks_are_apart_only_when_that_is_certain(
+    offsets: dict[str, Offset], apart: bool
+) -> None:
+    found = clock.compare("m1", offsets, {"m9": "gone"})
+    assert bool(found) is apart
+    if found:
+        assert found[0]["values"].keys() == {"m1", *offsets, "m9"}
+        assert found[0]["values"]["m2"] == offsets["m2"].data()
+
+
+# News
+
+
+def made(*paths: str, unknown: str = "", note: bool = False) -> dict[str, Any]:
+    gone = {unknown: "timed out"} if unknown else {}
+    severity = "note" if note else "drift"
+    found = [{"path": path, "severity": severity} for path in paths]
+    return answer({"access": of_differences("access", found, gone)}, ["m1", "m2"], gone)
+
+
+@pytest.mark.parametrize(
+    ("answers", "events"),
+    [
+        ([made()], [""]),
+        ([made("a")], ["drift"]),
+        ([made("a"), made("a"), made("a")], ["drift", "", ""]),
+        ([made("a"), made("a", "b"), made("b")], ["drift", "drift", "drift"]),
+        ([made("a"), made(), made()], ["drift", "consistent", ""]),
+        ([made("a", note=True)], [""]),
+        # Nobody knows whether it is over.
+        ([made("a"), made(unknown="m2"), made("a")], ["drift", "", ""]),
+        ([made("a"), made(unknown="m2"), made()], ["drift", "", "consistent"]),
+        ([made("a"), made("b", unknown="m2"), made("b")], ["drift", "drift", "drift"]),
+        ([made(), made(unknown="m2"), made()], ["", "", ""]),
+        ([made(unknown="m2"), made("a", unknown="m2")], ["", "drift"]),
+    ],
+)
+def test_events_are_fired_when_the_answer_changes(
+    answers: list[dict[str, Any]], events: list[str]
+) -> None:
+    last = Last()
+    fired = []
+    for at, found in enumerate(answers):
+        last, event = follow(last, found, float(at))
+        fired.append(event)
+        # A restart in between changes nothing.
+        last = Last.read(json.loads(json.dumps(last.data())))
+    assert fired == events
+
+
+def test_what_an_event_tells() -> None:
+    told = news.event(made("a", "b", unknown="m3"), "m1")
+    assert told == {
+        "master": "m1",
+        "status": "differ",
+        "masters": ["m1", "m2"],
+        "unknown": {"m3": "timed out"},
+        "count": 2,
+        "differences": ["access:a", "access:b"],
+    }
+
+
+def test_what_is_remembered_for_the_status() -> None:
+    last, _ = follow(Last(), made("a", "b"), 7.0)
+    assert last.data()["counts"] == {"access": 2}
+    assert (last.status, last.at) == ("differ", 7.0)

@@ -1,0 +1,389 @@
+"""Which files are served and what is in them: held against Salt's own fileserver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.config
+import salt.fileclient
+import salt.loader
+
+from saltext_ha import config
+from saltext_ha.consistency import digests, git, result, roots, tree
+from saltext_ha.consistency.digests import Digests, StillReading
+from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.section import Mine
+from saltext_ha.consistency.tree import Seen
+
+pytestmark = pytest.mark.core
+
+NONCE = b"n" * 32
+SECRET = "hunter2-correct-horse"
+
+
+def opts(root: Path, **options: Any) -> dict[str, Any]:
+    return salt.config.apply_master_config(
+        {
+            "id": "m1",
+            "root_dir": str(root),
+            "pki_dir": str(root / "pki"),
+            "sock_dir": str(root / "run"),
+            "cachedir": str(root / "cache"),
+            "file_roots": {"base": [str(root / "srv")]},
+            "pillar_roots": {"base": [str(root / "pillar")]},
+            **options,
+        }
+    )
+
+
+def write(path: Path, text: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def srv(tmp_path: Path) -> Path:
+    """A tree with everything in it that the fileserver treats in some way of its own."""
+    srv, elsewhere = tmp_path / "srv", tmp_path / "elsewhere"
+    for name in ("top.sls", "web/init.sls", "web/conf.j2", "db/.hidden", "db/x.swp", "ä/ö.sls"):
+        write(srv / name, name)
+    write(elsewhere / "shared/a.sls", "shared")
+    write(elsewhere / "one.sls", "one")
+    (srv / "linked").symlink_to(elsewhere / "shared")
+    (srv / "one.sls").symlink_to(elsewhere / "one.sls")
+    (srv / "again.sls").symlink_to("top.sls")
+    (srv / "dangling").symlink_to("nowhere")
+    (srv / "web/round").symlink_to(srv / "web")
+    os.mkfifo(srv / "pipe")
+    (srv / "empty").mkdir()
+    return srv
+
+
+def served_by_salt(master: dict[str, Any], env: str = "base") -> set[str]:
+    """What Salt lists and would also hand out."""
+    server = salt.loader.fileserver(master, ["roots"])
+    shutil.rmtree(Path(master["cachedir"]), ignore_errors=True)
+    listed = server["roots.file_list"]({"saltenv": env})
+    # Salt goes round in a link to a folder above; every file is there without.
+    direct = (name for name in listed if "round/" not in name)
+    return {name for name in direct if server["roots.find_file"](name, env)["path"]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"file_ignore_glob": ["*.swp", "*/.hidden"]},
+        {"file_ignore_regex": [r"/\.", r"^web/"]},
+        {"file_ignore_regex": [r"/srv/web/"]},  # of the full path: listed, and not handed out
+        {"fileserver_followsymlinks": False},
+        {"fileserver_ignoresymlinks": True},
+        {"fileserver_followsymlinks": False, "fileserver_ignoresymlinks": True},
+    ],
+)
+def test_the_files_of_states_are_those_that_salt_serves(
+    tmp_path: Path, srv: Path, options: dict[str, Any]
+) -> None:
+    master = opts(tmp_path, **options)
+    served = set(tree.files([str(srv)], tree.for_states(master)))
+    assert served == served_by_salt(master)
+    assert "top.sls" in served
+
+
+@pytest.mark.parametrize("options", [{}, {"file_ignore_glob": ["db", "*.swp", "top.sls"]}])
+def test_the_files_of_pillar_are_those_that_salt_reads(
+    tmp_path: Path, srv: Path, options: dict[str, Any]
+) -> None:
+    srv.rename(tmp_path / "pillar")
+    master = opts(tmp_path, **options)
+    client = salt.fileclient.get_file_client({**master, "cachedir": str(tmp_path / "c")}, True)
+    listed = {name for name in client.file_list() if "round/" not in name}
+    read = {name for name in listed if client._find_file(name)["path"]}
+    assert set(tree.files([str(tmp_path / "pillar")], tree.for_pillar())) == read
+
+
+def test_the_first_root_that_has_a_file_wins(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one / "a"), write(two / "a"), write(two / "b")
+    found = tree.files([str(one), str(two), str(tmp_path / "gone")], tree.for_states({}))
+    assert {name: seen.path for name, seen in found.items()} == {
+        "a": str(one / "a"),
+        "b": str(two / "b"),
+    }
+
+
+def test_every_environment_that_has_a_folder(tmp_path: Path) -> None:
+    for env in ("dev", "test"):
+        write(tmp_path / "envs" / env / "salt" / "top.sls")
+    write(tmp_path / "envs" / "README")
+    master = opts(
+        tmp_path, file_roots={"__env__": [f"{tmp_path}/envs/__env__/salt"], "base": ["/nowhere"]}
+    )
+    found = tree.environments(master["file_roots"])
+    assert found.keys() == {"base", "dev", "test"}
+    for env in ("dev", "test"):
+        assert set(tree.files(found[env], tree.for_states(master))) == served_by_salt(master, env)
+
+
+# What is in them
+
+
+def seen(*paths: Path) -> dict[str, Seen]:
+    return {path.name: Seen(str(path), path.stat()) for path in paths}
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ten seconds later than when the files were written."""
+    now = digests.time.time_ns
+    monkeypatch.setattr(digests.time, "time_ns", lambda: now() + 10_000_000_000)
+
+
+@pytest.mark.usefixtures("later")
+def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    files = [write(tmp_path / "srv" / str(number), str(number)) for number in range(50)]
+    first = Digests(tmp_path / "state")
+    found, missed = first.of(seen(*files))
+    assert (first.read, missed) == (50, {})
+    again = Digests(tmp_path / "state")
+    assert again.of(seen(*files)) == (found, {})
+    assert again.read == 0
+    assert oct((tmp_path / "state" / digests.FILE).stat().st_mode)[-3:] == "600"
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("how", ["longer", "same size", "time set back", "another file"])
+def test_what_has_changed_is_read_again(tmp_path: Path, how: str) -> None:
+    path = write(tmp_path / "srv" / "a", "old")
+    before = path.stat()
+    one = Digests(tmp_path / "state")
+    found, _ = one.of(seen(path))
+    if how == "another file":
+        write(tmp_path / "b", "new").replace(path)
+    else:
+        path.write_text("older" if how == "longer" else "new")
+    if how == "time set back":
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    two = Digests(tmp_path / "state")
+    assert two.of(seen(path))[0] != found
+    assert two.read == 1
+
+
+def test_what_changed_just_now_may_change_again_unseen(tmp_path: Path) -> None:
+    path = write(tmp_path / "srv" / "a", "old")
+    Digests(tmp_path / "state").of(seen(path))
+    again = Digests(tmp_path / "state")
+    again.of(seen(path))
+    assert again.read == 1
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("damage", [b"", b"\xff\xff", b"\x80", b"\x81\xa6format\x07"])
+def test_a_damaged_memory_is_made_anew(tmp_path: Path, damage: bytes) -> None:
+    path = write(tmp_path / "srv" / "a")
+    found = Digests(tmp_path / "state").of(seen(path))
+    (tmp_path / "state" / digests.FILE).write_bytes(damage)
+    for reads in (1, 0):
+        again = Digests(tmp_path / "state")
+        assert (again.of(seen(path)), again.read) == (found, reads)
+
+
+def test_without_a_place_to_remember_it_files_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "srv" / "a")
+    (tmp_path / "state").write_text("no folder")
+    assert Digests(tmp_path / "state").of(seen(path))[0].keys() == {"a"}
+
+
+@pytest.mark.usefixtures("later")
+def test_reading_that_takes_long_goes_on_the_next_time(tmp_path: Path) -> None:
+    files = seen(*(write(tmp_path / "srv" / str(number)) for number in range(3)))
+    Digests(tmp_path / "state").of({"0": files["0"]})
+    with pytest.raises(StillReading, match="1 of 3 files"):
+        Digests(tmp_path / "state", patience=-1).of(files)
+    again = Digests(tmp_path / "state")
+    again.of(files)
+    assert again.read == 2
+
+
+def test_a_pipe_and_a_file_that_is_gone(tmp_path: Path) -> None:
+    path = write(tmp_path / "srv" / "a")
+    files = seen(path)
+    path.unlink()
+    os.mkfifo(path)
+    assert Digests(tmp_path / "state").of(files)[0].keys() <= {"a"}
+    path.unlink()
+    assert Digests(tmp_path / "state").of(files) == ({}, {})
+
+
+# The section
+
+
+def facts(master: dict[str, Any], nonce: bytes = NONCE) -> Facts:
+    return roots.take(Mine(master, config.parse(master), nonce))
+
+
+def compared(one: Facts, two: Facts) -> dict[str, dict[str, Any]]:
+    found = result.of_section(roots.SECTION, {"m1": one, "m2": two}, {})
+    json.dumps(found)
+    return {entry["path"]: entry["values"] for entry in found["differences"]}
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two masters that serve the same."""
+    masters = []
+    for name in ("one", "two"):
+        root = tmp_path / name
+        write(root / "srv/top.sls", "top")
+        write(root / "srv/web/init.sls", "web")
+        write(root / "pillar/top.sls", f"password: {SECRET}")
+        write(root / "srv-dev/top.sls")
+        (root / "pki").mkdir()
+        env = {"base": [str(root / "srv")], "dev": [str(root / "srv-dev")]}
+        masters.append(opts(root, file_roots=env))
+    return masters[0], masters[1]
+
+
+def test_the_same_files_in_other_places(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    one, other = (facts(master) for master in two)
+    assert one == other
+    assert compared(one, other) == {}
+    assert roots.size({"m1": one, "m2": other}) == 4
+
+
+def test_files_that_are_missing_different_and_extra(
+    two: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    srv = tmp_path / "two/srv"
+    (srv / "web/init.sls").unlink()
+    write(srv / "top.sls", "other")
+    write(srv / "extra.sls", "extra")
+    write(tmp_path / "two/pillar/top.sls", "password: other")
+    found = compared(*(facts(master) for master in two))
+    assert found.keys() == {
+        "file_roots:base:extra.sls",
+        "file_roots:base:top.sls",
+        "file_roots:base:web/init.sls",
+        "pillar_roots:base:top.sls",
+    }
+    assert found["file_roots:base:web/init.sls"]["m2"] == {"absent": True}
+    assert found["file_roots:base:extra.sls"]["m1"] == {"absent": True}
+    assert found["file_roots:base:top.sls"]["m1"].startswith("sha256 ")
+    assert found["pillar_roots:base:top.sls"] == {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}}
+
+
+def test_an_environment_that_is_missing_is_one_difference(
+    two: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    one, other = two
+    other = {**other, "file_roots": {"base": other["file_roots"]["base"]}}
+    assert compared(facts(one), facts(other)) == {
+        "file_roots:dev": {"m1": "present", "m2": {"absent": True}}
+    }
+
+
+def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    path = "pillar_roots:base:top.sls"
+    assert facts(two[0]).leaves[path] != facts(two[0], b"m" * 32).leaves[path]
+
+
+def test_without_the_roots_backend_its_files_do_not_matter(
+    two: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    taken = facts({**two[0], "fileserver_backend": ["gitfs"]})
+    assert {path.split(":")[0] for path in taken.leaves} == {"pillar_roots"}
+
+
+def test_a_file_that_cannot_be_read_is_unknown(
+    two: tuple[dict[str, Any], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = facts(two[0]), facts(two[1])
+    path = "file_roots:base:top.sls"
+    leaves = {name: value for name, value in other.leaves.items() if name != path}
+    broken = Facts(leaves, {path: "permission denied"}, other.covers)
+    found = result.of_section(roots.SECTION, {"m1": one, "m2": broken}, {})
+    assert found["status"] == "unknown"
+    assert found["unknown"] == {"m2": f"{path}: permission denied"}
+
+
+# git
+
+
+def run(*words: str, cwd: Path) -> str:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": str(cwd)}
+    for role in ("AUTHOR", "COMMITTER"):
+        environment.update({f"GIT_{role}_NAME": "x", f"GIT_{role}_EMAIL": "x@example.com"})
+    done = subprocess.run(
+        ["git", *words], cwd=cwd, env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def commit(repository: Path, text: str) -> str:
+    write(repository / "top.sls", text)
+    run("add", ".", cwd=repository)
+    run("commit", "-q", "-m", text, cwd=repository)
+    return run("rev-parse", "HEAD", cwd=repository)
+
+
+def fetched(remote: Path, folder: Path, packed: bool) -> None:
+    """As Salt keeps a remote: branches below refs/remotes/origin."""
+    folder.mkdir(parents=True)
+    run("init", "-q", ".", cwd=folder)
+    run("remote", "add", "origin", str(remote), cwd=folder)
+    run("fetch", "-q", "--tags", "origin", cwd=folder)
+    if packed:
+        run("pack-refs", "--all", cwd=folder)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    run("init", "-q", "-b", "main", ".", cwd=remote)
+    first = commit(remote, "one")
+    run("tag", "v1", cwd=remote)
+    run("branch", "dev", cwd=remote)
+    options = {
+        "fileserver_backend": ["roots", "gitfs"],
+        "gitfs_remotes": [{str(remote): [{"root": "x"}]}, "https://user:pw@git.example/other"],
+        "ext_pillar": [{"git": [f"main {remote}"]}],
+    }
+    one, two = (opts(tmp_path / name, **options) for name in ("one", "two"))
+    fetched(remote, Path(one["cachedir"], "gitfs", "b64=", "_"), packed)
+    fetched(remote, Path(one["cachedir"], "git_pillar", "b64="), packed)
+    second = commit(remote, "two")
+    fetched(remote, Path(two["cachedir"], "gitfs", "b64=", "_"), packed)
+    fetched(remote, Path(two["cachedir"], "git_pillar", "b64="), packed)
+    assert git.states(one) == {
+        f"gitfs:{remote}": "configured",
+        f"gitfs:{remote}:main": first,
+        f"gitfs:{remote}:dev": first,
+        f"gitfs:{remote}:v1": first,
+        "gitfs:https://git.example/other": git.NOT_FETCHED,
+    }
+    assert git.pillars(one) == {
+        f"git_pillar:{remote}": "configured",
+        f"git_pillar:{remote}:main": first,
+    }
+    for master in (one, two):
+        Path(master["pki_dir"]).mkdir()
+    assert compared(facts(one), facts(two)) == {
+        f"gitfs:{remote}:main": {"m1": first, "m2": second},
+        f"git_pillar:{remote}:main": {"m1": first, "m2": second},
+    }
+
+
+def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
+    options = {"fileserver_backend": ["git"]}
+    one = opts(tmp_path / "one", gitfs_remotes=["https://git.example/a"], **options)
+    two = opts(tmp_path / "two", **options)
+    found = compared(facts(one), facts(two))
+    assert found == {"gitfs:https://git.example/a": {"m1": git.NOT_FETCHED, "m2": {"absent": True}}}
