@@ -26,7 +26,7 @@ from benchmarks.engines import Place
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import core, hints, retention, service
+from saltext_ha.service import core, hints, opening, retention, service
 from saltext_ha.service.actors import WheelCalls
 from torture import clock, mutants
 from torture.mutants import vars_of
@@ -73,7 +73,7 @@ def _put_in_place(place: Place, layout: str) -> None:
             options.pop(DRIVER_OPTION, None)
         return open_store(options)
 
-    vars(service)["open_store"] = open_as_configured
+    vars(opening)["open_store"] = open_as_configured
     vars(service)["Announcer"] = _Announcer
     vars(hints)["listen"] = _listen
     # A history has many silences to wait for; these are seconds in production.

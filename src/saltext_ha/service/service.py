@@ -9,44 +9,37 @@ import functools
 import logging
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from saltext_ha import cluster, master_key, version
+from saltext_ha import master_key, version
 from saltext_ha.config import HaConfig
-from saltext_ha.errors import ConfigError, HaError, ReplicaDamaged
-from saltext_ha.keeper import Keeper
-from saltext_ha.keystore import open_store
-from saltext_ha.keystore.revoke import revoke
+from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
 from saltext_ha.peering.client import certificates_of, introduce
-from saltext_ha.peering.files import refuse_link
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
-from saltext_ha.peering.refusals import Allowance
 from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
-from saltext_ha.replica import REPLICA_FILE, Replica
-from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import Record
-from saltext_ha.service import antientropy, hints, knowledge
+from saltext_ha.service import hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.answers import Answers
 from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.claims import Claims
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
-from saltext_ha.service.group import ADOPTING, Command, Group
+from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
-from saltext_ha.service.members import OBSERVES, PAUSED, Members
+from saltext_ha.service.members import Members
+from saltext_ha.service.opening import open_keeper
 from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.seeker import Seeker
@@ -105,7 +98,6 @@ class Service:
         self._hints: list[hints.Hint] = []
         self._hinted = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._lines = Allowance()
         if config.name in self.trust.pinned():
             raise ConfigError(
                 f"{config.source}: ha: name: {config.name!r} is the name of a pinned peer; every "
@@ -120,14 +112,27 @@ class Service:
         """
         self.announce = Announcer(self.opts)
         self.watch = Watch(self.config.state_dir, self.config.name, self.announce)
-        self.core = Core(self._open_keeper(), self._publish)
+        keeper = open_keeper(self, announce=self.announce, who=self._calls.who)
+        self.core = Core(keeper, self._publish)
         group = Group(self)
         telling = Telling(group)
         checking = Checking(group, telling)
+        linting, members = Linting(group), Members(group)
+        handlers = self.membership.handlers()
+        for peers_part in (
+            Answers(self),
+            self.retention,
+            self.sharing,
+            group,
+            linting,
+            members,
+            telling,
+        ):
+            handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
             self.identity,
             self.trust,
-            {**self.membership.handlers(), **self._handlers(), **telling.for_peers()},
+            handlers,
             self.config.listen_host,
             self.config.port,
             strangers=self.membership.strangers(),
@@ -137,9 +142,9 @@ class Service:
             Views(group),
             checking,
             Differences(group),
-            Linting(group),
+            linting,
             Decisions(group),
-            Members(group),
+            members,
             Past(group),
         ):
             commands.update(part.commands())
@@ -217,66 +222,6 @@ class Service:
         self._stopped.set()
 
     # -- starting
-
-    def _open_keeper(self) -> Keeper:
-        replica = self._open_replica(self.config.state_dir / REPLICA_FILE)
-        try:
-            return self._make_keeper(replica)
-        except BaseException:
-            # Whoever tries again in this process must not find a lock of its own.
-            replica.close()
-            raise
-
-    def _make_keeper(self, replica: Replica) -> Keeper:
-        config = self.config
-        # Until a peer was asked, and not only at the first start.
-        lost = replica.blank and bool(self.trust.peers())
-        replica.take_node()
-        with replica.transaction():
-            replica.mode = config.mode
-            if not lost:
-                replica.blank = False
-        member = cluster.of(self.opts)
-        self.only_reports = member.why_only_reported(config.repair) if member else ""
-        if not self.only_reports:
-            members = self.trust.pinned()
-            self.only_reports = self.sharing.recall(
-                name for name in replica.shared_with if name in members
-            )
-        if replica.paused:
-            self.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
-        if lost:
-            log.warning("ha %s", ADOPTING)
-        store = open_store(self.opts)
-        store.sweep()
-        store.recall(replica.marks())
-        return Keeper(
-            store,
-            replica,
-            name=config.name,
-            guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
-            revoke=lambda: revoke(self.opts),
-            enforce=not self.only_reports,
-            deleted_by_salt=member is not None and not self.only_reports,
-            announce=self.announce,
-            who=self._calls.who,
-            adopting=lost,
-        )
-
-    def _open_replica(self, path: Path) -> Replica:
-        """The replica; a damaged file is moved aside, and another one begun."""
-        for suffix in ("", "-wal", "-shm"):
-            refuse_link(path.with_name(path.name + suffix))
-        try:
-            return Replica(path)
-        except ReplicaDamaged as exc:
-            aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-            for suffix in ("", "-wal", "-shm"):
-                with contextlib.suppress(FileNotFoundError):
-                    path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
-            log.error("ha replica: %s; moved aside to %s", exc, aside)
-            self.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
-            return Replica(path)
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
@@ -458,83 +403,3 @@ class Service:
         if not self.core.keeper.adopting:
             source = peers[0].peer.name if peers else "no peer"
             log.info("ha replica: rebuilt from %s and the key store", source)
-
-    # -- what peers may ask
-
-    def _handlers(self) -> dict[str, Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]]:
-        core = self.core
-        in_thread: dict[str, Callable[..., dict[str, Any]]] = {
-            "placed": antientropy.answer_placed,
-        }
-
-        def answering(
-            answer: Callable[..., dict[str, Any]],
-        ) -> Callable[[Peer, dict[str, Any]], Awaitable[dict[str, Any]]]:
-            async def handler(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-                self._heard(peer)
-                return await core.run(answer, core.replica, payload)
-
-            return handler
-
-        return {
-            "digest": self._digest,
-            "branches": self._branches,
-            **{name: answering(answer) for name, answer in in_thread.items()},
-            "hello": self._hello,
-            "compare": self._compare,
-            "push": self._push,
-            "dropped": self._dropped,
-            **self.retention.for_peers(),
-            **self.sharing.for_peers(),
-            **Group(self).for_peers(),
-            **Linting(Group(self)).for_peers(),
-            **Members(Group(self)).for_peers(),
-        }
-
-    def _heard(self, peer: Peer) -> None:
-        if peer.name in self.links:
-            self.links[peer.name].heard()
-
-    async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        self._heard(peer)
-        self.membership.moved(peer, payload)
-        return self.describe()
-
-    # The digest trees may be read from any thread: these two never wait for the keeper.
-
-    async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        self._heard(peer)
-        return antientropy.answer_digest(self.core.replica, payload)
-
-    async def _branches(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        self._heard(peer)
-        now = time.monotonic()
-        return antientropy.answer_branches(
-            self.core.replica, payload, lambda branch: self.claims.open_to(branch, peer.name, now)
-        )
-
-    async def _compare(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        self._heard(peer)
-        question, taken = self.claims.admit(payload, peer.name, time.monotonic())
-        answer = await self.core.run(antientropy.answer_compare, self.core.replica, question)
-        self.claims.answered(taken, answer, peer.name)
-        return answer
-
-    async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        self._heard(peer)
-        records, reasons = antientropy.read_records(payload.get("records"))
-        for reason in reasons[:3]:
-            if not self._lines.take():
-                break
-            log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
-        merged = await self.core.learn(records)
-        self.claims.received((record.minion_id for record in records), peer.name)
-        return {
-            "learned": merged.learned,
-            "refused": reasons[:10],
-            "dropped": antientropy.told(merged.dropped),
-        }
-
-    async def _dropped(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        await self.core.dropped_elsewhere(antientropy.read_told(payload.get("dropped")))
-        return {}

@@ -1,0 +1,93 @@
+"""What an engine finds when it starts: replica.db, the key store, and whether it may write that."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saltext_ha import cluster
+from saltext_ha.errors import ReplicaDamaged
+from saltext_ha.keeper import Keeper
+from saltext_ha.keystore import open_store
+from saltext_ha.keystore.revoke import revoke
+from saltext_ha.peering.files import refuse_link
+from saltext_ha.replica import REPLICA_FILE, Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.service.group import ADOPTING
+from saltext_ha.service.members import OBSERVES, PAUSED
+
+if TYPE_CHECKING:
+    from saltext_ha.service.service import Service
+
+log = logging.getLogger(__name__)
+
+
+def open_keeper(service: Service, **parts: Any) -> Keeper:
+    """
+    The keeper of the master that *service* runs on, and what is to be said about it.
+
+    :param parts: as :class:`.Keeper` takes them.
+    :raises ReplicaError: replica.db cannot be used. :raises StoreError: the key store cannot.
+    """
+    replica = _open_replica(service, service.config.state_dir / REPLICA_FILE)
+    try:
+        return _make_keeper(service, replica, **parts)
+    except BaseException:
+        # Whoever tries again in this process must not find a lock of its own.
+        replica.close()
+        raise
+
+
+def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
+    config, opts = service.config, service.opts
+    # Until a peer was asked, and not only at the first start.
+    lost = replica.blank and bool(service.trust.peers())
+    replica.take_node()
+    with replica.transaction():
+        replica.mode = config.mode
+        if not lost:
+            replica.blank = False
+    member = cluster.of(opts)
+    service.only_reports = member.why_only_reported(config.repair) if member else ""
+    if not service.only_reports:
+        members = service.trust.pinned()
+        service.only_reports = service.sharing.recall(
+            name for name in replica.shared_with if name in members
+        )
+    if replica.paused:
+        service.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
+    if lost:
+        log.warning("ha %s", ADOPTING)
+    store = open_store(opts)
+    store.sweep()
+    store.recall(replica.marks())
+    return Keeper(
+        store,
+        replica,
+        name=config.name,
+        guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
+        revoke=lambda: revoke(opts),
+        enforce=not service.only_reports,
+        deleted_by_salt=member is not None and not service.only_reports,
+        adopting=lost,
+        **parts,
+    )
+
+
+def _open_replica(service: Service, path: Path) -> Replica:
+    """The replica; a damaged file is moved aside, and another one begun."""
+    for suffix in ("", "-wal", "-shm"):
+        refuse_link(path.with_name(path.name + suffix))
+    try:
+        return Replica(path)
+    except ReplicaDamaged as exc:
+        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
+        log.error("ha replica: %s; moved aside to %s", exc, aside)
+        service.notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
+        return Replica(path)
