@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,40 @@ def endpoints(
             if value in values[:place]:
                 raise BadConfiguration(f"{where}[{place}].{key}: {value} is there twice")
     return found
+
+
+def check_numbers(numbers: Mapping[str, Any]) -> None:
+    """
+    :raises BadConfiguration: when one of *numbers* is none, or not above 0.
+    """
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise BadConfiguration(f"{key}: {value!r}; takes a number above 0")
+
+
+def check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
+    """
+    Warn of, or refuse, passwords that would travel unencrypted; *allowed* as ``SaltApiPool`` has
+    it.
+    """
+    for endpoint in endpoints:
+        if not endpoint.insecure or allowed:
+            continue
+        text = f"{endpoint.url} sends the password unencrypted; use https://"
+        if allowed is False:
+            raise BadConfiguration(f"{text}, or allow_insecure=True")
+        warnings.warn(f"{text}, or say allow_insecure=True", InsecureConnection, stacklevel=3)
+
+
+def overlaid(environ: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
+    """*environ*, where arguments win over what it says for all masters."""
+    merged = dict(environ)
+    if "password" in options or "password_file" in options:
+        merged.pop("SALT_API_PASSWORD", None)
+        merged.pop("SALT_API_PASSWORD_FILE", None)
+    for key, value in options.items():
+        merged[f"SALT_API_{key.upper()}"] = str(value)
+    return merged
 
 
 def _entries(text: str) -> Sequence[Any]:

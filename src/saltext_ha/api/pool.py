@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from saltext_ha.api import config
-from saltext_ha.api.config import Endpoint, InsecureConnection
+from saltext_ha.api.calls import none_left, odd, publication
+from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import (
     ApiPoolError,
     BadConfiguration,
     CallFailed,
-    NoMasterAvailable,
-    NotAuthorised,
     TimedOut,
 )
 from saltext_ha.api.health import Rules
@@ -31,8 +29,6 @@ from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import POLICIES, Policy, Selector
 from saltext_ha.api.tokens import Refused
 from saltext_ha.api.transport import Lost, NotSent
-
-T = TypeVar("T")
 
 GOODBYE_LIMIT = 1.0
 
@@ -82,21 +78,17 @@ class SaltApiPool:
     ) -> None:
         if selection not in POLICIES:
             raise BadConfiguration(f"selection: {selection!r}; takes one of {', '.join(POLICIES)}")
-        numbers = {"deadline": deadline, "probe_interval": probe_interval}
-        numbers |= {"probe_timeout": probe_timeout, "fall": fall, "rise": rise}
-        for key, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-                raise BadConfiguration(f"{key}: {value!r}; takes a number above 0")
-        given = {"username": username, "password": password, "password_file": password_file}
-        given |= {"eauth": eauth}
-        options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        if verify is not None:
-            options["verify"] = verify
+        numbers: dict[str, Any] = {"deadline": deadline, "fall": fall, "rise": rise}
+        numbers |= {"probe_interval": probe_interval, "probe_timeout": probe_timeout}
+        config.check_numbers(numbers)
+        options: dict[str, Any] = {"username": username, "password": password, "verify": verify}
+        options |= {"password_file": password_file, "eauth": eauth}
+        given = {key: value for key, value in options.items() if value is not None}
         if masters is None:
-            endpoints = config.from_environment(_overlaid(os.environ, options))
+            endpoints = config.from_environment(config.overlaid(os.environ, given))
         else:
-            endpoints = config.endpoints(masters, options, "masters")
-        _check_insecure(endpoints, allow_insecure)
+            endpoints = config.endpoints(masters, given, "masters")
+        config.check_insecure(endpoints, allow_insecure)
         rules = Rules(fall, rise, spacing)
         self._masters = {endpoint.name: MasterApi(endpoint, rules) for endpoint in endpoints}
         self._deadline, self._selector = deadline, Selector(selection)
@@ -132,11 +124,11 @@ class SaltApiPool:
         :raises OutcomeUnknown: the answer was lost and could not be looked up.
         """
         limit = self._limit(deadline)
-        low = _publication("local", tgt, fun, arg, kwarg, tgt_type, timeout)
+        low = publication("local", tgt, fun, arg, kwarg, tgt_type, timeout)
         master, answer, status = self._publish(low, limit, idempotent)
         if status is not None:
             return dict(self._publisher.collect(master, status, limit).returned)
-        return dict(answer) if isinstance(answer, dict) else _odd(master, answer)
+        return dict(answer) if isinstance(answer, dict) else odd(master, answer)
 
     def local_async(
         self,
@@ -154,12 +146,12 @@ class SaltApiPool:
 
         Parameters and errors are those of :meth:`local`.
         """
-        low = _publication("local_async", tgt, fun, arg, kwarg, tgt_type, None)
+        low = publication("local_async", tgt, fun, arg, kwarg, tgt_type, None)
         master, answer, status = self._publish(low, self._limit(deadline), idempotent)
         if status is not None:
             return Job(status.jid, master.name, status.minions)
         if not isinstance(answer, dict):
-            _odd(master, answer)
+            odd(master, answer)
         return Job(low["jid"], master.name, tuple(sorted(answer.get("minions") or ())))
 
     def runner(
@@ -187,7 +179,7 @@ class SaltApiPool:
         }
         low["full_return"] = True
         repeatable = idempotent or is_read("runner", fun)
-        return self._returned(low, self._limit(deadline), repeatable, lambda answer: answer)
+        return self._returned(low, self._limit(deadline), repeatable)
 
     def wheel(
         self,
@@ -201,8 +193,7 @@ class SaltApiPool:
         """What a wheel function returns. As :meth:`runner`."""
         low = {"client": "wheel", "fun": fun, "arg": list(arg), "kwarg": dict(kwarg or {})}
         repeatable = idempotent or is_read("wheel", fun)
-        limit = self._limit(deadline)
-        return self._returned(low, limit, repeatable, lambda answer: answer["data"])
+        return self._returned(low, self._limit(deadline), repeatable)
 
     def lookup(
         self, jid: str, master: str | None = None, *, deadline: float | None = None
@@ -230,7 +221,7 @@ class SaltApiPool:
                 return status
             absent = status
         if absent is None or reasons or refused:
-            _none_left(reasons, refused)
+            none_left(reasons, refused)
         return absent
 
     def wait(self, job: Job | str, *, deadline: float | None = None) -> dict[str, Any]:
@@ -280,7 +271,7 @@ class SaltApiPool:
                     self._prober.suspect(self._masters[name])
         found = union(answers, reasons | refused)
         if not found.asked:
-            _none_left({**reasons, **found.unasked}, refused)
+            none_left({**reasons, **found.unasked}, refused)
         return found
 
     def status(self) -> dict[str, Any]:
@@ -381,21 +372,16 @@ class SaltApiPool:
                 # Another jid: the other master waits for returns, and minions that saw the first
                 # one would drop it.
                 reasons[master.name] = str(exc)
-        _none_left(reasons, refused)
+        none_left(reasons, refused)
 
-    def _returned(
-        self,
-        low: Mapping[str, Any],
-        deadline: Deadline,
-        repeatable: bool,
-        unpack: Callable[[Any], Any],
-    ) -> Any:
+    def _returned(self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool) -> Any:
         master, answer = self._call(low, deadline, repeatable)
         try:
-            data = unpack(answer)
-            result, success = data["return"], data["success"]
+            result, success = answer["data"]["return"], answer["data"]["success"]
         except (KeyError, TypeError):
-            _odd(master, answer)
+            result, success = None, None
+        if success is None:
+            odd(master, answer)
         if success is not True:
             raise CallFailed(master.name, f"{low['client']} {low['fun']} failed: {result}", result)
         return result
@@ -428,53 +414,4 @@ class SaltApiPool:
                 + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()),
                 order[-1].name,
             )
-        _none_left(reasons, refused)
-
-
-def _publication(
-    client: str,
-    tgt: str | Sequence[str],
-    fun: str,
-    arg: Sequence[Any],
-    kwarg: Mapping[str, Any] | None,
-    tgt_type: str,
-    timeout: int | None,
-) -> dict[str, Any]:
-    low: dict[str, Any] = {"client": client, "tgt": tgt, "fun": fun, "tgt_type": tgt_type}
-    low["tgt"] = tgt if isinstance(tgt, str) else list(tgt)
-    low["arg"], low["kwarg"] = list(arg), dict(kwarg or {})
-    if timeout is not None:
-        low["timeout"] = timeout
-    return low
-
-
-def _none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoReturn:
-    # Outside of the handlers, whose exceptions would be chained otherwise.
-    if refused and not reasons:
-        raise NotAuthorised(refused)
-    raise NoMasterAvailable({**reasons, **refused})
-
-
-def _odd(master: MasterApi, answer: Any) -> NoReturn:
-    raise CallFailed(master.name, f"an answer of another form: {type(answer).__name__}", answer)
-
-
-def _check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
-    for endpoint in endpoints:
-        if not endpoint.insecure or allowed:
-            continue
-        text = f"{endpoint.url} sends the password unencrypted; use https://"
-        if allowed is False:
-            raise BadConfiguration(f"{text}, or allow_insecure=True")
-        warnings.warn(f"{text}, or say allow_insecure=True", InsecureConnection, stacklevel=3)
-
-
-def _overlaid(environ: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
-    """*environ*, where arguments win over what it says for all masters."""
-    merged = dict(environ)
-    if "password" in options or "password_file" in options:
-        merged.pop("SALT_API_PASSWORD", None)
-        merged.pop("SALT_API_PASSWORD_FILE", None)
-    for key, value in options.items():
-        merged[f"SALT_API_{key.upper()}"] = str(value)
-    return merged
+        none_left(reasons, refused)

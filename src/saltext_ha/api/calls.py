@@ -1,0 +1,40 @@
+"""The low data of calls, and the errors when nobody took one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from saltext_ha.api.errors import CallFailed, NoMasterAvailable, NotAuthorised
+from saltext_ha.api.master import MasterApi
+
+
+def publication(
+    client: str,
+    tgt: str | Sequence[str],
+    fun: str,
+    arg: Sequence[Any],
+    kwarg: Mapping[str, Any] | None,
+    tgt_type: str,
+    timeout: int | None,
+) -> dict[str, Any]:
+    """The low data of a job; its jid is yet to come."""
+    low: dict[str, Any] = {"client": client, "tgt": tgt, "fun": fun, "tgt_type": tgt_type}
+    low["tgt"] = tgt if isinstance(tgt, str) else list(tgt)
+    low["arg"], low["kwarg"] = list(arg), dict(kwarg or {})
+    if timeout is not None:
+        low["timeout"] = timeout
+    return low
+
+
+def none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoReturn:
+    """Raise what fits: master → why it could not be asked, master → what it refused."""
+    # Outside of the handlers, whose exceptions would be chained otherwise.
+    if refused and not reasons:
+        raise NotAuthorised(refused)
+    raise NoMasterAvailable({**reasons, **refused})
+
+
+def odd(master: MasterApi, answer: Any) -> NoReturn:
+    """Raise: Salt answered something that it is not known to answer."""
+    raise CallFailed(master.name, f"an answer of another form: {type(answer).__name__}", answer)
