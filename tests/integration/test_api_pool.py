@@ -24,13 +24,17 @@ from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from saltext_ha.api import (
     CallFailed,
+    Endpoint,
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
     SaltApiPool,
+    Secret,
 )
 from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.health import Rules
 from saltext_ha.api.jobs import new_jid
+from saltext_ha.api.master import MasterApi
 from tests.certificates import self_signed
 from tests.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
@@ -52,6 +56,7 @@ class Site:
     web: Minion
     ca: Path
     ran: Path
+    barriers: list[MasterApi]
 
     def pool(self, url1: str | None = None, **more: Any) -> SaltApiPool:
         masters = [
@@ -73,9 +78,9 @@ class Site:
 
     def settled(self, word: str) -> int:
         """How often *word* ran, when all that was published before has run, too."""
-        for master in (self.m1, self.m2):
-            if master.running:
-                master.salt("web", "test.ping").check()
+        ping = {"client": "local", "tgt": "web", "fun": "test.ping"}
+        for master in self.barriers:
+            assert master.call(ping, Deadline(30)) == {"web": True}
         return self.runs()[word]
 
 
@@ -98,7 +103,8 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             )
         )
         m1.share_master_key(m2)
-        web = lab.add_minion("web", [m1, m2])
+        # Jobs as threads of the minion: fifty processes at once are not what is tested.
+        web = lab.add_minion("web", [m1, m2], config={"multiprocessing": False})
         spare = lab.add_minion("spare", [m2])
         gone = lab.add_minion("gone", [m2])  # never started
         for master in (m1, m2):
@@ -111,7 +117,13 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             spare.wait_ready()
             for master in (m1, m2):
                 wait_for(lambda m=master: m.salt("web", "test.ping").data, 60, "web answers")
-            yield Site(lab, m1, m2, api1, api2, web, certificate[0], lab.root / "ran")
+            user = {"username": USER, "password": Secret(PASSWORD), "eauth": "file"}
+            ca = certificate[0]
+            barriers = [
+                MasterApi(Endpoint(api1.url, **user), Rules()),
+                MasterApi(Endpoint(api2.url, verify=str(ca), **user), Rules()),
+            ]
+            yield Site(lab, m1, m2, api1, api2, web, ca, lab.root / "ran", barriers)
 
 
 def healthy(pool: SaltApiPool) -> dict[str, bool | None]:
@@ -138,7 +150,7 @@ def test_calls(site: Site) -> None:
         assert pool.runner("test.arg", ["a"], {"x": 1}) == {"args": ["a"], "kwargs": {"x": 1}}
         assert pool.wheel("key.list_all")["minions"] == ["spare", "web"]
         assert pool.wheel("key.finger", kwarg={"match": "web"})["minions"].keys() == {"web"}
-        with pytest.raises(CallFailed, match=r"m1: runner test\.arg_not_there"):
+        with pytest.raises(CallFailed, match=r"m[12]: runner test\.arg_not_there"):
             pool.runner("test.arg_not_there", idempotent=True)
         assert site.settled(word) == 1
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both probed")
@@ -261,7 +273,7 @@ def test_salt_master_killed_while_salt_api_lives(site: Site) -> None:
                 blind.local_async("web", "cmd.run", [command], deadline=4)
             assert caught.value.jid
             again, command = site.job()
-            blind.local("web", "cmd.run", [command], deadline=16, idempotent=True)
+            blind.local("web", "cmd.run", [command], deadline=10, idempotent=True)
             assert site.runs()[again] == 1
             wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, 20, "m1 is down")
             third, command = site.job()
@@ -272,7 +284,9 @@ def test_salt_master_killed_while_salt_api_lives(site: Site) -> None:
             site.web.wait_ready()
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 30, "m1 is up")
         assert pool.local_async("web", "test.ping").master == "m1", "back to the preferred one"
-        assert [site.settled(each) for each in (again, third)] == [1, 1]
+        # "again" had leave to run twice, and did when m1 found the first one in its queue.
+        assert 1 <= site.settled(again) <= 2
+        assert site.runs()[third] == 1
         assert site.runs()[word] == pool.lookup(caught.value.jid, "m1").found
 
 
@@ -282,14 +296,14 @@ def test_salt_master_frozen(site: Site) -> None:
         pool.runner("test.arg")
         site.m1.suspend()
         try:
-            assert pool.runner("test.arg", ["x"], deadline=8)["args"] == ["x"], "m2 answers reads"
+            assert pool.runner("test.arg", ["x"], deadline=6)["args"] == ["x"], "m2 answers reads"
             lost, command = site.job()
             with pytest.raises(OutcomeUnknown) as caught:
                 pool.local_async("web", "cmd.run", [command], deadline=3)
             with ThreadPoolExecutor(1) as thread:
                 word, command = site.job()
-                future = thread.submit(pool.local, "web", "cmd.run", [command], deadline=10)
-                assert not done_within(future, 6), "half of the deadline, then it is looked up"
+                future = thread.submit(pool.local, "web", "cmd.run", [command], deadline=30)
+                assert not done_within(future, 2)
                 site.m1.resume()
                 assert future.result() == {"web": ""}
         finally:
@@ -313,8 +327,9 @@ def test_both_down_and_back(site: Site) -> None:
             assert "refused the connection" in caught.value.reasons["m1"]
             wait_for(lambda: pool.status()["status"] == "offline", 20, "both down")
         finally:
-            site.api2.start()
+            site.api2.daemon.spawn()
             site.api1.start()
+            site.api2.start()
         word, command = site.job()
         assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 30, "both up again")
@@ -323,7 +338,7 @@ def test_both_down_and_back(site: Site) -> None:
 
 def test_fifty_threads_while_things_break(site: Site) -> None:
     with Forwarder((site.api1.address, site.api1.port)) as between:
-        with site.pool(between.url, selection="round_robin", deadline=50) as pool:
+        with site.pool(between.url, selection="round_robin", deadline=90) as pool:
             pool.runner("test.arg")
             trap = between.set(b'"fun": "cmd.run"', "reset", times=5)
             jobs = [site.job() for _ in range(50)]

@@ -100,7 +100,7 @@ class OutcomeUnknown(ApiPoolError):
 
     def __init__(self, master: str, known: str, jid: str | None = None) -> None:
         what = f"job {jid}" if jid else "the call"
-        super().__init__(f"{what} was sent to {master} and may have run: {known}")
+        super().__init__(f"{what} was sent to {master} and may have run, or may run yet: {known}")
         self.master, self.known, self.jid = master, known, jid
 
 

@@ -20,6 +20,8 @@ from saltext_ha.api.transport import Answer, Lost, NotSent, Transport
 
 log = logging.getLogger(__name__)
 
+# Looks into a job cache at once: each is a process on the master, and many may be waited for.
+LOOKS = 4
 # salt-api says so before it does anything with a call, so nothing was run.
 NOT_RUNNING = b"Salt Master is not available"
 
@@ -39,6 +41,7 @@ class MasterApi:
         self._tokens = Tokens(endpoint, self._transport)
         self._health = Health()
         self._lock = threading.Lock()
+        self._looks = threading.BoundedSemaphore(LOOKS)
         self.last_good = float("-inf")  # monotonic seconds
 
     def __repr__(self) -> str:
@@ -124,7 +127,12 @@ class MasterApi:
     def job(self, jid: str, deadline: Deadline) -> JobStatus:
         """What its job cache has of *jid*. Raises as :meth:`call` does."""
         low = {"client": "runner", "fun": "jobs.list_job", "kwarg": {"jid": jid}}
-        answer, problem = self.call(low, deadline), ""
+        if not self._looks.acquire(timeout=deadline.remaining()):
+            raise NotSent("no look in time: many other jobs are being looked up")
+        try:
+            answer, problem = self.call(low, deadline), ""
+        finally:
+            self._looks.release()
         try:
             return read_status(jid, self.name, answer)
         except ValueError as exc:

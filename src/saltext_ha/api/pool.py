@@ -390,10 +390,10 @@ class SaltApiPool:
         self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool
     ) -> tuple[MasterApi, Any]:
         """The answer to something that has no jid of ours, and the master that gave it."""
-        order = self._order()
+        order, failed = self._order(), None
         if repeatable and len(order) == 1:
             order *= 2
-        reasons, refused, slow = dict[str, str](), dict[str, str](), 0
+        reasons, refused, slow = dict[str, str](), dict[str, str](), False
         for place, master in enumerate(order):
             try:
                 share = len(order) - place if repeatable else 1
@@ -407,7 +407,11 @@ class SaltApiPool:
                 if not repeatable:
                     raise unknown(master, exc) from None
                 reasons[master.name] = str(exc)
-                slow += exc.slow
+                slow = slow or exc.slow
+                if exc.finished and place == len(order) - 1:
+                    failed = CallFailed(master.name, f"{low['client']} {low['fun']}: {exc}")
+        if failed is not None:
+            raise failed
         if slow and deadline.passed:
             raise TimedOut(
                 f"{low['client']} {low['fun']}: no answer in time: "

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 # So that many pools that started together do not log in together for ever.
 JITTER = 0.1
+# Seconds that closing waits for a probe under way.
+PATIENCE = 1.0
 
 
 class Prober:
@@ -45,13 +47,13 @@ class Prober:
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread; a probe under way is not waited for longer than it may take."""
+        """End the thread; a probe of a hung master is not waited for."""
         with self._lock:
             self._closed = True
             self._wake.set()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(self._limit * 2 + 1)
+            thread.join(PATIENCE)
 
     def _run(self) -> None:
         while not self._closed:

@@ -65,19 +65,28 @@ class Answer:
 class _Try(threading.local):
     """What the connection classes tell about the current try of this thread."""
 
-    connecting = False
+    sent = False
 
 
 _try = _Try()
 
 
 class _Telling:
-    """A connection that tells while it is being made: name, TCP, TLS, certificate."""
+    """
+    A connection that tells when a request can have left: not before name, TCP, TLS and certificate
+    were all right.
+    """
+
+    sock: Any
 
     def connect(self) -> None:
-        _try.connecting = True
         super().connect()  # type: ignore[misc]  # a mixin
-        _try.connecting = False
+        _try.sent = True
+
+    def request(self, *args: Any, **kwargs: Any) -> Any:
+        # Of a connection that is used again; a new plain one connects in here.
+        _try.sent = self.sock is not None
+        return super().request(*args, **kwargs)  # type: ignore[misc]
 
 
 class _PlainConnection(_Telling, HTTPConnection):
@@ -141,7 +150,7 @@ class Transport:
             headers["Content-Type"] = "application/json"
         if token:
             headers["X-Auth-Token"] = token
-        _try.connecting = False
+        _try.sent = False
         answer: Answer | None = None
         problem, slow = "", False
         # Raised again outside of the handlers: requests' exceptions carry the request, with the
@@ -156,7 +165,7 @@ class Transport:
             problem, slow = f"no complete answer within {limit:.1f} s", True
         if answer is not None:
             return answer
-        if _try.connecting:
+        if not _try.sent:
             raise NotSent("cannot be connected to: no answer" if slow else problem)
         raise Lost(problem, slow=slow)
 
