@@ -22,6 +22,7 @@ import requests
 
 from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
+from lab.master import listens
 from saltext_ha.api import (
     CallFailed,
     Endpoint,
@@ -145,6 +146,7 @@ def test_calls(site: Site) -> None:
         assert pool.lookup(job.jid).complete
         assert not pool.lookup("20200101000000000000_1", "m1").found
         assert pool.local("nobody*", "test.ping") == {}
+        assert pool.local("gone", "test.ping", timeout=1) == {}, "m1 does not know it"
         assert pool.local_async("nobody*", "test.ping").minions == ()
 
         assert pool.runner("test.arg", ["a"], {"x": 1}) == {"args": ["a"], "kwargs": {"x": 1}}
@@ -320,6 +322,9 @@ def test_both_down_and_back(site: Site) -> None:
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both up")
         for api in (site.api1, site.api2):
             api.kill()
+        for api in (site.api1, site.api2):
+            # The last threads of a killed process keep its sockets for a moment.
+            wait_for(lambda a=api: not listens((a.address, a.port)), 10, "it is gone")
         try:
             with pytest.raises(NoMasterAvailable) as caught:
                 pool.local("web", "test.ping", deadline=10)
@@ -344,7 +349,7 @@ def test_fifty_threads_while_things_break(site: Site) -> None:
             jobs = [site.job() for _ in range(50)]
 
             def run(job: tuple[str, str]) -> None:
-                assert pool.local("web", "cmd.run", [job[1]]) == {"web": ""}
+                assert pool.local("web", "cmd.run", [job[1]], timeout=60) == {"web": ""}
 
             with ThreadPoolExecutor(50) as threads:
                 futures = [threads.submit(run, job) for job in jobs]

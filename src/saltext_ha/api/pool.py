@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from saltext_ha.api import config
-from saltext_ha.api.calls import none_left, odd, publication
+from saltext_ha.api.calls import none_left, odd, publication, returns
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import (
@@ -114,12 +114,13 @@ class SaltApiPool:
         """
         Run *fun* on minions and wait for their returns.
 
-        :param timeout: Salt's: how long it waits for silent minions before it asks after them.
+        :param timeout: Salt's: seconds until it asks after silent minions, and gives up those that
+            do not answer that. A very busy minion may not; its return then comes later.
         :param deadline: seconds for all of it, instead of the pool's.
         :param idempotent: running it twice does no harm: when the answer is lost and the master is
             not there any more, another master runs it again.
-        :return: minion → return; ``False`` for a minion that did not return, as Salt has it. Empty
-            when no minion matched.
+        :return: minion → return; ``False`` for a minion that Salt gave up. Empty when no minion
+            matched.
         :raises TimedOut: it was published; with the returns that came.
         :raises OutcomeUnknown: the answer was lost and could not be looked up.
         """
@@ -128,7 +129,7 @@ class SaltApiPool:
         master, answer, status = self._publish(low, limit, idempotent)
         if status is not None:
             return dict(self._publisher.collect(master, status, limit).returned)
-        return dict(answer) if isinstance(answer, dict) else odd(master, answer)
+        return returns(answer) if isinstance(answer, dict) else odd(master, answer)
 
     def local_async(
         self,
