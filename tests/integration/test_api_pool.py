@@ -289,7 +289,8 @@ def test_salt_master_killed_while_salt_api_lives(site: Site) -> None:
         # "again" had leave to run twice, and did when m1 found the first one in its queue.
         assert 1 <= site.settled(again) <= 2
         assert site.runs()[third] == 1
-        assert site.runs()[word] == pool.lookup(caught.value.jid, "m1").found
+        # m1 may have found it in its queue, and published it before the minion was back.
+        assert site.runs()[word] <= pool.lookup(caught.value.jid, "m1").found
 
 
 @pytest.mark.core
