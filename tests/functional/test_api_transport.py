@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,86 +17,13 @@ from saltext_ha.api import (
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
-    SaltApiPool,
     TimedOut,
 )
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.transport import Lost, NotSent, Transport
+from tests.api_server import PASSWORD, Server, pool, respond
 
 pytestmark = pytest.mark.core
-
-PASSWORD = "s3cret-password"  # no one's
-
-
-class Server:
-    """Logs everybody in; what it answers to calls is up to ``answer``, by default the call."""
-
-    def __init__(self) -> None:
-        self.life = 3600.0
-        self.requests: list[tuple[str, str | None, Any]] = []
-        self.answer: Callable[[BaseHTTPRequestHandler, Any], None] = self.echo
-        self.logins = 0
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                respond(self, {"return": "Welcome"})
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                low = json.loads(body)
-                server.requests.append((self.path, self.headers["X-Auth-Token"], low))
-                if self.path == "/login":
-                    server.logins += 1
-                    token = {"token": f"token-{server.logins}", "start": 0, "expire": server.life}
-                    respond(self, {"return": [token]})
-                elif self.path == "/logout":
-                    respond(self, {"return": "gone"})
-                else:
-                    server.answer(self, low[0])
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
-
-    def echo(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
-        respond(handler, {"return": [{"data": {"return": low["arg"], "success": True}}]})
-
-    def calls(self, fun: str) -> int:
-        return sum(path == "/" and low[0]["fun"] == fun for path, _, low in self.requests)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-def respond(handler: BaseHTTPRequestHandler, value: Any, status: int = 200) -> None:
-    body = value if isinstance(value, bytes) else json.dumps(value).encode()
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-@pytest.fixture
-def servers() -> Iterator[list[Server]]:
-    both = [Server(), Server()]
-    yield both
-    for server in both:
-        server.close()
-
-
-def pool(*servers: Server, **options: Any) -> SaltApiPool:
-    masters = [{"name": f"m{n}", "url": server.url} for n, server in enumerate(servers, 1)]
-    usual = {"username": "ops", "password": PASSWORD, "probe_interval": 600, "deadline": 10}
-    return SaltApiPool(masters, **{**usual, **options})
 
 
 def everything(exc: BaseException) -> str:

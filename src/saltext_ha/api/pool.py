@@ -172,13 +172,8 @@ class SaltApiPool:
         :raises CallFailed: it ran and failed.
         :raises OutcomeUnknown: the answer was lost, and it is neither a read nor idempotent.
         """
-        low: dict[str, Any] = {
-            "client": "runner",
-            "fun": fun,
-            "arg": list(arg),
-            "kwarg": dict(kwarg or {}),
-        }
-        low["full_return"] = True
+        low: dict[str, Any] = {"client": "runner", "fun": fun, "full_return": True}
+        low |= {"arg": list(arg), "kwarg": dict(kwarg or {})}
         repeatable = idempotent or is_read("runner", fun)
         return self._returned(low, self._limit(deadline), repeatable)
 
@@ -204,7 +199,7 @@ class SaltApiPool:
 
         :param master: the name of the one to ask, as in ``Job.master``; by default all are asked
             until one knows it.
-        :raises NoMasterAvailable: no master knows it, and some could not be asked.
+        :raises NoMasterAvailable: no master that could be asked knows it, and some could not be.
         """
         limit, reasons, refused = self._limit(deadline), dict[str, str](), dict[str, str]()
         names = list(self._masters) if master is None else [self._named(master).name]
@@ -235,10 +230,12 @@ class SaltApiPool:
         limit = self._limit(deadline)
         if isinstance(job, Job) and not job.minions:
             return {}
-        jid, name = (job.jid, job.master) if isinstance(job, Job) else (job, None)
-        status = self.lookup(jid, name, deadline=limit.remaining())
+        if isinstance(job, Job):
+            status = JobStatus(job.jid, self._named(job.master).name, True, job.minions)
+        else:
+            status = self.lookup(job, deadline=limit.remaining())
         if not status.found:
-            raise CallFailed(status.master, f"has no job {jid}")
+            raise CallFailed(status.master, f"has no job {status.jid}")
         master = self._masters[status.master]
         return dict(self._publisher.collect(master, status, limit).returned)
 

@@ -143,8 +143,9 @@ class Publisher:
                     status.missing,
                 )
             try:
-                status = master.job(status.jid, deadline.part(limit=LOOK_LIMIT))
-                problem = ""
+                now = master.job(status.jid, deadline.part(limit=LOOK_LIMIT))
+                problem = "" if now.found else f" ({master.name} has no such job any more)"
+                status = now if now.found else status
             except (NotSent, Lost, Refused, CallFailed) as exc:
                 problem = f" (last look at {master.name}: {exc})"
         return status
