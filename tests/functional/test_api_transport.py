@@ -106,6 +106,26 @@ def test_one_deadline_for_all(servers: list[Server]) -> None:
         assert time.monotonic() - begun < 2.5
 
 
+def test_the_deadline_holds_between_head_and_body(servers: list[Server]) -> None:
+    over = threading.Event()
+
+    def stall(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        over.wait(1.5)
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        over.wait(20)
+        handler.close_connection = True
+
+    servers[0].answer = stall
+    with pool(servers[0]) as one:
+        begun = time.monotonic()
+        with pytest.raises(OutcomeUnknown):
+            one.runner("state.orchestrate", deadline=2)
+        assert time.monotonic() - begun < 3
+        over.set()
+
+
 def test_a_failed_function_is_told_and_not_repeated(servers: list[Server]) -> None:
     def fail(handler: BaseHTTPRequestHandler, low: Any) -> None:
         respond(handler, {"return": [{"data": {"return": "Exception: x", "success": False}}]})

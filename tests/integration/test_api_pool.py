@@ -43,6 +43,7 @@ from tests.integration.conftest import MakeLab
 pytestmark = pytest.mark.timeout(240)
 
 numbers = itertools.count(1)
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "api-pool.md"
 
 
 @dataclass
@@ -156,6 +157,28 @@ def test_calls(site: Site) -> None:
             pool.runner("test.arg_not_there", idempotent=True)
         assert site.settled(word) == 1
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both probed")
+
+
+def test_the_example_of_the_documentation(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    settings = {
+        "SALT_MASTER_URLS": f"{site.api1.url},{site.api2.url}",
+        "SALT_API_USERNAME": USER,
+        "SALT_API_PASSWORD_FILE": str(password),
+        "SALT_API_EAUTH": "file",
+    }
+    for key, value in settings.items():
+        monkeypatch.setenv(key, value)
+    text = DOCUMENTATION.read_text(encoding="utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0]
+    assert len(example.splitlines()) <= 22
+    exec(example.replace("/etc/ssl/salt-ca.pem", str(site.ca)), {})
+    shown = capsys.readouterr().out
+    assert "{'web': True}" in shown
+    assert "'status': 'online'" in shown or "'healthy': None" in shown
 
 
 @pytest.mark.core
