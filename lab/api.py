@@ -11,7 +11,7 @@ from lab.node import START_TIMEOUT
 from lab.process import Daemon
 from lab.wait import wait_for
 
-USER, PASSWORD = "operator", "correct horse"  # nosec B105
+USER, PASSWORD = "operator", "correct horse"
 
 
 def api_settings(
