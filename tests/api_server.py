@@ -13,6 +13,10 @@ from saltext_ha.api import SaltApiPool
 PASSWORD = "s3cret-password"  # no one's
 
 
+class Listener(ThreadingHTTPServer):
+    request_queue_size = 128  # for many threads that connect at once
+
+
 class Server:
     """Logs everybody in; what it answers to calls is up to ``answer``, by default the call."""
 
@@ -45,7 +49,7 @@ class Server:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Listener(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
