@@ -80,3 +80,13 @@ def pool(*servers: Server, **options: Any) -> SaltApiPool:
     masters = [{"name": f"m{n}", "url": server.url} for n, server in enumerate(servers, 1)]
     usual = {"username": "ops", "password": PASSWORD, "probe_interval": 600, "deadline": 10}
     return SaltApiPool(masters, **{**usual, **options})
+
+
+def everything(exc: BaseException) -> str:
+    """All that an error reporter could get at."""
+    seen, todo = [], [exc]
+    while todo:
+        one = todo.pop()
+        seen.append(f"{one!r} {one} {vars(one)}")
+        todo += [each for each in (one.__cause__, one.__context__) if each is not None]
+    return " ".join(seen)

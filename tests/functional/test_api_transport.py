@@ -21,19 +21,9 @@ from saltext_ha.api import (
 )
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.transport import Lost, NotSent, Transport
-from tests.api_server import PASSWORD, Server, pool, respond
+from tests.api_server import PASSWORD, Server, everything, pool, respond
 
 pytestmark = pytest.mark.core
-
-
-def everything(exc: BaseException) -> str:
-    """All that an error reporter could get at."""
-    seen, todo = [], [exc]
-    while todo:
-        one = todo.pop()
-        seen.append(f"{one!r} {one} {vars(one)}")
-        todo += [each for each in (one.__cause__, one.__context__) if each is not None]
-    return " ".join(seen)
 
 
 def drip(handler: BaseHTTPRequestHandler, low: Any) -> None:

@@ -36,6 +36,7 @@ from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.health import Rules
 from saltext_ha.api.jobs import new_jid
 from saltext_ha.api.master import MasterApi
+from tests.api_server import everything
 from tests.certificates import self_signed
 from tests.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
@@ -276,7 +277,7 @@ def test_a_wrong_password(site: Site, tmp_path: Path) -> None:
             for _ in range(3):
                 with pytest.raises(NotAuthorised, match=f"m1: login of {USER}") as caught:
                     pool.local("web", "test.ping")
-            assert "hunter2" not in _everything(caught.value)
+            assert "hunter2" not in everything(caught.value)
             logins = [request for request in between.requests if b"POST /login" in request]
             assert len(logins) <= 4, "one a pool, and one a probe: accounts are locked after a few"
             file.write_text(f"{PASSWORD}\n")
@@ -406,13 +407,3 @@ def _tokens(forwarder: Forwarder) -> set[bytes]:
         for line in request.split(b"\r\n")
         if line.lower().startswith(b"x-auth-token:")
     }
-
-
-def _everything(exc: BaseException) -> str:
-    """All that an error reporter could get at."""
-    seen, todo = [], [exc]
-    while todo:
-        one = todo.pop()
-        seen.append(f"{one!r} {one} {vars(one)}")
-        todo += [each for each in (one.__cause__, one.__context__) if each is not None]
-    return " ".join(seen)

@@ -11,6 +11,7 @@ import pytest
 
 from saltext_ha.api import BadConfiguration, InsecureConnection, SaltApiPool
 from saltext_ha.api.config import Endpoint, Secret, endpoints, from_environment, is_loopback
+from tests.api_server import everything
 
 pytestmark = pytest.mark.core
 
@@ -70,7 +71,10 @@ ENTRY = {"url": "https://a", "password": "s3cret"}
     ("environ", "message"),
     [
         ({}, "no masters: set SALT_MASTERS_CONFIG"),
-        ({"SALT_MASTERS_CONFIG": '[{"url": "https://a", }]'}, "SALT_MASTERS_CONFIG: is not JSON:"),
+        (
+            {"SALT_MASTERS_CONFIG": '[{"url": "https://a", "password": "s3cret", }]'},
+            "SALT_MASTERS_CONFIG: is not JSON:",
+        ),
         ({"SALT_MASTERS_CONFIG": '{"url": "https://a"}'}, "takes a list of mappings"),
         ({"SALT_MASTERS_CONFIG": "[]"}, "SALT_MASTERS_CONFIG: the list is empty"),
         ({"SALT_MASTERS_CONFIG": '["https://a"]'}, r"SALT_MASTERS_CONFIG\[0\]: takes a mapping"),
@@ -97,7 +101,7 @@ def test_what_is_wrong_is_an_error_and_never_the_next_way(environ: Any, message:
     fallback = {"SALT_MASTER_HOST": "good"} if environ else {}
     with pytest.raises(BadConfiguration, match=message) as caught:
         from_environment(USER | fallback | environ)
-    text = f"{caught.value!r} {caught.value.__context__!r} {caught.value.__cause__!r}"
+    text = everything(caught.value)
     assert "s3cret" not in text
     assert "12345" not in text
     assert "x:y" not in text
