@@ -1,8 +1,8 @@
-"""The low data of calls, and the errors when nobody took one."""
+"""The shapes of what goes to masters and comes back, and the errors when nobody took a call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from saltext_ha.api.errors import CallFailed, NoMasterAvailable, NotAuthorised
@@ -41,6 +41,20 @@ def returns(answer: Mapping[str, Any]) -> dict[str, Any]:
         minion: found.get("ret") if isinstance(found, dict) and found.get("out") != NONE else False
         for minion, found in answer.items()
     }
+
+
+def summary(masters: Iterable[MasterApi]) -> dict[str, Any]:
+    """What is believed of *masters*, in the form of ``SaltApiPool.status``."""
+    listed = []
+    for master in masters:
+        health, endpoint = master.health, master.endpoint
+        known = health.usable if health.known else None
+        about = {"url": endpoint.url, "name": master.name, "healthy": known}
+        listed.append({**about, "reason": health.reason})
+    healthy = sum(about["healthy"] is True for about in listed)
+    word = "online" if healthy == len(listed) else "degraded" if healthy else "offline"
+    counts = {"master_count": len(listed), "healthy_count": healthy}
+    return {"status": word, **counts, "masters": listed}
 
 
 def none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoReturn:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from saltext_ha.api import config
-from saltext_ha.api.calls import none_left, odd, publication, returns
+from saltext_ha.api.calls import none_left, odd, publication, returns, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import (
@@ -279,25 +279,7 @@ class SaltApiPool:
         :return: ``status`` (online, degraded, offline), ``master_count``, ``healthy_count`` and
             ``masters``: ``url``, ``name``, ``healthy`` (``None``: not known yet), ``reason``.
         """
-        masters = []
-        for master in self._masters.values():
-            health = master.health
-            masters.append(
-                {
-                    "url": master.endpoint.url,
-                    "name": master.name,
-                    "healthy": health.usable if health.known else None,
-                    "reason": health.reason,
-                }
-            )
-        healthy = sum(master["healthy"] is True for master in masters)
-        word = "online" if healthy == len(masters) else "degraded" if healthy else "offline"
-        return {
-            "status": word,
-            "master_count": len(masters),
-            "healthy_count": healthy,
-            "masters": masters,
-        }
+        return summary(self._masters.values())
 
     # -- ending
 
