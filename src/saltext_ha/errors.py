@@ -15,7 +15,8 @@ Every error of this package, in one tree.
     │   ├── PeerUnreachable     no answer: refused, timed out, TLS failed
     │   │   └── PeerMistrust    one of the two does not know the certificate of the other
     │   └── PeerRefused         the peer answered, and said no (its reason is the message)
-    └── EngineUnavailable       the ha engine of this master does not answer on its socket
+    ├── EngineUnavailable       the ha engine of this master does not answer on its socket
+    └── ApiPoolError            of the salt-api pool: its tree is in saltext_ha.api.errors
 """
 
 from salt.exceptions import SaltException

@@ -1,4 +1,4 @@
-"""Two masters' keepers, as :mod:`tests.functional.keepers` has them."""
+"""Two masters' keepers, as :mod:`tests.functional.keepers` has them; two masters' salt-apis."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api_server import Server
 from tests.functional.keepers import Master
 
 
@@ -22,3 +23,11 @@ def m2(tmp_path: Path) -> Iterator[Master]:
     master = Master(tmp_path, "m2")
     yield master
     master.replica.close()
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    both = [Server(), Server()]
+    yield both
+    for server in both:
+        server.close()

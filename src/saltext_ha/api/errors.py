@@ -1,0 +1,108 @@
+"""
+What the salt-api pool raises. No message, no attribute and no chained exception has a secret in it.
+
+::
+
+    ApiPoolError                  the root
+    ├── BadConfiguration          names the entry and the key, and what it takes
+    ├── NoMasterAvailable         nothing was run; .reasons says why, for each master
+    ├── NotAuthorised             nothing was run; every master that answered refused the user
+    ├── CallFailed                a master took the call and said that it failed; not tried again
+    ├── TimedOut                  the deadline passed; of a job: it runs, .returned are its answers
+    └── OutcomeUnknown            the answer was lost: the call may have run, or may run yet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from saltext_ha.errors import HaError
+
+
+class ApiPoolError(HaError):
+    """Root of the errors of the salt-api pool."""
+
+
+class BadConfiguration(ApiPoolError):
+    """The configuration is wrong; the message names the entry and the key."""
+
+
+class NoMasterAvailable(ApiPoolError):
+    """
+    No master could be asked; nothing was run.
+
+    :ivar reasons: name of each master → why not.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(f"no master available: {_listed(reasons)}")
+        self.reasons = dict(reasons)
+
+
+class NotAuthorised(ApiPoolError):
+    """
+    Every master that answered refused the user; nothing was run.
+
+    :ivar reasons: name of each master → what it refused.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(f"not authorised: {_listed(reasons)}")
+        self.reasons = dict(reasons)
+
+
+class CallFailed(ApiPoolError):
+    """
+    A master answered that the call failed.
+
+    :ivar master: its name.
+    :ivar result: what the function returned instead, where Salt tells.
+    """
+
+    def __init__(self, master: str, message: str, result: Any = None) -> None:
+        super().__init__(f"{master}: {message}")
+        self.master, self.result = master, result
+
+
+class TimedOut(ApiPoolError):
+    """
+    The deadline passed before the answer was complete.
+
+    :ivar jid: the job that is known to have been published; ``None`` for reads.
+    :ivar master: the master that was asked last.
+    :ivar returned: minion → its return, as far as they came.
+    :ivar missing: the minions that have not returned.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        master: str,
+        jid: str | None = None,
+        returned: Mapping[str, Any] | None = None,
+        missing: Collection[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.master, self.jid = master, jid
+        self.returned, self.missing = dict(returned or {}), sorted(missing)
+
+
+class OutcomeUnknown(ApiPoolError):
+    """
+    The answer was lost and could not be looked up: the call may have run, or may run yet.
+
+    :ivar jid: of the job, to look it up later (``SaltApiPool.lookup``); ``None`` for runners and
+        wheel functions, whose jid only the master knows.
+    :ivar master: the master that it was sent to.
+    :ivar known: what became of the sending and of looking it up.
+    """
+
+    def __init__(self, master: str, known: str, jid: str | None = None) -> None:
+        what = f"job {jid}" if jid else "the call"
+        super().__init__(f"{what} was sent to {master} and may have run, or may run yet: {known}")
+        self.master, self.known, self.jid = master, known, jid
+
+
+def _listed(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{master}: {reason}" for master, reason in reasons.items())

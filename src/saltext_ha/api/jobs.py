@@ -1,0 +1,79 @@
+"""Job ids, and what a master's job cache says about them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+
+def new_jid() -> str:
+    """
+    A jid of our own: Salt's form with a suffix (that of ``unique_jid``), which here is random.
+
+    It must be nobody else's: a minion drops a job whose jid it has seen already.
+    """
+    return f"{datetime.now(timezone.utc):%Y%m%d%H%M%S%f}_{secrets.randbits(64)}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    A job that a master took.
+
+    :ivar jid: as sent by the pool.
+    :ivar master: name of the master that published it, and that has its returns.
+    :ivar minions: the minions that the master expects to return; none matched, and nothing was
+        run, when it is empty.
+    """
+
+    jid: str
+    master: str
+    minions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """
+    What one master knows of a job.
+
+    :ivar found: whether its job cache has the job at all.
+    :ivar returned: minion → what the function returned there.
+    """
+
+    jid: str
+    master: str
+    found: bool
+    minions: tuple[str, ...] = ()
+    returned: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[str]:
+        """The minions that have not returned, sorted."""
+        return sorted(set(self.minions) - self.returned.keys())
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was published, and all minions have returned."""
+        return self.found and not self.missing
+
+
+def read_status(jid: str, master: str, answer: Any) -> JobStatus:
+    """
+    The answer of ``jobs.list_job``.
+
+    :raises ValueError: when it is none.
+    """
+    if not isinstance(answer, dict) or not isinstance(answer.get("Result", {}), dict):
+        raise ValueError("the answer of jobs.list_job has another form")
+    # Of a job that it does not know, Salt has an Error or an unknown function, by release.
+    if "Error" in answer or answer.get("Function", "unknown-function") == "unknown-function":
+        return JobStatus(jid, master, False)
+    returned = {
+        minion: found.get("return") if isinstance(found, dict) else found
+        for minion, found in answer.get("Result", {}).items()
+    }
+    minions = tuple(sorted(answer.get("Minions") or returned))
+    return JobStatus(jid, master, True, minions, returned)

@@ -1,0 +1,401 @@
+"""The pool: which master a call goes to, and what is done when it does not answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from saltext_ha.api import config
+from saltext_ha.api.calls import none_left, odd, publication, returns, summary
+from saltext_ha.api.config import Endpoint
+from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.errors import (
+    ApiPoolError,
+    BadConfiguration,
+    CallFailed,
+    TimedOut,
+)
+from saltext_ha.api.health import Rules
+from saltext_ha.api.jobs import Job, JobStatus, new_jid
+from saltext_ha.api.master import MasterApi
+from saltext_ha.api.minions import Minions, union
+from saltext_ha.api.prober import Prober
+from saltext_ha.api.publish import Publisher, Settled, Unsettled, unknown
+from saltext_ha.api.reads import is_read
+from saltext_ha.api.selection import POLICIES, Policy, Selector
+from saltext_ha.api.tokens import Refused
+from saltext_ha.api.transport import Lost, NotSent
+
+GOODBYE_LIMIT = 1.0
+
+
+class SaltApiPool:
+    """
+    The salt-api of several masters as one; for any number of threads. Make it after ``fork()``.
+
+    :param masters: URLs, mappings (``url``, ``name``, ``priority``, ``username``, ``password`` or
+        ``password_file``, ``eauth``, ``verify``) or :class:`Endpoint`; by default those of the
+        environment (:mod:`saltext_ha.api.config`).
+    :param username: for masters that have none of their own; so with *password*, *password_file*
+        and *eauth*.
+    :param selection: ``priority`` (the healthy master with the lowest number), ``round_robin``, or
+        ``sticky`` (the last one until it is down).
+    :param deadline: seconds for one call as a whole, whatever it has to try.
+    :param verify: ``True``, ``False``, or the path of a CA file, for masters without their own.
+    :param allow_insecure: http:// to another host than this one sends the password in clear text:
+        ``None`` warns (:class:`InsecureConnection`), ``True`` allows it, ``False`` refuses it.
+    :param probe_interval: seconds between two probes of a master.
+    :param probe_timeout: seconds for each of the two layers of a probe.
+    :param fall: failures in a row until a master is down.
+    :param rise: successes in a row until it is up again.
+    :param spacing: seconds; signals that are closer together count once.
+    :raises BadConfiguration: naming the entry and the key.
+
+    Every call raises an :class:`~saltext_ha.api.errors.ApiPoolError`; see there for which.
+    """
+
+    def __init__(
+        self,
+        masters: Sequence[Endpoint | Mapping[str, Any] | str] | None = None,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        password_file: str | None = None,
+        eauth: str | None = None,
+        selection: Policy = "priority",
+        deadline: float = 60.0,
+        verify: bool | str | None = None,
+        allow_insecure: bool | None = None,
+        probe_interval: float = 10.0,
+        probe_timeout: float = 5.0,
+        fall: int = 2,
+        rise: int = 3,
+        spacing: float = 1.0,
+    ) -> None:
+        if selection not in POLICIES:
+            raise BadConfiguration(f"selection: {selection!r}; takes one of {', '.join(POLICIES)}")
+        numbers: dict[str, Any] = {"deadline": deadline, "fall": fall, "rise": rise}
+        numbers |= {"probe_interval": probe_interval, "probe_timeout": probe_timeout}
+        config.check_numbers(numbers)
+        options: dict[str, Any] = {"username": username, "password": password, "verify": verify}
+        options |= {"password_file": password_file, "eauth": eauth}
+        given = {key: value for key, value in options.items() if value is not None}
+        if masters is None:
+            endpoints = config.from_environment(config.overlaid(os.environ, given))
+        else:
+            endpoints = config.endpoints(masters, given, "masters")
+        config.check_insecure(endpoints, allow_insecure)
+        rules = Rules(fall, rise, spacing)
+        self._masters = {endpoint.name: MasterApi(endpoint, rules) for endpoint in endpoints}
+        self._deadline, self._selector = deadline, Selector(selection)
+        self._closing = threading.Event()
+        self._publisher = Publisher(self._closing)
+        self._prober = Prober(list(self._masters.values()), probe_interval, probe_timeout)
+        self._prober.start()
+
+    # -- calls
+
+    def local(
+        self,
+        tgt: str | Sequence[str],
+        fun: str,
+        arg: Sequence[Any] = (),
+        kwarg: Mapping[str, Any] | None = None,
+        *,
+        tgt_type: str = "glob",
+        timeout: int | None = None,
+        deadline: float | None = None,
+        idempotent: bool = False,
+    ) -> dict[str, Any]:
+        """
+        Run *fun* on minions and wait for their returns.
+
+        :param timeout: Salt's: seconds until it asks after silent minions, and gives up those that
+            do not answer that. A very busy minion may not; its return then comes later.
+        :param deadline: seconds for all of it, instead of the pool's.
+        :param idempotent: running it twice does no harm: when the answer is lost and the master is
+            not there any more, another master runs it again.
+        :return: minion → return; ``False`` for a minion that Salt gave up. Empty when no minion
+            matched.
+        :raises TimedOut: it was published; with the returns that came.
+        :raises OutcomeUnknown: the answer was lost and could not be looked up.
+        """
+        limit = self._limit(deadline)
+        low = publication("local", tgt, fun, arg, kwarg, tgt_type, timeout)
+        master, answer, status = self._publish(low, limit, idempotent)
+        if status is not None:
+            return dict(self._publisher.collect(master, status, limit).returned)
+        return returns(answer) if isinstance(answer, dict) else odd(master, answer)
+
+    def local_async(
+        self,
+        tgt: str | Sequence[str],
+        fun: str,
+        arg: Sequence[Any] = (),
+        kwarg: Mapping[str, Any] | None = None,
+        *,
+        tgt_type: str = "glob",
+        deadline: float | None = None,
+        idempotent: bool = False,
+    ) -> Job:
+        """
+        Publish a job and return at once; :meth:`wait` and :meth:`lookup` take what this returns.
+
+        Parameters and errors are those of :meth:`local`.
+        """
+        low = publication("local_async", tgt, fun, arg, kwarg, tgt_type, None)
+        master, answer, status = self._publish(low, self._limit(deadline), idempotent)
+        if status is not None:
+            return Job(status.jid, master.name, status.minions)
+        if not isinstance(answer, dict):
+            odd(master, answer)
+        return Job(low["jid"], master.name, tuple(sorted(answer.get("minions") or ())))
+
+    def runner(
+        self,
+        fun: str,
+        arg: Sequence[Any] = (),
+        kwarg: Mapping[str, Any] | None = None,
+        *,
+        deadline: float | None = None,
+        idempotent: bool = False,
+    ) -> Any:
+        """
+        What a runner function returns.
+
+        :param idempotent: running it twice does no harm. Known reads (:mod:`saltext_ha.api.reads`)
+            need not say so: a lost answer is asked for again, on another master.
+        :raises CallFailed: it ran and failed.
+        :raises OutcomeUnknown: the answer was lost, and it is neither a read nor idempotent.
+        """
+        low: dict[str, Any] = {"client": "runner", "fun": fun, "full_return": True}
+        low |= {"arg": list(arg), "kwarg": dict(kwarg or {})}
+        repeatable = idempotent or is_read("runner", fun)
+        return self._returned(low, self._limit(deadline), repeatable)
+
+    def wheel(
+        self,
+        fun: str,
+        arg: Sequence[Any] = (),
+        kwarg: Mapping[str, Any] | None = None,
+        *,
+        deadline: float | None = None,
+        idempotent: bool = False,
+    ) -> Any:
+        """What a wheel function returns. As :meth:`runner`."""
+        low = {"client": "wheel", "fun": fun, "arg": list(arg), "kwarg": dict(kwarg or {})}
+        repeatable = idempotent or is_read("wheel", fun)
+        return self._returned(low, self._limit(deadline), repeatable)
+
+    def lookup(
+        self, jid: str, master: str | None = None, *, deadline: float | None = None
+    ) -> JobStatus:
+        """
+        What the job caches know of *jid*.
+
+        :param master: the name of the one to ask, as in ``Job.master``; by default all are asked
+            until one knows it.
+        :raises NoMasterAvailable: no master that could be asked knows it, and some could not be.
+        """
+        limit, reasons, refused = self._limit(deadline), dict[str, str](), dict[str, str]()
+        names = list(self._masters) if master is None else [self._named(master).name]
+        absent: JobStatus | None = None
+        for left, name in zip(range(len(names), 0, -1), names, strict=True):
+            try:
+                status = self._masters[name].job(jid, limit.part(left))
+            except Refused as exc:
+                refused[name] = str(exc)
+                continue
+            except (NotSent, Lost) as exc:
+                reasons[name] = str(exc)
+                continue
+            if status.found:
+                return status
+            absent = status
+        if absent is None or reasons or refused:
+            none_left(reasons, refused)
+        return absent
+
+    def wait(self, job: Job | str, *, deadline: float | None = None) -> dict[str, Any]:
+        """
+        The returns of a job, when all have come.
+
+        :param job: what :meth:`local_async` returned, or a jid.
+        :raises TimedOut: with the returns that came.
+        """
+        limit = self._limit(deadline)
+        if isinstance(job, Job) and not job.minions:
+            return {}
+        if isinstance(job, Job):
+            status = JobStatus(job.jid, self._named(job.master).name, True, job.minions)
+        else:
+            status = self.lookup(job, deadline=limit.remaining())
+        if not status.found:
+            raise CallFailed(status.master, f"has no job {status.jid}")
+        master = self._masters[status.master]
+        return dict(self._publisher.collect(master, status, limit).returned)
+
+    def minions(self, *, timeout: int | None = None, deadline: float | None = None) -> Minions:
+        """
+        Which minions are up: the union of what ``manage.status`` says on every master. A minion is
+        down only when no master reaches it; masters that could not be asked are named.
+
+        :param timeout: Salt's: seconds until a silent minion is down for a master.
+        :raises NoMasterAvailable: no master could be asked. NotAuthorised: none would tell.
+        """
+        limit = self._limit(deadline)
+        low = {"client": "runner", "fun": "manage.status", "arg": [], "kwarg": {}}
+        if timeout is not None:
+            low["kwarg"] = {"timeout": timeout, "gather_job_timeout": timeout}
+
+        def ask(master: MasterApi) -> Any:
+            # Half of the time for one that is believed down: it delays the answer of all others.
+            return master.call(low, limit if master.health.usable else limit.part(2))
+
+        answers, reasons, refused = dict[str, Any](), dict[str, str](), dict[str, str]()
+        with ThreadPoolExecutor(len(self._masters), "salt-api-minions") as threads:
+            futures = {name: threads.submit(ask, one) for name, one in self._masters.items()}
+            for name, future in futures.items():
+                try:
+                    answers[name] = future.result()
+                except Refused as exc:
+                    refused[name] = str(exc)
+                except (NotSent, Lost, CallFailed) as exc:
+                    reasons[name] = str(exc)
+                    self._prober.suspect(self._masters[name])
+        found = union(answers, reasons | refused)
+        if not found.asked:
+            none_left({**reasons, **found.unasked}, refused)
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """
+        The masters as the pool believes them to be; asks nobody.
+
+        :return: ``status`` (online, degraded, offline), ``master_count``, ``healthy_count`` and
+            ``masters``: ``url``, ``name``, ``healthy`` (``None``: not known yet), ``reason``.
+        """
+        return summary(self._masters.values())
+
+    # -- ending
+
+    def close(self) -> None:
+        """End the background thread, log out, close the connections. Twice does no harm."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._prober.close()
+        for master in self._masters.values():
+            master.close(GOODBYE_LIMIT)
+
+    def __enter__(self) -> SaltApiPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SaltApiPool {', '.join(self._masters)}>"
+
+    # -- helpers
+
+    def _limit(self, deadline: float | None) -> Deadline:
+        if self._closing.is_set():
+            raise ApiPoolError("this SaltApiPool is closed")
+        return Deadline(self._deadline if deadline is None else deadline)
+
+    def _named(self, name: str) -> MasterApi:
+        if name not in self._masters:
+            raise BadConfiguration(f"master {name!r}: takes one of {', '.join(self._masters)}")
+        return self._masters[name]
+
+    def _order(self) -> list[MasterApi]:
+        standings = [master.standing for master in self._masters.values()]
+        return [self._masters[name] for name in self._selector.order(standings)]
+
+    def _publish(
+        self, low: dict[str, Any], deadline: Deadline, idempotent: bool
+    ) -> tuple[MasterApi, Any, JobStatus | None]:
+        """The master that published *low* and its answer; or what it knows of the job instead."""
+        order = self._order()
+        reasons, refused = dict[str, str](), dict[str, str]()
+        for place, master in enumerate(order):
+            last = place == len(order) - 1
+            # A master that is not there uses its share; one that took the job may have it all.
+            limit = deadline if last or not idempotent else deadline.part(len(order) - place)
+            low["jid"] = new_jid()
+            try:
+                return (
+                    master,
+                    self._publisher.send(master, low, limit, patient=last or not idempotent),
+                    None,
+                )
+            except Settled as found:
+                return master, None, found.status
+            except NotSent as exc:
+                reasons[master.name] = str(exc)
+            except Refused as exc:
+                refused[master.name] = str(exc)
+            except Unsettled as exc:
+                self._prober.suspect(master)
+                if last or not idempotent:
+                    raise unknown(master, exc, low["jid"]) from None
+                # Another jid: the other master waits for returns, and minions that saw the first
+                # one would drop it.
+                reasons[master.name] = str(exc)
+        none_left(reasons, refused)
+
+    def _returned(self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool) -> Any:
+        master, answer = self._call(low, deadline, repeatable)
+        try:
+            result, success = answer["data"]["return"], answer["data"]["success"]
+        except (KeyError, TypeError):
+            result, success = None, None
+        if success is None:
+            odd(master, answer)
+        if success is not True:
+            raise CallFailed(master.name, f"{low['client']} {low['fun']} failed: {result}", result)
+        return result
+
+    def _call(
+        self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool
+    ) -> tuple[MasterApi, Any]:
+        """The answer to something that has no jid of ours, and the master that gave it."""
+        order, failed = self._order(), None
+        if repeatable and len(order) == 1:
+            order *= 2
+        reasons, refused, slow = dict[str, str](), dict[str, str](), False
+        for place, master in enumerate(order):
+            try:
+                share = len(order) - place if repeatable else 1
+                return master, master.call(low, deadline.part(share))
+            except NotSent as exc:
+                reasons[master.name] = str(exc)
+            except Refused as exc:
+                refused[master.name] = str(exc)
+            except Lost as exc:
+                self._prober.suspect(master)
+                if not repeatable:
+                    raise unknown(master, exc) from None
+                reasons[master.name] = str(exc)
+                slow = slow or exc.slow
+                if exc.finished and place == len(order) - 1:
+                    failed = CallFailed(master.name, f"{low['client']} {low['fun']}: {exc}")
+        if failed is not None:
+            raise failed
+        if slow and deadline.passed:
+            raise TimedOut(
+                f"{low['client']} {low['fun']}: no answer in time: "
+                + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()),
+                order[-1].name,
+            )
+        none_left(reasons, refused)

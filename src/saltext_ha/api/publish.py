@@ -1,0 +1,169 @@
+"""
+Publishing a job once, whatever happens to the answer.
+
+The jid is ours and goes along. After a lost answer the same master is asked whether it knows that
+jid; only then, and with the *same* jid, is the job sent again: a minion that did see it drops the
+second one, because it remembers the last jids (``minion_jid_queue_hwm``, 100) of all its masters.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.errors import CallFailed, OutcomeUnknown, TimedOut
+from saltext_ha.api.jobs import JobStatus
+from saltext_ha.api.master import MasterApi
+from saltext_ha.api.tokens import Refused
+from saltext_ha.api.transport import Lost, NotSent
+
+log = logging.getLogger(__name__)
+
+# A lost job may still be on its way through salt-api: for so long "not there" is not believed.
+GRACE = 1.5
+# Seconds between two looks into the job cache: a runner call is a process on the master.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+# Seconds that one look may take.
+LOOK_LIMIT = 10.0
+SENDINGS = 3
+
+
+class Settled(Exception):
+    """Not an error: the lost job was found, and this is what the master knows of it."""
+
+    def __init__(self, status: JobStatus) -> None:
+        super().__init__(status.jid)
+        self.status = status
+
+
+class Unsettled(Exception):
+    """What became of the job cannot be found out; the text says what is known."""
+
+
+class Publisher:
+    """
+    Sends jobs and settles lost answers.
+
+    :param closing: set when the pool is closed, which ends all waiting.
+    """
+
+    def __init__(self, closing: threading.Event) -> None:
+        self._closing = closing
+
+    def send(
+        self, master: MasterApi, low: Mapping[str, Any], deadline: Deadline, patient: bool
+    ) -> Any:
+        """
+        The answer to *low*, which has a jid, from *master*.
+
+        :param patient: look for a lost job until the deadline; otherwise give up as soon as the
+            master cannot be asked.
+        :raises NotSent: it was certainly not published. So with Refused.
+        :raises Settled: the answer was lost, the job is there.
+        :raises Unsettled: the answer was lost, and the master tells nothing.
+        :raises CallFailed: it was not published, and would not be the next time.
+        """
+        jid = str(low["jid"])
+        # Half of the time for the answer: looking for it must be possible with the other half.
+        answer, lost = self._try(master, low, deadline.part(2))
+        sent = 1
+        while lost is not None:
+            log.warning(
+                "api_pool master=%s jid=%s event=answer_lost reason=%r", master.name, jid, str(lost)
+            )
+            self._settle(master, jid, lost, deadline, patient)
+            if lost.finished and sent > 1:
+                # Twice a complete error and no such job: it will not be better the third time.
+                raise CallFailed(master.name, f"{lost}; it published no such job")
+            if sent >= SENDINGS:
+                raise Unsettled(f"{lost}; sent {sent} times, and {master.name} does not know it")
+            log.warning("api_pool master=%s jid=%s event=sent_again", master.name, jid)
+            sent += 1
+            try:
+                answer, lost = self._try(master, low, deadline.part(2))
+            except (NotSent, Refused) as exc:
+                # Of this sending that is certain, of the one before it was not quite.
+                lost = Lost(str(exc))
+        return answer
+
+    def _try(
+        self, master: MasterApi, low: Mapping[str, Any], deadline: Deadline
+    ) -> tuple[Any, Lost | None]:
+        try:
+            return master.call(low, deadline), None
+        except Lost as exc:
+            return None, exc
+
+    def _settle(
+        self, master: MasterApi, jid: str, lost: Lost, deadline: Deadline, patient: bool
+    ) -> None:
+        """Return when *jid* is surely not there. Raises as :meth:`send` does."""
+        pauses, problem = Pauses(self._closing), ""
+        grace: Deadline | None = None
+        while not deadline.passed:
+            try:
+                status = master.job(jid, deadline.part(limit=LOOK_LIMIT))
+            except Refused as exc:
+                raise Unsettled(f"{lost}; looking it up: {exc} (it takes @jobs)") from None
+            except (NotSent, Lost, CallFailed) as exc:
+                problem = f"{lost}; looking it up: {exc}"
+                if not patient:
+                    break
+            else:
+                if status.found:
+                    raise Settled(status)
+                # From the first look on: requests of a master that was frozen may overtake another.
+                grace = grace or Deadline(GRACE)
+                if grace.passed:
+                    return
+                problem = f"{lost}; {master.name} does not know it yet"
+            if not pauses.pause(deadline):
+                break
+        raise Unsettled(problem or str(lost))
+
+    def collect(self, master: MasterApi, status: JobStatus, deadline: Deadline) -> JobStatus:
+        """
+        Wait for the returns of a job that was published.
+
+        :raises TimedOut: with the returns that came.
+        """
+        pauses = Pauses(self._closing)
+        problem = ""
+        while not status.complete:
+            if not pauses.pause(deadline):
+                raise TimedOut(
+                    f"job {status.jid} runs on {len(status.missing)} of {len(status.minions)} "
+                    f"minions still, or they are down: {', '.join(status.missing[:10])}{problem}",
+                    master.name,
+                    status.jid,
+                    status.returned,
+                    status.missing,
+                )
+            try:
+                now = master.job(status.jid, deadline.part(limit=LOOK_LIMIT))
+                problem = "" if now.found else f" ({master.name} has no such job any more)"
+                status = now if now.found else status
+            except (NotSent, Lost, Refused, CallFailed) as exc:
+                problem = f" (last look at {master.name}: {exc})"
+        return status
+
+
+class Pauses:
+    """Growing pauses between two looks."""
+
+    def __init__(self, closing: threading.Event) -> None:
+        self._closing, self._next = closing, FIRST_PAUSE
+
+    def pause(self, deadline: Deadline) -> bool:
+        """Wait a while; ``False`` when there is no time left, or the pool is being closed."""
+        closed = self._closing.wait(min(self._next, deadline.remaining()))
+        self._next = min(self._next * 1.5, LONGEST_PAUSE)
+        return not closed and not deadline.passed
+
+
+def unknown(master: MasterApi, exc: Exception, jid: str | None = None) -> OutcomeUnknown:
+    """The error for callers."""
+    return OutcomeUnknown(master.name, str(exc), jid)

@@ -1,0 +1,156 @@
+"""
+The token of one user at one master.
+
+A token of salt-api means something to the master that gave it only, so it lives and dies here,
+beside the one transport that it may go out on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltext_ha.api.config import Endpoint
+from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.errors import BadConfiguration
+from saltext_ha.api.transport import Lost, NotSent, Transport
+
+log = logging.getLogger(__name__)
+
+# Seconds that one login may take (salt-master may have to ask LDAP).
+LOGIN_LIMIT = 10.0
+# Log in again this long before the token ends, or a tenth of its life if that is shorter.
+MARGIN = 60.0
+# A refused password is not tried again before: accounts are locked after a few.
+REFUSED_PAUSE = 60.0
+
+
+class Refused(Exception):
+    """The master refused the user; nothing was run."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """
+    :ivar until: monotonic seconds; it is not used any more from then on.
+    """
+
+    text: str = field(repr=False)
+    until: float
+
+    @property
+    def fresh(self) -> bool:
+        return time.monotonic() < self.until
+
+
+class Tokens:
+    """Logs in at one master, once for all threads, and again when it must."""
+
+    def __init__(self, endpoint: Endpoint, transport: Transport) -> None:
+        self._endpoint, self._transport = endpoint, transport
+        self._token: Token | None = None
+        self._lock = threading.Lock()
+        # Which password was refused, and until when it is not tried again.
+        self._refused: tuple[str, float] | None = None
+
+    @property
+    def current(self) -> Token | None:
+        """The token in use, if there is one that has not ended."""
+        token = self._token
+        return token if token is not None and token.fresh else None
+
+    def get(self, deadline: Deadline, instead_of: Token | None = None) -> Token:
+        """
+        A token: the one that is there, or that of a new login.
+
+        :param instead_of: one that the master does not take any more. When another thread has
+            replaced it already, that one is returned.
+        :raises Refused: wrong user or password.
+        :raises NotSent: no login before *deadline*.
+        """
+        token = self.current
+        if token is not None and token is not instead_of:
+            return token
+        if not self._lock.acquire(timeout=deadline.remaining()):
+            raise NotSent("no login in time: another thread is waiting for one")
+        try:
+            token = self.current
+            if token is None or token is instead_of:
+                token = self._token = self.login(deadline)
+            return token
+        finally:
+            self._lock.release()
+
+    def adopt(self, token: Token) -> bool:
+        """Use *token* from now on, unless there is one; return whether it is used."""
+        with self._lock:
+            if self.current is not None:
+                return False
+            self._token = token
+            return True
+
+    def login(self, deadline: Deadline) -> Token:
+        """A new token, which is not kept here. Raises as :meth:`get` does."""
+        user, password = self._endpoint.username, self._password()
+        payload = {"username": user, "password": password, "eauth": self._endpoint.eauth}
+        begun, problem = time.monotonic(), ""
+        try:
+            answer = self._transport.exchange(
+                "POST", "/login", deadline.part(limit=LOGIN_LIMIT), payload
+            )
+        except Lost as exc:
+            # A login that took place unseen does no harm. Alive, but the request port is not?
+            problem = f"salt-api answers no login: {exc}"
+        if problem:
+            raise NotSent(problem)
+        if answer.status == 401:
+            self._refused = (password, time.monotonic() + REFUSED_PAUSE)
+            raise Refused(f"login of {user} ({self._endpoint.eauth}) refused")
+        if answer.status != 200:
+            raise NotSent(f"login: HTTP {answer.status}{hint(answer.status)}")
+        try:
+            found = answer.json()["return"][0]
+            token, life = found["token"], float(found["expire"]) - float(found["start"])
+        except (ValueError, LookupError, TypeError):
+            token, life = None, 0.0
+        if not isinstance(token, str) or not token:
+            raise NotSent("login: the answer is not that of a salt-api")
+        self._refused = None
+        # By the length of its life: the master's clock may be wrong, or ours.
+        return Token(token, begun + life - min(MARGIN, life / 10))
+
+    def logout(self, token: Token, deadline: Deadline) -> None:
+        """Have the master forget *token*; when that fails, it ends by itself one day."""
+        try:
+            self._transport.exchange("POST", "/logout", deadline, {}, token.text)
+        except (NotSent, Lost):
+            log.debug("api_pool master=%s event=logout_failed", self._endpoint.name)
+
+    def _password(self) -> str:
+        problem = ""
+        try:
+            password = self._endpoint.password.read()
+        except BadConfiguration as exc:
+            password, problem = "", str(exc)
+        if problem:
+            raise Refused(problem)
+        refused = self._refused
+        if refused is not None and refused[0] == password and time.monotonic() < refused[1]:
+            raise Refused(
+                f"login of {self._endpoint.username} ({self._endpoint.eauth}) refused; "
+                f"tried again in {refused[1] - time.monotonic():.0f} s"
+            )
+        return password
+
+
+def hint(status: int) -> str:
+    """What a status of salt-api means, where that is known."""
+    meanings: dict[int, Any] = {
+        403: " (this address is not allowed: rest_cherrypy: authorized_ips)",
+        404: " (no salt-api there?)",
+        503: " (salt-master does not answer)",
+    }
+    return str(meanings.get(status, ""))

@@ -1,0 +1,92 @@
+"""A salt-api that logs everybody in and answers what a test says; on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from saltext_ha.api import SaltApiPool
+
+PASSWORD = "s3cret-password"  # no one's
+
+
+class Listener(ThreadingHTTPServer):
+    request_queue_size = 128  # for many threads that connect at once
+
+
+class Server:
+    """Logs everybody in; what it answers to calls is up to ``answer``, by default the call."""
+
+    def __init__(self) -> None:
+        self.life = 3600.0
+        self.requests: list[tuple[str, str | None, Any]] = []
+        self.answer: Callable[[BaseHTTPRequestHandler, Any], None] = self.echo
+        self.logins = 0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                respond(self, {"return": "Welcome"})
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                low = json.loads(body)
+                server.requests.append((self.path, self.headers["X-Auth-Token"], low))
+                if self.path == "/login":
+                    server.logins += 1
+                    token = {"token": f"token-{server.logins}", "start": 0, "expire": server.life}
+                    respond(self, {"return": [token]})
+                elif self.path == "/logout":
+                    respond(self, {"return": "gone"})
+                else:
+                    server.answer(self, low[0])
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = Listener(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def echo(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
+        respond(handler, {"return": [{"data": {"return": low["arg"], "success": True}}]})
+
+    def calls(self, fun: str) -> int:
+        return sum(path == "/" and low[0]["fun"] == fun for path, _, low in self.requests)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def respond(handler: BaseHTTPRequestHandler, value: Any, status: int = 200) -> None:
+    """Answer with *value* as JSON; bytes as they are."""
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def pool(*servers: Server, **options: Any) -> SaltApiPool:
+    """A pool of *servers*, which are m1, m2 and so on; their probes do not get in the way."""
+    masters = [{"name": f"m{n}", "url": server.url} for n, server in enumerate(servers, 1)]
+    usual = {"username": "ops", "password": PASSWORD, "probe_interval": 600, "deadline": 10}
+    return SaltApiPool(masters, **{**usual, **options})
+
+
+def everything(exc: BaseException) -> str:
+    """All that an error reporter could get at."""
+    seen, todo = [], [exc]
+    while todo:
+        one = todo.pop()
+        seen.append(f"{one!r} {one} {vars(one)}")
+        todo += [each for each in (one.__cause__, one.__context__) if each is not None]
+    return " ".join(seen)

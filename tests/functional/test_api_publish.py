@@ -1,0 +1,164 @@
+"""What becomes of a job whose answer is lost, step by step: the job cache says what a test says."""
+
+from __future__ import annotations
+
+import time
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from saltext_ha.api import CallFailed, Job, NoMasterAvailable, OutcomeUnknown, TimedOut
+from tests.api_server import Server, pool, respond
+
+pytestmark = pytest.mark.core
+
+
+class Master:
+    """
+    Scripted: how the next publishes are answered, and how many of them reach the job cache.
+
+    :param answers: for each publish: ``ok``, ``reset`` or ``500``; ``ok`` when none is left.
+    :param kept: for each publish whether it is published.
+    """
+
+    def __init__(self, answers: list[str], kept: list[bool], returned: bool = True) -> None:
+        self.answers, self.kept, self.returned = answers, kept, returned
+        self.published: list[str] = []
+        self.sent: list[str] = []
+        self.looks = 0
+        self.refuses = self.mute = False
+
+    def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if low["fun"] == "jobs.list_job":
+            self.look(handler, low["kwarg"]["jid"])
+            return
+        self.sent.append(low["jid"])
+        if self.kept.pop(0) if self.kept else True:
+            self.published.append(low["jid"])
+        answer = self.answers.pop(0) if self.answers else "ok"
+        if answer == "reset":
+            handler.close_connection = True
+            handler.connection.close()
+        elif answer == "500":
+            respond(handler, {"status": 500}, 500)
+        elif low["client"] == "local":
+            respond(handler, {"return": [{"a": {"ret": 1, "retcode": 0}, "b": FAILED}]})
+        else:
+            respond(handler, {"return": [{"jid": low["jid"], "minions": ["a", "b"]}]})
+
+    def look(self, handler: BaseHTTPRequestHandler, jid: str) -> None:
+        self.looks += 1
+        if self.mute:
+            respond(handler, {}, 503)
+        elif self.refuses:
+            respond(handler, {}, 401)
+        elif jid not in self.published:
+            respond(handler, {"return": [{"jid": jid, "Error": "no job with this jid"}]})
+        else:
+            result = {"a": {"return": 1}}
+            if self.returned and self.looks > 2:
+                result["b"] = {"return": 2}
+            job = {"Function": "test.x", "Minions": ["a", "b"], "Result": result}
+            respond(handler, {"return": [job]})
+
+
+FAILED = {"out": "no_return", "ret": "Minion did not return. [No response]"}
+
+
+def script(server: Server, *answers: str, kept: Any = (), **more: Any) -> Master:
+    master = Master(list(answers), list(kept), **more)
+    server.answer = master
+    return master
+
+
+def test_an_answer_that_comes(servers: list[Server]) -> None:
+    master = script(servers[0])
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+        assert job == Job(master.sent[0], "m1", ("a", "b"))
+        assert one.local("*", "test.x") == {"a": 1, "b": False}, "Salt gave b up"
+    assert master.looks == 0
+
+
+@pytest.mark.parametrize("answer", ["reset", "500"])
+def test_lost_and_found(servers: list[Server], answer: str) -> None:
+    master = script(servers[0], answer, answer)
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+        assert (job.master, job.minions) == ("m1", ("a", "b"))
+        assert one.local("*", "test.x") == {"a": 1, "b": 2}, "its returns are waited for"
+    assert len(master.sent) == 2
+    assert not servers[1].calls("test.x")
+
+
+def test_lost_and_absent_is_sent_again_with_the_same_jid(servers: list[Server]) -> None:
+    master = script(servers[0], "reset", "ok", kept=[False, True])
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+    assert master.sent == [job.jid, job.jid]
+    assert master.looks >= 2, "one look is no proof: the first sending may be on its way"
+
+
+def test_an_error_twice_and_no_job(servers: list[Server]) -> None:
+    master = script(servers[0], "500", "500", kept=[False, False])
+    with pool(*servers) as one, pytest.raises(CallFailed, match="HTTP 500; it published no such"):
+        one.local("*", "test.x")
+    assert len(master.sent) == 2
+    assert not servers[1].calls("test.x")
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_nobody_tells_what_became_of_it(servers: list[Server], idempotent: bool) -> None:
+    master, other = script(servers[0], "reset"), script(servers[1])
+    master.mute = True
+    with pool(*servers, deadline=2) as one:
+        if idempotent:
+            job = one.local_async("*", "test.x", idempotent=True)
+            assert (job.master, other.sent) == ("m2", [job.jid])
+            assert job.jid not in master.sent, "minions that saw the first would drop it"
+        else:
+            begun = time.monotonic()
+            with pytest.raises(
+                OutcomeUnknown, match=r"sent to m1 .*looking it up: HTTP 503"
+            ) as lost:
+                one.local_async("*", "test.x")
+            assert time.monotonic() - begun < 3, "the deadline is that of all of it"
+            assert master.sent == [lost.value.jid]
+            assert not other.sent
+            master.mute = False
+            assert one.lookup(master.sent[0]).found
+
+
+def test_a_user_who_may_not_look(servers: list[Server]) -> None:
+    master = script(servers[0], "reset")
+    master.refuses = True
+    with pool(*servers) as one, pytest.raises(OutcomeUnknown, match="it takes @jobs"):
+        one.local_async("*", "test.x")
+    assert len(master.sent) == 1
+
+
+def test_the_deadline_of_a_job_that_runs(servers: list[Server]) -> None:
+    script(servers[0], "reset", returned=False)
+    with pool(*servers, deadline=1) as one:
+        with pytest.raises(TimedOut, match="1 of 2 minions still, or they are down: b") as late:
+            one.local("*", "test.x")
+        assert (late.value.returned, late.value.missing, late.value.master) == (
+            {"a": 1},
+            ["b"],
+            "m1",
+        )
+        assert late.value.jid
+
+
+def test_waiting_outlives_a_master_that_is_away(servers: list[Server]) -> None:
+    master = script(servers[0])
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+        master.mute = True
+        with pytest.raises(TimedOut, match=r"last look at m1: HTTP 503"):
+            one.wait(job, deadline=0.5)
+        with pytest.raises(NoMasterAvailable):
+            one.lookup(job.jid, "m1")
+        master.mute = False
+        assert one.wait(job) == {"a": 1, "b": 2}

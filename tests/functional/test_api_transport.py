@@ -1,0 +1,238 @@
+"""The pool against servers on this machine that behave as badly as servers do."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.api import (
+    CallFailed,
+    NoMasterAvailable,
+    NotAuthorised,
+    OutcomeUnknown,
+    TimedOut,
+)
+from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.transport import Lost, NotSent, Transport
+from tests.api_server import PASSWORD, Server, everything, pool, respond
+
+pytestmark = pytest.mark.core
+
+
+def drip(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    """A byte every 50 ms: no single read is ever slow."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        while True:
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+def short(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"return"')
+    handler.close_connection = True
+
+
+def nonsense(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    respond(handler, b"<html>It works!</html>")
+
+
+def error(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    respond(handler, {"status": 500}, 500)
+
+
+def not_running(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    respond(handler, b"<p>Salt Master is not available.</p>", 503)
+
+
+@pytest.mark.parametrize("answer", [drip, short, nonsense, not_running, error])
+def test_a_read_is_asked_for_again_elsewhere(servers: list[Server], answer: Any) -> None:
+    servers[0].answer = answer
+    with pool(*servers, deadline=3) as one:
+        begun = time.monotonic()
+        assert one.runner("test.arg", ["x"]) == ["x"]
+        assert time.monotonic() - begun < 3
+    assert [server.calls("test.arg") for server in servers] == [1, 1]
+
+
+@pytest.mark.parametrize("answer", [drip, short, nonsense, error])
+def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) -> None:
+    servers[0].answer = answer
+    with pool(*servers, deadline=1) as one:
+        with pytest.raises(OutcomeUnknown, match="the call was sent to m1 and may") as caught:
+            one.runner("state.orchestrate", ["deploy"])
+        assert [server.calls("state.orchestrate") for server in servers] == [1, 0]
+        assert caught.value.jid is None
+        assert one.runner("state.orchestrate", ["deploy"], idempotent=True) == ["deploy"]
+
+
+def test_what_was_surely_not_run_goes_elsewhere(servers: list[Server]) -> None:
+    servers[0].answer = not_running
+    with pool(*servers) as one:
+        assert one.wheel("key.delete", ["web"]) == ["web"]
+    assert [server.calls("key.delete") for server in servers] == [1, 1]
+
+
+def test_one_deadline_for_all(servers: list[Server]) -> None:
+    for server in servers:
+        server.answer = drip
+    with pool(*servers) as one:
+        begun = time.monotonic()
+        with pytest.raises(TimedOut, match=r"m1: no complete answer.*m2: no complete"):
+            one.runner("test.arg", deadline=1)
+        assert time.monotonic() - begun < 2.5
+
+
+def test_the_deadline_holds_between_head_and_body(servers: list[Server]) -> None:
+    over = threading.Event()
+
+    def stall(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        over.wait(1.5)
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        over.wait(20)
+        handler.close_connection = True
+
+    servers[0].answer = stall
+    with pool(servers[0]) as one:
+        begun = time.monotonic()
+        with pytest.raises(OutcomeUnknown):
+            one.runner("state.orchestrate", deadline=2)
+        assert time.monotonic() - begun < 3
+        over.set()
+
+
+def test_a_failed_function_is_told_and_not_repeated(servers: list[Server]) -> None:
+    def fail(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        respond(handler, {"return": [{"data": {"return": "Exception: x", "success": False}}]})
+
+    servers[0].answer = fail
+    with pool(*servers) as one:
+        with pytest.raises(CallFailed, match=r"m1: runner jobs.active failed: Exception: x"):
+            one.runner("jobs.active")
+        assert servers[1].calls("jobs.active") == 0
+
+
+def test_login_again_before_the_token_ends(servers: list[Server]) -> None:
+    servers[0].life = 0.2
+    with pool(servers[0]) as one:
+        deadline = Deadline(10)
+        while servers[0].logins < 4 and not deadline.passed:
+            one.runner("test.arg")
+        assert servers[0].logins >= 4
+        used = [token for path, token, _ in servers[0].requests if path == "/"]
+        assert len(set(used)) >= 2
+
+
+def test_one_login_for_fifty_threads(servers: list[Server]) -> None:
+    with pool(servers[0]) as one:
+        threads = [threading.Thread(target=one.runner, args=("test.arg",)) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert servers[0].calls("test.arg") == 50
+    assert servers[0].logins <= 2, "one for the threads, and one for the probe"
+
+
+def test_a_call_that_is_refused_with_a_new_token_too(servers: list[Server]) -> None:
+    def refuse(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        respond(handler, {}, 401)
+
+    for server in servers:
+        server.answer = refuse
+    refused = r"m1: ops may not run runner test\.arg; m2: ops"
+    with pool(*servers) as one, pytest.raises(NotAuthorised, match=refused):
+        one.runner("test.arg")
+
+
+def test_a_redirect_is_not_followed_with_the_token(servers: list[Server]) -> None:
+    def away(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        handler.send_response(307)
+        handler.send_header("Location", servers[1].url)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    servers[0].answer = away
+    with pool(servers[0]) as one, pytest.raises(NoMasterAvailable, match="HTTP 307"):
+        one.runner("test.arg")
+    assert not servers[1].requests
+
+
+def test_no_secret_in_any_error(servers: list[Server], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    for answer in (short, nonsense, error, not_running):
+        servers[0].answer = answer
+        with pool(servers[0], deadline=1) as one:
+            with pytest.raises(Exception, match="m1") as caught:
+                one.runner("state.orchestrate")
+            text = f"{everything(caught.value)} {one!r} {one.status()} {vars(one)}"
+            assert PASSWORD not in text
+            assert "token-" not in text
+    assert PASSWORD not in caplog.text
+    assert "token-" not in caplog.text
+
+
+# -- certain or not
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(NotSent, match="refused the connection"):
+        Transport("http://127.0.0.1:1").exchange("GET", "/", Deadline(5))
+
+
+def test_tls_that_never_comes_to_be(servers: list[Server]) -> None:
+    """Connected, but no byte of the request was sent: as certain as a refused connection."""
+    plain = Transport(servers[0].url.replace("http:", "https:"))
+    with pytest.raises(NotSent, match="does not speak TLS"):
+        plain.exchange("POST", "/", Deadline(5), [])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hung = Transport(f"https://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(NotSent):
+            hung.exchange("POST", "/", Deadline(0.3), [])
+
+
+def test_sent_to_one_that_hangs_or_is_gone(servers: list[Server]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        transport = Transport(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Lost, match=r"no answer within 0.3 s") as caught:
+            transport.exchange("POST", "/", Deadline(0.3), [])
+        assert caught.value.slow
+
+
+def test_a_ca_file_that_is_none_or_gone(tmp_path: Path, servers: list[Server]) -> None:
+    file = tmp_path / "ca"
+    file.write_text("no certificate")
+    transport = Transport(servers[0].url.replace("http:", "https:"), str(file))
+    with pytest.raises(NotSent):
+        transport.exchange("POST", "/", Deadline(5), [])
+    file.unlink()
+    with pytest.raises(NotSent, match="the CA file of verify cannot be read"):
+        transport.exchange("POST", "/", Deadline(5), [])
+
+
+def test_connections_are_used_again(servers: list[Server]) -> None:
+    transport, peers = Transport(servers[0].url), set()
+
+    def remember(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        peers.add(handler.client_address)
+        servers[0].echo(handler, low)
+
+    servers[0].answer = remember
+    for _ in range(5):
+        transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
+    assert len(peers) == 1

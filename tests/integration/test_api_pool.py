@@ -1,0 +1,409 @@
+"""
+The salt-api pool against real salt-api processes of two real masters, with a minion on both.
+
+Every job appends a line of its own to a file on the minion: that, not the pool, says what was run
+how often.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from lab import Lab, Master, Minion, wait_for
+from lab.api import PASSWORD, USER, SaltApi, api_settings
+from lab.master import listens
+from saltext_ha.api import (
+    CallFailed,
+    Endpoint,
+    NoMasterAvailable,
+    NotAuthorised,
+    OutcomeUnknown,
+    SaltApiPool,
+    Secret,
+)
+from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.health import Rules
+from saltext_ha.api.jobs import new_jid
+from saltext_ha.api.master import MasterApi
+from tests.api_server import everything
+from tests.certificates import self_signed
+from tests.forwarder import Forwarder
+from tests.integration.conftest import MakeLab
+
+pytestmark = pytest.mark.timeout(240)
+
+numbers = itertools.count(1)
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "api-pool.md"
+
+
+@dataclass
+class Site:
+    """m1 is asked over HTTP, so that a forwarder can read along; m2 over TLS."""
+
+    lab: Lab
+    m1: Master
+    m2: Master
+    api1: SaltApi
+    api2: SaltApi
+    web: Minion
+    ca: Path
+    ran: Path
+    barriers: list[MasterApi]
+
+    def pool(self, url1: str | None = None, **more: Any) -> SaltApiPool:
+        masters = [
+            {"name": "m1", "url": url1 or self.api1.url},
+            {"name": "m2", "url": self.api2.url, "verify": str(self.ca)},
+        ]
+        usual = {"username": USER, "password": PASSWORD, "eauth": "file", "deadline": 40}
+        # Probes only where a test is about them: they are logins, and would hide what calls do.
+        quick = {"probe_interval": 600, "probe_timeout": 3, "spacing": 0.1, "rise": 2}
+        return SaltApiPool(**{"masters": masters, **usual, **quick, **more})
+
+    def job(self) -> tuple[str, str]:
+        """A word of its own, and a command that appends it to the file."""
+        word = f"job{next(numbers)}"
+        return word, f"echo {word} >> {self.ran}"
+
+    def runs(self) -> Counter[str]:
+        return Counter(self.ran.read_text().split()) if self.ran.exists() else Counter()
+
+    def settled(self, word: str) -> int:
+        """How often *word* ran, when all that was published before has run, too."""
+        ping = {"client": "local", "tgt": "web", "fun": "test.ping"}
+        for master in self.barriers:
+            assert master.call(ping, Deadline(30)) == {"web": True}
+        return self.runs()[word]
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: MakeLab) -> Iterator[Site]:
+    with make_lab() as lab:
+        folder, addresses = lab.root / "api", [lab.new_address(), lab.new_address()]
+        folder.mkdir()
+        certificate = self_signed(folder, addresses[1])
+        m1, m2 = (
+            lab.add_master(
+                name,
+                engine=False,
+                address=address,
+                config=api_settings(folder / name, address, lab.ports.api, pair),
+            )
+            for name, address, pair in (
+                ("m1", addresses[0], None),
+                ("m2", addresses[1], certificate),
+            )
+        )
+        m1.share_master_key(m2)
+        # Jobs as threads of the minion: fifty processes at once are not what is tested.
+        web = lab.add_minion("web", [m1, m2], config={"multiprocessing": False})
+        spare = lab.add_minion("spare", [m2])
+        gone = lab.add_minion("gone", [m2])  # never started
+        for master in (m1, m2):
+            for minion in (web, spare):
+                master.plant("minions", minion.name, minion.pub)
+        m2.plant("minions", gone.name, gone.pub)
+        lab.start_all([m1, m2, web, spare])
+        with SaltApi(m1) as api1, SaltApi(m2) as api2:
+            web.wait_ready()
+            spare.wait_ready()
+            for master in (m1, m2):
+                wait_for(lambda m=master: m.salt("web", "test.ping").data, 60, "web answers")
+            user = {"username": USER, "password": Secret(PASSWORD), "eauth": "file"}
+            ca = certificate[0]
+            barriers = [
+                MasterApi(Endpoint(api1.url, **user), Rules()),
+                MasterApi(Endpoint(api2.url, verify=str(ca), **user), Rules()),
+            ]
+            yield Site(lab, m1, m2, api1, api2, web, ca, lab.root / "ran", barriers)
+
+
+def healthy(pool: SaltApiPool) -> dict[str, bool | None]:
+    return {master["name"]: master["healthy"] for master in pool.status()["masters"]}
+
+
+@pytest.mark.core
+def test_calls(site: Site) -> None:
+    with site.pool() as pool:
+        word, command = site.job()
+        assert pool.local("web", "cmd.run", [command]) == {"web": ""}
+        answer = pool.local("web", "test.arg", ["a", 2], {"x": [1]})["web"]
+        assert answer["args"] == ["a", 2]
+        assert answer["kwargs"]["x"] == [1]
+        job = pool.local_async("web", "test.echo", ["hello"])
+        assert (job.master, job.minions) == ("m1", ("web",))
+        assert pool.wait(job) == {"web": "hello"}
+        assert pool.wait(job.jid) == {"web": "hello"}
+        assert pool.lookup(job.jid).complete
+        assert not pool.lookup("20200101000000000000_1", "m1").found
+        assert pool.local("nobody*", "test.ping") == {}
+        assert pool.local("gone", "test.ping", timeout=1) == {}, "m1 does not know it"
+        assert pool.local_async("nobody*", "test.ping").minions == ()
+
+        assert pool.runner("test.arg", ["a"], {"x": 1}) == {"args": ["a"], "kwargs": {"x": 1}}
+        assert pool.wheel("key.list_all")["minions"] == ["spare", "web"]
+        assert pool.wheel("key.finger", kwarg={"match": "web"})["minions"].keys() == {"web"}
+        with pytest.raises(CallFailed, match=r"m[12]: runner test\.arg_not_there"):
+            pool.runner("test.arg_not_there", idempotent=True)
+        assert site.settled(word) == 1
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both probed")
+
+
+def test_the_example_of_the_documentation(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    settings = {
+        "SALT_MASTER_URLS": f"{site.api1.url},{site.api2.url}",
+        "SALT_API_USERNAME": USER,
+        "SALT_API_PASSWORD_FILE": str(password),
+        "SALT_API_EAUTH": "file",
+    }
+    for key, value in settings.items():
+        monkeypatch.setenv(key, value)
+    text = DOCUMENTATION.read_text(encoding="utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0]
+    assert len(example.splitlines()) <= 22
+    exec(example.replace("/etc/ssl/salt-ca.pem", str(site.ca)), {})
+    shown = capsys.readouterr().out
+    assert "{'web': True}" in shown
+    assert "'status': 'online'" in shown or "'healthy': None" in shown
+
+
+@pytest.mark.core
+def test_minions_are_the_union_of_what_masters_see(site: Site) -> None:
+    with site.pool() as pool:
+        seen = pool.minions(timeout=2)
+        assert seen.up == {"web", "spare"}, "spare hangs on m2 only; m1 alone calls it down"
+        assert seen.down == {"gone"}
+        assert seen.masters["spare"] == ("m2",)
+        assert sorted(seen.masters["web"]) == ["m1", "m2"]
+        assert not seen.partial
+    with site.pool("http://127.0.0.1:1") as pool:
+        seen = pool.minions(timeout=2)
+        assert seen.partial
+        assert seen.unasked == {"m1": "refused the connection"}
+        assert "web" in seen.up
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("client", "fault"),
+    [
+        ("local", "reset"),
+        ("local", "drop"),
+        ("local", "silence"),
+        ("local_async", "reset"),
+        ("local_async", "drop"),
+    ],
+)
+def test_a_job_whose_answer_is_lost_runs_once(site: Site, client: str, fault: Any) -> None:
+    with Forwarder((site.api1.address, site.api1.port)) as between:
+        with site.pool(between.url, deadline=16) as pool:
+            pool.runner("test.arg")  # logged in
+            trap = between.set(f'"client": "{client}"'.encode(), fault)
+            word, command = site.job()
+            if client == "local":
+                assert pool.local("web", "cmd.run", [command]) == {"web": ""}
+            else:
+                job = pool.local_async("web", "cmd.run", [command])
+                assert (job.master, job.minions) == ("m1", ("web",))
+                assert pool.wait(job) == {"web": ""}
+        assert trap.sprung == 1
+        assert site.settled(word) == 1
+        sent = [
+            json.loads(_body(request))[0] for request in between.requests if trap.word in request
+        ]
+        assert len(sent) == (2 if fault == "drop" else 1)
+        assert len({low["jid"] for low in sent}) == 1, "sent again with the same jid only"
+
+
+@pytest.mark.core
+def test_a_minion_runs_a_jid_once_whoever_sends_it(site: Site) -> None:
+    """What sending again relies on."""
+    word, command = site.job()
+    low = {"client": "local_async", "tgt": "web", "fun": "cmd.run", "arg": [command]}
+    with site.pool() as pool:
+        low["jid"] = new_jid()
+        for name in ("m1", "m1", "m2"):
+            assert pool._masters[name].call(low, Deadline(10))["minions"] == ["web"]
+        wait_for(lambda: site.runs()[word], 20, "it runs")
+        assert site.settled(word) == 1
+
+
+def test_tokens_stay_with_their_master_and_are_renewed(site: Site) -> None:
+    target = (site.api1.address, site.api1.port)
+    with Forwarder(target) as a, Forwarder(target) as b:
+        masters = [{"name": "a", "url": a.url}, {"name": "b", "url": b.url}]
+        with site.pool(masters=masters, selection="round_robin") as pool:
+            for _ in range(4):
+                pool.runner("test.arg")
+            tokens = [_tokens(forwarder) for forwarder in (a, b)]
+            assert tokens[0]
+            assert tokens[1]
+            assert not tokens[0] & tokens[1]
+            current = pool._masters["a"]._tokens.current
+            assert current is not None
+            requests.post(f"{a.url}/logout", headers={"X-Auth-Token": current.text}, timeout=5)
+            word, command = site.job()
+            for _ in range(2):
+                pool.local("web", "cmd.run", [command])
+            assert pool._masters["a"]._tokens.current is not current
+            assert site.settled(word) == 2
+        assert all(b"session_id" not in request for request in a.requests + b.requests)
+
+
+def test_a_wrong_password(site: Site, tmp_path: Path) -> None:
+    with Forwarder((site.api1.address, site.api1.port)) as between:
+        file = tmp_path / "password"
+        file.write_text("hunter2\n")
+        entry = {"name": "m1", "url": between.url, "password_file": str(file)}
+        other = {"name": "m2", "url": site.api2.url, "verify": str(site.ca)}
+        with site.pool(masters=[entry, other]) as pool:
+            assert pool.local_async("web", "test.ping").master == "m2"
+        with site.pool(masters=[entry]) as pool:
+            for _ in range(3):
+                with pytest.raises(NotAuthorised, match=f"m1: login of {USER}") as caught:
+                    pool.local("web", "test.ping")
+            assert "hunter2" not in everything(caught.value)
+            logins = [request for request in between.requests if b"POST /login" in request]
+            assert len(logins) <= 4, "one a pool, and one a probe: accounts are locked after a few"
+            file.write_text(f"{PASSWORD}\n")
+            assert pool.local("web", "test.ping") == {"web": True}, "a new password is tried"
+
+
+@pytest.mark.core
+def test_salt_master_killed_while_salt_api_lives(site: Site) -> None:
+    probing = {"probe_interval": 0.5, "probe_timeout": 2}
+    with site.pool(**probing) as pool, site.pool() as blind:
+        for one in (pool, blind):
+            assert one.local_async("web", "test.ping").master == "m1"
+        site.m1.kill()
+        try:
+            assert requests.get(site.api1.url, timeout=5).status_code == 200, "this proves nothing"
+            word, command = site.job()
+            # This pool has a token and no idea: the job may be anywhere between the two.
+            with pytest.raises(OutcomeUnknown, match="sent to m1") as caught:
+                blind.local_async("web", "cmd.run", [command], deadline=4)
+            assert caught.value.jid
+            again, command = site.job()
+            blind.local("web", "cmd.run", [command], deadline=10, idempotent=True)
+            assert site.runs()[again] == 1
+            wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, 20, "m1 is down")
+            third, command = site.job()
+            assert pool.local("web", "cmd.run", [command], deadline=10) == {"web": ""}
+            assert site.runs()[third] == 1
+        finally:
+            site.m1.start()
+            site.web.wait_ready()
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 30, "m1 is up")
+        assert pool.local_async("web", "test.ping").master == "m1", "back to the preferred one"
+        # "again" had leave to run twice, and did when m1 found the first one in its queue.
+        assert 1 <= site.settled(again) <= 2
+        assert site.runs()[third] == 1
+        # m1 may have found it in its queue, and published it before the minion was back.
+        assert site.runs()[word] <= pool.lookup(caught.value.jid, "m1").found
+
+
+@pytest.mark.core
+def test_salt_master_frozen(site: Site) -> None:
+    with site.pool() as pool:
+        pool.runner("test.arg")
+        site.m1.suspend()
+        try:
+            assert pool.runner("test.arg", ["x"], deadline=6)["args"] == ["x"], "m2 answers reads"
+            lost, command = site.job()
+            with pytest.raises(OutcomeUnknown) as caught:
+                pool.local_async("web", "cmd.run", [command], deadline=3)
+            with ThreadPoolExecutor(1) as thread:
+                word, command = site.job()
+                future = thread.submit(pool.local, "web", "cmd.run", [command], deadline=30)
+                assert not done_within(future, 2)
+                site.m1.resume()
+                assert future.result() == {"web": ""}
+        finally:
+            site.m1.resume()
+        assert site.settled(word) == 1
+        jid = caught.value.jid
+        assert jid
+        status = wait_for(lambda: pool.lookup(jid, "m1"), 10, "m1 tells")
+        assert site.settled(lost) == status.found
+
+
+def test_both_down_and_back(site: Site) -> None:
+    with site.pool(probe_interval=0.5) as pool:
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both up")
+        for api in (site.api1, site.api2):
+            api.kill()
+        for api in (site.api1, site.api2):
+            # The last threads of a killed process keep its sockets for a moment.
+            wait_for(lambda a=api: not listens((a.address, a.port)), 10, "it is gone")
+        try:
+            with pytest.raises(NoMasterAvailable) as caught:
+                pool.local("web", "test.ping", deadline=10)
+            assert caught.value.reasons.keys() == {"m1", "m2"}
+            assert "refused the connection" in caught.value.reasons["m1"]
+            wait_for(lambda: pool.status()["status"] == "offline", 20, "both down")
+        finally:
+            site.api2.daemon.spawn()
+            site.api1.start()
+            site.api2.start()
+        word, command = site.job()
+        assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 30, "both up again")
+        assert site.settled(word) == 1
+
+
+def test_fifty_threads_while_things_break(site: Site) -> None:
+    with Forwarder((site.api1.address, site.api1.port)) as between:
+        with site.pool(between.url, selection="round_robin", deadline=90) as pool:
+            pool.runner("test.arg")
+            trap = between.set(b'"fun": "cmd.run"', "reset", times=5)
+            jobs = [site.job() for _ in range(50)]
+
+            def run(job: tuple[str, str]) -> None:
+                assert pool.local("web", "cmd.run", [job[1]], timeout=60) == {"web": ""}
+
+            with ThreadPoolExecutor(50) as threads:
+                futures = [threads.submit(run, job) for job in jobs]
+                wait_for(lambda: site.runs()[jobs[0][0]] or trap.sprung == 5, 30, "under way")
+                site.api1.kill()
+                site.api1.start()
+                outcomes = [future.exception() for future in futures]
+        for (word, _), outcome in zip(jobs, outcomes, strict=True):
+            assert outcome is None, f"{word}: {outcome}"
+            assert site.runs()[word] == 1
+        assert trap.sprung == 5
+
+
+def done_within(future: Future[Any], seconds: float) -> bool:
+    try:
+        future.result(seconds)
+    except FutureTimeout:
+        return False
+    return True
+
+
+def _body(request: bytes) -> bytes:
+    return request.partition(b"\r\n\r\n")[2]
+
+
+def _tokens(forwarder: Forwarder) -> set[bytes]:
+    return {
+        line.partition(b":")[2].strip()
+        for request in forwarder.requests
+        for line in request.split(b"\r\n")
+        if line.lower().startswith(b"x-auth-token:")
+    }

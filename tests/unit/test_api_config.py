@@ -1,0 +1,156 @@
+"""Where the pool finds its masters, and how it says that something is wrong."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.api import BadConfiguration, InsecureConnection, SaltApiPool
+from saltext_ha.api.config import Endpoint, Secret, endpoints, from_environment, is_loopback
+from tests.api_server import everything
+
+pytestmark = pytest.mark.core
+
+USER = {"SALT_API_USERNAME": "ops", "SALT_API_PASSWORD": "s3cret"}
+
+
+def urls(**environ: str) -> list[str]:
+    return [endpoint.url for endpoint in from_environment(USER | environ)]
+
+
+def test_the_three_ways_and_their_order() -> None:
+    entries = [
+        {"url": "http://salt-master-1:8002", "priority": 0},
+        {"url": "http://salt-master-2:8002", "priority": 1},
+    ]
+    one = {"SALT_MASTER_HOST": "salt-master-3", "SALT_API_PORT": "8002"}
+    several = {"SALT_MASTER_URLS": "http://salt-master-4:8002, https://salt-master-5/"}
+    config = {"SALT_MASTERS_CONFIG": json.dumps(entries)}
+    assert urls(**one) == ["https://salt-master-3:8002"]
+    assert urls(**one, SALT_API_SCHEME="http") == ["http://salt-master-3:8002"]
+    assert urls(SALT_MASTER_HOST="fd00::1") == ["https://[fd00::1]:8000"]
+    assert urls(**one, **several) == ["http://salt-master-4:8002", "https://salt-master-5"]
+    assert urls(**one, **several, **config) == [entry["url"] for entry in entries]
+    # As compose files leave them when they are not set.
+    assert urls(**one, SALT_MASTERS_CONFIG="", SALT_MASTER_URLS=" ") == urls(**one)
+
+
+def test_an_entry_is_completed_from_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    entries = [
+        {"url": "https://a", "username": "eve", "password_file": str(file), "eauth": "ldap"},
+        {"url": "https://b:1/salt/", "name": "b", "verify": False, "priority": -1},
+    ]
+    a, b = from_environment(USER | {"SALT_MASTERS_CONFIG": json.dumps(entries)})
+    assert (a.username, a.eauth, a.priority, a.name, a.verify) == (
+        "eve",
+        "ldap",
+        0,
+        "https://a",
+        True,
+    )
+    assert (b.username, b.eauth, b.priority, b.name, b.verify) == ("ops", "pam", -1, "b", False)
+    assert b.url == "https://b:1/salt"
+    assert (a.password.read(), b.password.read()) == ("first", "s3cret")
+    file.write_text("second\n")
+    assert a.password.read() == "second"
+    file.unlink()
+    with pytest.raises(BadConfiguration, match=r"password_file .*: No such file"):
+        a.password.read()
+
+
+ENTRY = {"url": "https://a", "password": "s3cret"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({}, "no masters: set SALT_MASTERS_CONFIG"),
+        (
+            {"SALT_MASTERS_CONFIG": '[{"url": "https://a", "password": "s3cret", }]'},
+            "SALT_MASTERS_CONFIG: is not JSON:",
+        ),
+        ({"SALT_MASTERS_CONFIG": '{"url": "https://a"}'}, "takes a list of mappings"),
+        ({"SALT_MASTERS_CONFIG": "[]"}, "SALT_MASTERS_CONFIG: the list is empty"),
+        ({"SALT_MASTERS_CONFIG": '["https://a"]'}, r"SALT_MASTERS_CONFIG\[0\]: takes a mapping"),
+        ([ENTRY, {"priority": 1}], r"SALT_MASTERS_CONFIG\[1\].url: is missing"),
+        ([ENTRY | {"priority": "high"}], r'\[0\].priority: "high" is wrong; takes a whole number'),
+        ([ENTRY | {"priority": True}], r"\[0\].priority: true is wrong"),
+        ([ENTRY | {"password": 12345}], r"\[0\].password: takes text"),
+        ([ENTRY | {"user": "x"}], r"\[0\].user: unknown key; takes url"),
+        ([ENTRY | {"url": "a:8000"}], r"\[0\].url: 'a:8000' has no scheme; write https://"),
+        ([ENTRY | {"url": "https://x:y@a"}], r"\[0\].url: has a user or password in it"),
+        ([ENTRY | {"url": "https://a:port"}], r"\[0\].url: 'https://a:port' is no URL"),
+        ([ENTRY, ENTRY], r"\[1\].url: https://a is there twice"),
+        ([ENTRY | {"verify": "/no/ca"}], r"\[0\].verify: /no/ca does not exist"),
+        ([ENTRY | {"password_file": "/f"}], r"\[0\].password_file: password is there too"),
+        ({"SALT_MASTER_URLS": "https://a,,https://b"}, r"SALT_MASTER_URLS\[1\].url: '' has no"),
+        ({"SALT_MASTER_HOST": "a", "SALT_API_PORT": "80a"}, "SALT_API_PORT: '80a' is not a port"),
+        ({"SALT_MASTER_HOST": "a", "SALT_API_SCHEME": "ftp"}, "SALT_API_SCHEME: 'ftp'; takes http"),
+        ({"SALT_MASTER_HOST": "https://a"}, "SALT_MASTER_HOST: takes a name or an address"),
+    ],
+)
+def test_what_is_wrong_is_an_error_and_never_the_next_way(environ: Any, message: str) -> None:
+    if isinstance(environ, list):
+        environ = {"SALT_MASTERS_CONFIG": json.dumps(environ)}
+    fallback = {"SALT_MASTER_HOST": "good"} if environ else {}
+    with pytest.raises(BadConfiguration, match=message) as caught:
+        from_environment(USER | fallback | environ)
+    text = everything(caught.value)
+    assert "s3cret" not in text
+    assert "12345" not in text
+    assert "x:y" not in text
+
+
+def test_nobody_to_log_in_as() -> None:
+    with pytest.raises(BadConfiguration, match=r"SALT_MASTER_URLS\[0\].username: is missing"):
+        from_environment({"SALT_MASTER_URLS": "https://a"})
+    with pytest.raises(BadConfiguration, match=r"masters\[0\].password: is missing"):
+        SaltApiPool(["https://a"], username="ops")
+
+
+def test_secrets_are_not_shown() -> None:
+    endpoint = Endpoint("https://a", "ops", Secret("s3cret"))
+    assert "s3cret" not in f"{endpoint!r} {endpoint} {endpoints([endpoint], {}, 'masters')}"
+
+
+def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [is_loopback(h) for h in ("localhost", "127.4.5.6", "::1", "10.0.0.1", "m1")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    for key, value in (USER | {"SALT_MASTER_URLS": "http://192.0.2.1:8002"}).items():
+        monkeypatch.setenv(key, value)
+    with pytest.warns(InsecureConnection, match=r"192\.0\.2\.1:8002 sends the password"):
+        SaltApiPool().close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SaltApiPool(allow_insecure=True).close()
+        SaltApiPool(["http://127.0.0.1:1"], username="ops", password="x").close()
+    with pytest.raises(BadConfiguration, match="or allow_insecure=True"):
+        SaltApiPool(allow_insecure=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            {"selection": "random"},
+            "selection: 'random'; takes one of priority, round_robin",
+        ),
+        ({"deadline": 0}, "deadline: 0; takes a number above 0"),
+        ({"rise": True}, "rise: True"),
+        ({"verify": "/no/ca"}, "verify: /no/ca does not exist"),
+    ],
+)
+def test_wrong_options(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        SaltApiPool(["https://127.0.0.1:1"], username="ops", password="x", **option)

@@ -1,0 +1,127 @@
+"""When a master is down, when it is up again, and who is asked first."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltext_ha.api.health import Health, Rules, after
+from saltext_ha.api.jobs import new_jid, read_status
+from saltext_ha.api.minions import union
+from saltext_ha.api.reads import is_read
+from saltext_ha.api.selection import Selector, Standing, ranked
+
+pytestmark = pytest.mark.core
+
+RULES = Rules(fall=2, rise=3, spacing=1.0)
+
+
+def play(signals: str, step: float = 10.0, health: Health | None = None) -> str:
+    """What is believed after each of the signals ``+`` and ``-``: ``U`` or ``D``."""
+    state, told = health or Health(), ""
+    for number, signal in enumerate(signals):
+        state = after(state, signal == "+", signal, number * step, RULES)
+        told += "U" if state.usable else "D"
+    return told
+
+
+@pytest.mark.parametrize(
+    ("signals", "expected"),
+    [
+        ("+", "U"),
+        ("-", "U"),
+        ("--", "UD"),
+        ("-+-+-", "UUUUU"),
+        ("--+++", "UDDDU"),
+        ("--++-+++", "UDDDDDDU"),
+        ("--+++-", "UDDDUU"),
+    ],
+)
+def test_hysteresis(signals: str, expected: str) -> None:
+    assert play(signals) == expected
+
+
+def test_many_signals_of_one_moment_are_one() -> None:
+    assert play("-" * 50, step=0.001) == "U" * 50
+    assert play("--" + "+" * 50, step=1.0)[-1] == "U"
+    down = Health(usable=False, known=True)
+    assert play("+" * 50, step=0.01, health=down)[-1] == "D"
+
+
+@given(st.text("+-", max_size=60))
+def test_it_turns_only_after_a_row(signals: str) -> None:
+    told = "U" + play(signals)
+    for place, (before, now) in enumerate(itertools.pairwise(told), 1):
+        if before != now:
+            row = signals[:place]
+            assert row.endswith("+++" if now == "U" else "--")
+
+
+A, B, C = Standing("a", 1, True), Standing("b", 0, True), Standing("c", 0, True)
+DOWN = Standing("b", 0, False)
+
+
+def test_priority() -> None:
+    assert ranked([A, B, C], "priority") == ["b", "c", "a"]
+    assert ranked([A, DOWN, C], "priority") == ["c", "a", "b"], "the one that is down comes last"
+
+
+def test_round_robin() -> None:
+    selector = Selector("round_robin")
+    assert [selector.order([A, B, C])[0] for _ in range(4)] == ["b", "c", "a", "b"]
+    assert selector.order([A, DOWN, C])[-1] == "b"
+
+
+def test_sticky_stays_where_it_went() -> None:
+    selector = Selector("sticky")
+    assert selector.order([A, B])[0] == "b"
+    assert selector.order([A, DOWN])[0] == "a"
+    assert selector.order([A, B])[0] == "a", "b is up again, but nothing is wrong with a"
+
+
+def test_jids_are_salts_and_nobody_elses() -> None:
+    from salt.utils.jid import is_jid
+
+    jids = {new_jid() for _ in range(2000)}
+    assert len(jids) == 2000
+    assert all(is_jid(jid) for jid in jids)
+
+
+def test_what_a_job_cache_says() -> None:
+    found = {
+        "Function": "test.ping",
+        "Minions": ["a", "b"],
+        "Result": {"a": {"return": False, "retcode": 0}},
+    }
+    status = read_status("1", "m1", found)
+    assert (status.found, dict(status.returned), status.missing) == (True, {"a": False}, ["b"])
+    assert not status.complete
+    for absent in ({"Error": "no job", "Result": {}}, {"Function": "unknown-function"}):
+        assert not read_status("1", "m1", absent).found
+    with pytest.raises(ValueError, match="another form"):
+        read_status("1", "m1", "Exception occurred in runner jobs.list_job")
+
+
+def test_a_minion_is_down_only_when_no_master_has_it() -> None:
+    answers = {
+        "m1": {"up": ["a"], "down": ["b", "c"]},
+        "m2": {"up": ["b"], "down": ["c"]},
+        "m3": "Exception occurred",
+    }
+    seen = union(answers, {"m4": "refused"})
+    assert (seen.up, seen.down) == ({"a", "b"}, {"c"})
+    assert seen.partial
+    assert seen.unasked.keys() == {"m3", "m4"}
+    assert not union({"m1": {"up": [], "down": []}}, {}).partial
+
+
+def test_what_changes_something_is_no_read() -> None:
+    assert is_read("runner", "jobs.list_job")
+    assert is_read("wheel", "key.list_all")
+    for fun in ("manage.down", "survey.hash", "state.orchestrate", "key.list_all"):
+        assert not is_read("runner", fun)
+    for fun in ("key.accept", "key.delete", "config.apply", "jobs.list_job"):
+        assert not is_read("wheel", fun)
