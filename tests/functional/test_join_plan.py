@@ -17,8 +17,8 @@ from saltext_ha.peering import handover
 from saltext_ha.peering.trust import Trust
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import knowledge
-from saltext_ha.service.differences import _text
 from saltext_ha.service.hints import Hint
+from saltext_ha.service.key_section import text
 from tests.engines import no_bus, run, running, until
 from tests.keys import public_key
 
@@ -57,7 +57,7 @@ def shown(place: Place, ids: list[str]) -> dict[str, str]:
     store = open_store(place.opts)
     contents = {minion_id: store.read(minion_id) for minion_id in ids}
     return {
-        minion_id: _text(content.stored if content else Stored())
+        minion_id: text(content.stored if content else Stored())
         for minion_id, content in contents.items()
     }
 

@@ -13,9 +13,10 @@ import yaml
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from saltext_ha.consistency import sections
+from tests.integration.bus import Events, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, files_of, group, level, plant, row, shown
-from tests.integration.test_events import CHECKED, Events, documented, heard
+from tests.integration.test_events import CHECKED, documented
 
 pytestmark = pytest.mark.timeout(120)
 
