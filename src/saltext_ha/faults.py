@@ -33,6 +33,7 @@ Point = Literal[
     "merge.record",  # in the transaction, before it is committed
     "merge.done",
     # From replica.db to the key store.
+    "apply.junk",
     "apply.begin",
     "apply.aims",  # written down what the store may show from now on
     "store.write",  # a key, before each

@@ -8,6 +8,7 @@ crash between any two lines is finished by the next ``apply``. One thread only; 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DELETED,
+    PENDING,
     Record,
     Value,
     decide,
@@ -30,6 +32,8 @@ from saltext_ha.replication.record import (
     record_digest,
     within,
 )
+
+log = logging.getLogger(__name__)
 
 
 class Merged(NamedTuple):
@@ -253,6 +257,8 @@ class Keeper(Observer):
         after: dict[str, Stored] = {}
         held = self.replica.held()
         for minion_id in ids:
+            if minion_id in self.refused:
+                self._clear_junk(minion_id)
             content = self.store.read(minion_id)
             applied = self.replica.applied(minion_id)
             if content is None or not applied.dirty:
@@ -311,6 +317,26 @@ class Keeper(Observer):
         for minion_id, expected in after.items():
             if expected.slot != before[minion_id].stored.slot:
                 self._announce_key(minion_id, before[minion_id].stored, expected)
+
+    def _clear_junk(self, minion_id: str) -> None:
+        """
+        Remove what is pending and no key. On 3006 and 3007 whoever reaches the master can leave it
+        under any id, and it must not keep a decision about that id out.
+        """
+        applied = self.replica.applied(minion_id)
+        if not applied.dirty or not self.store.has_junk(minion_id):
+            return
+        log.warning("ha: pending was no key, and is removed: id=%s", ascii(minion_id))
+        if applied.stored.state == PENDING and applied.stored.key not in self.replica.get(
+            minion_id
+        ):
+            # First: that it is gone must not be taken for an operator who deleted the id.
+            without = applied._replace(stored=Stored(denied=applied.stored.denied))
+            with self.replica.transaction():
+                self.replica.set_applied(minion_id, without)
+        point("apply.junk")
+        self.store.discard_junk(minion_id)
+        self.refused.pop(minion_id, None)
 
     def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
         state, key = after.slot or (DELETED, before.key)

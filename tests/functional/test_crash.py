@@ -157,6 +157,20 @@ def a_master_dies_while_it_writes_many(root: Path, point: Point, times: int) -> 
     assert not leftovers
 
 
+@case("apply.junk")
+def a_master_where_junk_knocked_dies(root: Path, point: Point, times: int) -> None:
+    group, m1, m2 = two_masters(root)
+    junk = m2.pki_dir / PENDING / "web10"
+    junk.write_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----")
+    m2.ask("sync")
+    m1.knock({"web10": KEYS["web10"]})
+    with m2.dying(point, times):
+        expected = decide(m1)
+        m1.accept("web10")
+        m1.ask("sync")
+    group.comes_to(expected | in_folder(ACCEPTED, "web10"))
+
+
 @case("merge.record", "merge.done", "decide.done")
 def two_accept_different_keys(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)

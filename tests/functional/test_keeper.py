@@ -439,6 +439,24 @@ def test_junk_that_stays_is_reported(m1: Master, state: str) -> None:
     assert m1.files() == {(state, "web1"): "junk"}
 
 
+@pytest.mark.parametrize(
+    "junk", ["", "junk", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]
+)
+@pytest.mark.parametrize("decided", [ACCEPTED, REJECTED])
+def test_junk_that_knocked_does_not_keep_a_decision_out(
+    m1: Master, m2: Master, junk: str, decided: str
+) -> None:
+    """Salt 3006 and 3007 keep as pending whatever somebody sends under an id."""
+    m2.file(PENDING, "web1").write_text(junk)
+    m2.scan()
+    m1.knock("web1", 0, decided)
+    m1.scan()
+    exchange(m1, m2)
+    assert m2.files() == {(decided, "web1"): KEYS[0]}
+    assert m2.keeper.refused == {}
+    assert m2.replica.dirty() == []
+
+
 def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
     path = m1.file(PENDING, "web1")
     path.write_text(KEYS[0][:80])

@@ -73,6 +73,12 @@ class KeyStore(Protocol):
         Such an id is named again by the next :meth:`changed`.
         """
 
+    def has_junk(self, minion_id: str) -> bool:
+        """Whether what is pending under an id is no public key."""
+
+    def discard_junk(self, minion_id: str) -> None:
+        """Remove that, if it still is none."""
+
     def signature(self, owner: str) -> str | None:
         """The token with which master *owner* signed this store last, or None."""
 

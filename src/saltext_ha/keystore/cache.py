@@ -92,6 +92,13 @@ class CacheStore:
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark)
 
+    def has_junk(self, minion_id: str) -> bool:
+        """See :meth:`KeyStore.has_junk`: 3008 lets no minion leave any."""
+        return False
+
+    def discard_junk(self, minion_id: str) -> None:
+        """See :meth:`KeyStore.discard_junk`."""
+
     def signature(self, owner: str) -> str | None:
         """See :meth:`KeyStore.signature`."""
         try:

@@ -137,6 +137,20 @@ class FileStore:
             self._seen.pop(minion_id, None)
         return Content(self._stored(found), keys, mark)
 
+    def has_junk(self, minion_id: str) -> bool:
+        """See :meth:`KeyStore.has_junk`."""
+        path = f"{self._folders[PENDING]}/{minion_id}"
+        try:
+            return stat.S_ISREG(os.lstat(path).st_mode) and not _is_key(_read_key(path))
+        except OSError:
+            return False
+
+    def discard_junk(self, minion_id: str) -> None:
+        """See :meth:`KeyStore.discard_junk`."""
+        if self.has_junk(minion_id):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._folders[PENDING]}/{minion_id}")
+
     def signature(self, owner: str) -> str | None:
         """See :meth:`KeyStore.signature`; it stands among the accepted keys."""
         try:
@@ -273,6 +287,14 @@ def _read_key(path: str) -> str | None:
     except (UnicodeDecodeError, InvalidRecord):
         return None
     return text
+
+
+def _is_key(text: str | None) -> bool:
+    try:
+        minion_key.check(text or "")
+    except InvalidRecord:
+        return False
+    return True
 
 
 def _mark(state: str, info: os.stat_result) -> int:
