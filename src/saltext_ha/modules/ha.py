@@ -6,14 +6,11 @@ On which master does this minion hang, and are its masters alive?
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import salt.config
-import salt.crypt
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha import binding
+from saltext_ha import binding, minion_opts
 
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
@@ -73,7 +70,7 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     unknown = [name for name in kwargs if not name.startswith("__")]
     if unknown:
         raise SaltInvocationError(f"{', '.join(unknown)}: takes only ping and timeout")
-    running = _running(sent_by=kwargs.get("__pub_master_id"))
+    running = minion_opts.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
     answer, current = binding.current_master(running, _links(running))
     if ping and current:
         answer["ping"] = binding.ping_all(__opts__, [current], limit)[0]
@@ -104,7 +101,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.masters ping=True timeout=2
     """
     limit = _seconds(timeout)
-    running = _running()
+    running = minion_opts.running(__opts__)
     known = binding.masters(running, _links(running))
     rows = [master.row() for master in known]
     if ping:
@@ -130,71 +127,3 @@ def _links(running: binding.Running) -> binding.Links:
     if pid is None:
         return binding.Links(None, f"no running minion found (pidfile {pidfile})")
     return binding.established(pid)
-
-
-def _running(sent_by: Any = None) -> binding.Running:
-    """The values that :mod:`saltext_ha.binding` works on, out of Salt's dunders."""
-    caller = bool(__opts__.get("caller"))
-    entries, default_port, note = _configured()
-    # No single master: a minion that has lost all of them, and salt-call --local.
-    nobody = isinstance(__opts__.get("master"), list) or "master_uri" not in __opts__
-    nobody = nobody or (caller and __opts__.get("file_client") == "local")
-    ip = None if nobody else binding.bare_ip(str(__opts__.get("master_ip")))
-    return binding.Running(
-        entries=tuple(map(str, entries)) if isinstance(entries, list) else (str(entries),),
-        listed=isinstance(entries, list),
-        master_type=str(__opts__.get("master_type", "str")),
-        default_port=default_port,
-        host=str(__opts__.get("master")) if ip else None,
-        ip=ip,
-        port=_port(__opts__.get("master_port")) if ip else None,
-        publish_port=_own_publish_port(),
-        told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
-        caller=caller,
-        sent_by=str(sent_by) if sent_by else None,
-        note=note,
-    )
-
-
-def _port(value: Any) -> int:
-    """*value*, or the default where it is unset or nonsense, as Salt would not start with it."""
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return binding.DEFAULT_REQUEST_PORT
-
-
-def _own_publish_port() -> int | None:
-    # Salt takes 4506 for "not set" and then uses what the master tells.
-    port = _port(__opts__.get("publish_port"))
-    return None if port == binding.DEFAULT_REQUEST_PORT else port
-
-
-def _configured() -> tuple[Any, int, str | None]:
-    """The masters as written, the request port where an entry names none, and a note."""
-    port = _port(__opts__.get("master_port"))
-    now = __opts__.get("master_list") or __opts__.get("master") or []
-    if not __opts__.get("multimaster") or isinstance(now, list):
-        return now, port, None
-    # One of the Minion objects of a minion process: it knows its own master only.
-    path = str(__opts__.get("conf_file") or "")
-    written = _read(path)
-    if written is None:
-        note = f"cannot read {path or 'the configuration file'}; there may be more masters"
-        return now, port, note
-    masters = written.get("master")
-    return masters if isinstance(masters, list) else now, _port(written.get("master_port")), None
-
-
-def _read(path: str) -> dict[str, Any] | None:
-    """The configuration file and what it includes, without defaults; None when unreadable."""
-    if not Path(path).is_file():  # load_config would write one
-        return None
-    written: dict[str, Any] = salt.config.load_config(path, "", "", exit_on_config_errors=False)
-    if "conf_file" not in written:
-        return None
-    for pattern in (written.get("default_include", "minion.d/*.conf"), written.get("include", [])):
-        written.update(
-            salt.config.include_config(pattern, path, verbose=False, exit_on_config_errors=False)
-        )
-    return written

@@ -1,0 +1,192 @@
+"""The loop of the ``ha_watchdog`` engine: look, decide, move, remember, say."""
+
+from __future__ import annotations
+
+import binascii
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from saltext_ha import binding, minion_opts
+from saltext_ha.binding import Links, Running
+from saltext_ha.watchdog import decide, journal
+from saltext_ha.watchdog.decide import Look, Move, Next, Setup, State
+from saltext_ha.watchdog.journal import Entry, Journal
+from saltext_ha.watchdog.look import Book, Looker
+from saltext_ha.watchdog.move import Mover
+from saltext_ha.watchdog.settings import Settings
+
+log = logging.getLogger(__name__)
+
+TAG = "salt/ha/minion/{id}/failover"
+NOTED_FOR = 300.0  # seconds for which ha.failover's word about a change is taken
+
+
+@dataclass(frozen=True)
+class Site:
+    """
+    One minion and its masters, as :func:`run` and ``ha.failover`` see them.
+
+    ``first`` is the entry with which Salt starts, None where chance or a function decides.
+    ``limit`` is how many seconds a move may take: Salt waits for ``auth_timeout`` on each master.
+    """
+
+    running: Running
+    book: Book
+    looker: Looker
+    mover: Mover
+    first: str | None
+    limit: float
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """The entries, in the order in which Salt tries them."""
+        return self.running.entries
+
+
+def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) -> Site:
+    """
+    Put together what a watch over the minion with *opts* needs; *links* shows its connections.
+
+    In an engine of a minion that is bound to several masters at once it is about the one master
+    that the engine belongs to.
+    """
+    running = replace(minion_opts.running(opts), host=None, ip=None, port=None)
+    if running.type == "list" and isinstance(opts.get("master"), str):
+        running = replace(running, entries=(str(opts["master"]),))
+    running = replace(running, entries=in_order(running, str(opts.get("id"))))
+    settled = running.master_type in binding.MOVING[:2] and not opts.get("random_master")
+    first = running.entries[0] if settled and running.entries else None
+    book = Book(running)
+    looker = Looker(book, opts, links, timeout)
+    wait = float(opts.get("auth_timeout") or 60)
+    limit = 15 + wait * max(1, len(running.entries) - 1)
+    return Site(running, book, looker, Mover(opts, looker.bound, first), first, limit)
+
+
+def in_order(running: Running, minion_id: str) -> tuple[str, ...]:
+    """The masters as Salt tries them: ``distributed`` puts another one first on each minion."""
+    entries = running.entries
+    if running.master_type != "distributed" or len(entries) < 2:
+        return entries
+    first = entries[binascii.crc32(minion_id.encode()) % len(entries)]
+    return (first, *(entry for entry in entries if entry != first))
+
+
+def run(opts: Mapping[str, Any], settings: Settings) -> None:
+    """Watch until the minion ends."""
+    parent = os.getppid()
+    place = site(opts, lambda: binding.established(parent), settings.timeout)
+    if not place.masters:
+        log.info("ha_watchdog: this minion has no master; nothing to watch")
+        return
+    place.book.keep_fresh()
+    name = place.masters[0] if place.running.type == "list" else ""
+    watch = Watch(place, settings, Journal(str(opts["cachedir"]), name), opts)
+    log.info(
+        "ha_watchdog: watching masters=%s every=%gs", ",".join(place.masters), settings.interval
+    )
+    pause = settings.interval * random.random()  # nosec B311
+    while os.getppid() == parent:
+        time.sleep(pause)
+        pause = watch.turn()
+
+
+class Watch:
+    """What the loop keeps; a :meth:`turn` is one round of it."""
+
+    def __init__(
+        self, place: Site, settings: Settings, book: Journal, opts: Mapping[str, Any]
+    ) -> None:
+        self.place, self.journal, self.opts = place, book, opts
+        recon = float(opts.get("recon_max") or opts.get("recon_default") or 1000) / 1000
+        self.setup = Setup(
+            settings,
+            place.masters,
+            preferred=place.first if settings.failback else None,
+            deaf_after=max(settings.failures * settings.interval, recon + settings.interval),
+        )
+        self.state = State()
+        self.ask: frozenset[str] = frozenset()
+        self._said: str | None = None
+
+    def turn(self) -> float:
+        """Look once and do what follows; returns the seconds until the next time."""
+        look = self.place.looker.look(self.ask)
+        look = replace(look, pinned=self._follow(look))
+        chance = random.random()  # nosec B311
+        self.state, next_ = decide.step(self.setup, self.state, look, chance)
+        self.ask = next_.ask
+        self._say(look, next_)
+        if next_.move:
+            self._do(next_.move)
+        return next_.wait
+
+    def _follow(self, look: Look) -> bool:
+        """Note a change that the watchdog did not make; whether an operator made the last one."""
+        if look.current is None:
+            return False
+        last = self.journal.last()
+        if self.state.current is None or last is None:
+            self._note(Entry(time.time(), None, look.current, journal.STARTED))
+            return False
+        if last.target != look.current:
+            self._note(Entry(time.time(), last.target, look.current, journal.SEEN))
+            return False
+        return last.why == journal.ASKED
+
+    def _do(self, move: Move) -> None:
+        looker, mover = self.place.looker, self.place.mover
+        source = next(m for m in self.place.book.masters if m.configured == move.source)
+        log.warning("ha_watchdog: moving from=%s to=%s why=%s", move.source, move.target, move.why)
+        started = time.monotonic()
+        target = move.target if move.failback else None
+        reached = mover.move(source, target, self.place.limit)
+        took = time.monotonic() - started
+        self.state = decide.moved(
+            self.state, time.monotonic(), reached.configured if reached else move.source
+        )
+        if reached is None or reached.configured is None:
+            log.error("ha_watchdog: the minion reached no master within %.0f s", took)
+            return
+        looker.last = reached.configured
+        log.warning("ha_watchdog: moved from=%s to=%s in=%.1fs", move.source, looker.last, took)
+        self._note(Entry(time.time(), move.source, looker.last, move.why, round(took, 1)))
+        tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
+
+    def _note(self, entry: Entry) -> None:
+        try:
+            self.journal.add(entry)
+        except OSError as exc:
+            log.error("ha_watchdog: %s not written: %s", self.journal.path, exc)
+
+    def _say(self, look: Look, next_: Next) -> None:
+        """One line in the log whenever it changes what is the matter."""
+        trouble = None
+        if look.current is not None and not look.good:
+            reason = "not subscribed" if look.alive else self.place.looker.notes.get(look.current)
+            trouble = f"master={look.current} {reason or 'no answer'}"
+            trouble += f"; {next_.note}" if next_.note else ""
+        if trouble != self._said:
+            if trouble:
+                log.warning("ha_watchdog: %s", trouble)
+            elif self._said:
+                log.info("ha_watchdog: master=%s works", look.current)
+            self._said = trouble
+
+
+def tell(place: Site, minion_id: str, source: str, target: str, why: str, seconds: float) -> None:
+    """Fire the failover event on the master *target*, as soon as the minion can send it."""
+    end = time.monotonic() + 10
+    master = next((m for m in place.book.masters if m.configured == target), None)
+    while master and time.monotonic() < end:
+        seen = place.looker.links().seen or frozenset()
+        if any((ip, master.port) in seen for ip in master.ips):
+            break
+        time.sleep(0.1)
+    data = {"id": minion_id, "from": source, "to": target, "why": why, "seconds": round(seconds, 1)}
+    place.mover.tell(TAG.format(id=minion_id), data)
