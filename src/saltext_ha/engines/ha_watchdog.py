@@ -9,7 +9,7 @@ Engine ``ha_watchdog``: moves this minion to another master when its own does no
     ha:
       watchdog:               # all of it may be left out; these are the defaults, in seconds
         interval: 5
-        timeout: 2
+        timeout: 2.5
         failures: 2
         jitter: 2
         failback: false

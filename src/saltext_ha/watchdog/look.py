@@ -56,26 +56,23 @@ def where(
     """
     The master that the minion is with, judged, by its *links*; *last* is where it was before.
 
-    It is the one to whose publisher it is connected. Where that does not tell two apart (they share
-    an address, and the publish port is unknown or the same), the one to whose request port it is
-    connected, else *last*. One without a publisher is where it was.
+    It is the one to whose request port the minion holds a connection: it authenticated there.
+    (Salt 3007 may keep a connection to the publisher of a hung master that it has left.) Where that
+    tells nothing, the one to whose publisher it is connected, else *last*.
     """
     judged = [binding.judge(master, links, running) for master in masters]
-    near = [each for each in judged if each.connected] or [
+    seen = links.seen or frozenset()
+    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    near = [each for each in asked or judged if each.connected] or [
         # Connected to a port there that nobody has told to be the publisher's.
         each
-        for each in judged
-        if each.connected is None and links.seen and any(ip in each.ips for ip, _ in links.seen)
+        for each in asked or judged
+        if each.connected is None and any(ip in each.ips for ip, _ in seen)
     ]
-    asked = [each for each in near if links.seen and _asks(each, links.seen)]
     for group in (near, asked):
         if len(group) == 1:
             return group[0]
-    return next((each for each in [*asked, *near, *judged] if each.configured == last), None)
-
-
-def _asks(master: Master, seen: Iterable[binding.Link]) -> bool:
-    return any(ip in master.ips and port == master.port for ip, port in seen)
+    return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
 
 
 class Looker:
@@ -108,12 +105,16 @@ class Looker:
         """Ask the current master and those of *ask*, all at the same time."""
         links = self.links()
         current = where(self.book.masters, self.book.running, links, self.last)
-        self.last = current.configured if current else None
-        wanted = {*ask, self.last}
-        asked = [master for master in self.book.masters if master.configured in wanted]
-        answers = self._ask(asked)
+        here = current.configured if current else None
         subscribed = current.connected if current and links.seen is not None else None
-        return Look(time.monotonic(), self.last, subscribed, answers)
+        wanted = {*ask, here}
+        answers = self._ask([each for each in self.book.masters if each.configured in wanted])
+        if here != self.last and subscribed is False and not answers.get(here or ""):
+            # It never was subscribed there: Salt is on its way, and will try the next one itself.
+            return Look(time.monotonic(), None, None, answers)
+        if subscribed is not False:
+            self.last = here
+        return Look(time.monotonic(), here, subscribed, answers)
 
     def _ask(self, masters: list[Master]) -> dict[str, bool]:
         if not masters:

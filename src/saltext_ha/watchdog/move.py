@@ -61,10 +61,7 @@ class Mover:
             self.fire(FAILBACK, {"master": target})
         else:
             self.fire(DISCONNECTED, {"master": here.host})
-        reached = self._arrival(here, end)
-        if reached:
-            self._tidy(reached)
-        return reached
+        return self._arrival(here, end)
 
     def _arrival(self, here: Master, end: float) -> Master | None:
         """Where the minion arrives: first the connection that it has must go."""
@@ -77,9 +74,11 @@ class Mover:
             time.sleep(POLL)
         return None
 
-    def _tidy(self, reached: Master) -> None:
-        # 3006 and 3007 schedule their own check of the new master even when it is switched off,
-        # and then without a pause.
+    def tidy(self, reached: Master) -> None:
+        """
+        Take away what 3006 and 3007 schedule at the end of a move: their own check of the master,
+        even where that is switched off, and then without a pause.
+        """
         if not self.opts.get("master_alive_interval"):
             for name in (f"__master_alive_{reached.host}", FAILBACK):
                 self.fire("manage_schedule", {"func": "delete", "name": name, "persist": True})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltext_ha import binding, minion_opts
-from saltext_ha.binding import Links, Running
+from saltext_ha.binding import Links, Master, Running
 from saltext_ha.watchdog import decide, journal
 from saltext_ha.watchdog.decide import Look, Move, Next, Setup, State
 from saltext_ha.watchdog.journal import Entry, Journal
@@ -23,7 +23,8 @@ from saltext_ha.watchdog.settings import Settings
 log = logging.getLogger(__name__)
 
 TAG = "salt/ha/minion/{id}/failover"
-NOTED_FOR = 300.0  # seconds for which ha.failover's word about a change is taken
+# Seconds after a move in which Salt may still be loading its modules, and scheduling its jobs.
+TIDY_FOR = 30.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Site:
     def masters(self) -> tuple[str, ...]:
         """The entries, in the order in which Salt tries them."""
         return self.running.entries
+
+    def master(self, entry: str | None) -> Master:
+        """The master that is written as *entry*."""
+        return next(each for each in self.book.masters if each.configured == entry)
 
 
 def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) -> Site:
@@ -84,7 +89,14 @@ def run(opts: Mapping[str, Any], settings: Settings) -> None:
     if not place.masters:
         log.info("ha_watchdog: this minion has no master; nothing to watch")
         return
+    if place.running.master_type in binding.MOVING and opts.get("master_tries") != -1:
+        log.warning(
+            "ha_watchdog: set master_tries: -1; without, a minion that once finds all its masters "
+            "down is left without this engine, and on some releases of Salt without jobs"
+        )
     place.book.keep_fresh()
+    # Salt logs an error for each question without an answer; here that is said once, by _say.
+    logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
     name = place.masters[0] if place.running.type == "list" else ""
     watch = Watch(place, settings, Journal(str(opts["cachedir"]), name), opts)
     log.info(
@@ -113,6 +125,7 @@ class Watch:
         self.state = State()
         self.ask: frozenset[str] = frozenset()
         self._said: str | None = None
+        self._tidy_until = 0.0
 
     def turn(self) -> float:
         """Look once and do what follows; returns the seconds until the next time."""
@@ -122,6 +135,8 @@ class Watch:
         self.state, next_ = decide.step(self.setup, self.state, look, chance)
         self.ask = next_.ask
         self._say(look, next_)
+        if look.good and time.monotonic() < self._tidy_until:
+            self.place.mover.tidy(self.place.master(look.current))
         if next_.move:
             self._do(next_.move)
         return next_.wait
@@ -141,7 +156,7 @@ class Watch:
 
     def _do(self, move: Move) -> None:
         looker, mover = self.place.looker, self.place.mover
-        source = next(m for m in self.place.book.masters if m.configured == move.source)
+        source = self.place.master(move.source)
         log.warning("ha_watchdog: moving from=%s to=%s why=%s", move.source, move.target, move.why)
         started = time.monotonic()
         target = move.target if move.failback else None
@@ -154,6 +169,7 @@ class Watch:
             log.error("ha_watchdog: the minion reached no master within %.0f s", took)
             return
         looker.last = reached.configured
+        self._tidy_until = time.monotonic() + TIDY_FOR
         log.warning("ha_watchdog: moved from=%s to=%s in=%.1fs", move.source, looker.last, took)
         self._note(Entry(time.time(), move.source, looker.last, move.why, round(took, 1)))
         tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
@@ -182,8 +198,8 @@ class Watch:
 def tell(place: Site, minion_id: str, source: str, target: str, why: str, seconds: float) -> None:
     """Fire the failover event on the master *target*, as soon as the minion can send it."""
     end = time.monotonic() + 10
-    master = next((m for m in place.book.masters if m.configured == target), None)
-    while master and time.monotonic() < end:
+    master = place.master(target)
+    while time.monotonic() < end:
         seen = place.looker.links().seen or frozenset()
         if any((ip, master.port) in seen for ip in master.ips):
             break

@@ -28,7 +28,7 @@ class Settings:
     """
 
     interval: float = 5.0
-    timeout: float = 2.0
+    timeout: float = 2.5
     failures: int = 2
     jitter: float = 2.0
     failback: bool = False
