@@ -6,14 +6,17 @@ On which master does this minion hang, and are its masters alive?
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
 
 from saltext_ha import binding, minion_opts
+from saltext_ha.errors import HaError
 
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
+    __context__: dict[str, Any]
 
 __virtualname__ = "ha"
 
@@ -110,6 +113,56 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     return rows
 
 
+def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
+    """
+    Move this minion to another of its masters now, for planned work on the one that it is with.
+
+    It moves when the job has returned, and stays: the watchdog, if it runs, does not take it back
+    to a preferred master by itself, unless the new one ceases to work. Jobs that run go on. Only
+    for ``master_type: failover`` and ``distributed``; the others are with all their masters.
+
+    to
+        The master to move to: as it is written in the minion's configuration, its host or its IP
+        address. Default: the next one that answers.
+
+    test
+        Say what would be done, and do nothing.
+
+    Returns a dictionary with ``from``, ``to``, ``result`` (True: on its way; None: test mode, or
+    it is there already; False: it cannot be) and ``comment``. Whether it arrived is told by the
+    event ``salt/ha/minion/ID/failover`` on the new master, and by :py:func:`current_master` there.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'web*' ha.failover
+        salt 'web*' ha.failover to=10.0.0.2 test=True
+    """
+    from saltext_ha.watchdog import request, run
+
+    pid = _minion_pid(caller=bool(__opts__.get("caller")))
+    test = bool(__opts__.get("test")) if test is None else test
+    answer: dict[str, Any] = {"from": None, "to": to, "result": False}
+    if pid is None:
+        return answer | {"comment": "no running minion found"}
+    place = run.site(__opts__, lambda: binding.established(pid), request.TIMEOUT)
+    try:
+        plan = request.plan(place, to)
+    except HaError as exc:
+        __context__["retcode"] = 1
+        return answer | {"comment": str(exc)}
+    answer |= {"from": plan.source, "to": plan.target, "result": None}
+    if plan.source == plan.target:
+        return answer | {"comment": f"the minion is with {plan.target} already"}
+    if test:
+        return answer | {"comment": f"would move from {plan.source} to {plan.target}"}
+    me = os.getpid()
+    request.launch(__opts__, plan.target, pid, None if me == pid else me)
+    comment = f"moves from {plan.source} to {plan.target} now"
+    return answer | {"result": True, "comment": comment}
+
+
 def _seconds(timeout: Any) -> float:
     try:
         seconds = float(timeout)
@@ -121,9 +174,13 @@ def _seconds(timeout: Any) -> float:
 
 
 def _links(running: binding.Running) -> binding.Links:
+    pid = _minion_pid(caller=running.caller)
+    if pid is None:
+        return binding.Links(None, f"no running minion found (pidfile {__opts__.get('pidfile')})")
+    return binding.established(pid)
+
+
+def _minion_pid(caller: bool) -> int | None:
     pidfile = str(__opts__.get("pidfile") or "")
     forks = bool(__opts__.get("multiprocessing", True))
-    pid = binding.minion_pid(pidfile, caller=running.caller, forks=forks)
-    if pid is None:
-        return binding.Links(None, f"no running minion found (pidfile {pidfile})")
-    return binding.established(pid)
+    return binding.minion_pid(pidfile, caller=caller, forks=forks)

@@ -63,7 +63,8 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
     running = replace(minion_opts.running(opts), host=None, ip=None, port=None)
     if running.type == "list" and isinstance(opts.get("master"), str):
         running = replace(running, entries=(str(opts["master"]),))
-    running = replace(running, entries=in_order(running, str(opts.get("id"))))
+    if "master_list" not in opts:  # else it is as Salt has ordered it
+        running = replace(running, entries=in_order(running, str(opts.get("id"))))
     settled = running.master_type in binding.MOVING[:2] and not opts.get("random_master")
     first = running.entries[0] if settled and running.entries else None
     book = Book(running)
@@ -182,8 +183,10 @@ class Watch:
 
     def _say(self, look: Look, next_: Next) -> None:
         """One line in the log whenever it changes what is the matter."""
+        if look.current is None:
+            return
         trouble = None
-        if look.current is not None and not look.good:
+        if not look.good:
             reason = "not subscribed" if look.alive else self.place.looker.notes.get(look.current)
             trouble = f"master={look.current} {reason or 'no answer'}"
             trouble += f"; {next_.note}" if next_.note else ""
