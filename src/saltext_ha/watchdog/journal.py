@@ -16,7 +16,7 @@ from pathlib import Path
 KEEP = 200
 STARTED = "the minion started"
 ASKED = "asked for"
-SEEN = "not by the watchdog"
+SEEN = "Salt itself"  # 3008 moves a minion at once when a connection breaks; or its alive check
 
 
 @dataclass(frozen=True)

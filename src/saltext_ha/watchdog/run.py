@@ -152,6 +152,8 @@ class Watch:
             return False
         if last.target != look.current:
             self._note(Entry(time.time(), last.target, look.current, journal.SEEN))
+            if last.target in self.place.masters:
+                tell(self.place, str(self.opts["id"]), last.target, look.current, journal.SEEN)
             return False
         return last.why == journal.ASKED
 
@@ -207,5 +209,6 @@ def tell(place: Site, minion_id: str, source: str, target: str, why: str, second
         if any((ip, master.port) in seen for ip in master.ips):
             break
         time.sleep(0.1)
-    data = {"id": minion_id, "from": source, "to": target, "why": why, "seconds": round(seconds, 1)}
+    took = None if seconds is None else round(seconds, 1)
+    data = {"id": minion_id, "from": source, "to": target, "why": why, "seconds": took}
     place.mover.tell(TAG.format(id=minion_id), data)
