@@ -200,7 +200,9 @@ class Watch:
             self._said = trouble
 
 
-def tell(place: Site, minion_id: str, source: str, target: str, why: str, seconds: float) -> None:
+def tell(
+    place: Site, minion_id: str, source: str, target: str, why: str, seconds: float | None = None
+) -> None:
     """Fire the failover event on the master *target*, as soon as the minion can send it."""
     end = time.monotonic() + 10
     master = place.master(target)
