@@ -7,12 +7,14 @@ On which master does this minion hang, and are its masters alive?
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha import binding, minion_opts
+from saltext_ha import binding, evidence, minion_opts
 from saltext_ha.errors import HaError
+from saltext_ha.watchdog import journal
 
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
@@ -57,8 +59,11 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         connections: use *ping*.
     ``ping``
         only with *ping*: ``{"answers": True, "milliseconds": 3.1}``
+    ``since``, ``switches``
+        only with the engine ``ha_watchdog``: since when (Unix time) the minion is with it, and how
+        often it has changed its master within the last hour
     ``note``
-        why something is unknown
+        why something is unknown, or what does not fit: "authenticated to m2, subscribed to m1"
 
     CLI Example:
 
@@ -74,12 +79,19 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     if unknown:
         raise SaltInvocationError(f"{', '.join(unknown)}: takes only ping and timeout")
     running = minion_opts.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
-    answer, current = binding.current_master(running, _links(running))
+    links = _links(running)
+    answer, current = binding.current_master(running, links)
     if ping and current:
         answer["ping"] = binding.ping_all(__opts__, [current], limit)[0]
     elif ping:
         answer["ping"] = {"answers": None, "milliseconds": None, "note": "no current master"}
-    return answer
+    if current is None:
+        return answer
+    known = binding.masters(running, links) if current.connected is False else [current]
+    said = evidence.remark(current, known, links, running, answer.get("ping"))
+    if said:
+        answer["note"] = "; ".join(filter(None, (answer.get("note"), said)))
+    return answer | _past(str(current.configured) if running.type == "list" else "", current)
 
 
 def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
@@ -178,6 +190,17 @@ def _links(running: binding.Running) -> binding.Links:
     if pid is None:
         return binding.Links(None, f"no running minion found (pidfile {__opts__.get('pidfile')})")
     return binding.established(pid)
+
+
+def _past(watchdog: str, current: binding.Master) -> dict[str, Any]:
+    """What the *watchdog* remembers of *current*; hot-hot minions have one for each master."""
+    entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
+    if not entries or entries[-1].target != current.configured:
+        return {}
+    return {
+        "since": entries[-1].at,
+        "switches": journal.switches(entries, time.time() - 3600),
+    }
 
 
 def _minion_pid(caller: bool) -> int | None:
