@@ -18,7 +18,11 @@ BUDGET = Budget(median=15_000)
 MINIONS = 3
 LIMIT = 90.0  # seconds; who has not moved then is taken not to
 
-WATCHED: dict[str, Any] = {"engines": [{"ha_watchdog": {}}], "master_alive_interval": 0, "master_tries": -1}
+WATCHED: dict[str, Any] = {
+    "engines": [{"ha_watchdog": {}}],
+    "master_alive_interval": 0,
+    "master_tries": -1,
+}
 STOCK: dict[str, Any] = {"master_alive_interval": 5, "master_tries": -1}
 
 

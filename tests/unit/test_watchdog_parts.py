@@ -11,6 +11,7 @@ from saltext_ha import binding
 from saltext_ha.binding import Link, Links, Running
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.watchdog import journal, request, run, settings
+from saltext_ha.watchdog.decide import Look
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.look import where
 
@@ -123,6 +124,29 @@ def test_distributed_minions_have_different_first_masters() -> None:
     orders = {run.in_order(running, f"web{number}") for number in range(50)}
     assert {order[0] for order in orders} == {M1, M2, M3}
     assert all(sorted(order) == [M1, M2, M3] for order in orders)
+
+
+# -- what the watchdog remembers of changes that it did not make
+
+
+def test_changes_by_others_are_noted_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(run, "tell", lambda *what: told.append(what[1:]))
+    watch = run.Watch(place(), settings.Settings(), Journal(tmp_path), {"id": "web1"})
+    seen: list[str | None] = []
+    monkeypatch.setattr(
+        watch.place.looker,
+        "look",
+        lambda ask: Look(len(seen), seen[-1], True, {M1: True, M2: True}),
+    )
+    for current in (None, M1, M1, None, M2, M2):  # None: Salt is on its way
+        seen.append(current)
+        watch.turn()
+    kinds = [(each.source, each.target, each.why) for each in watch.journal.read()]
+    assert kinds == [(None, M1, journal.STARTED), (M1, M2, journal.SEEN)]
+    assert told == [("web1", M1, M2, journal.SEEN)]
 
 
 # -- what is asked of ha.failover

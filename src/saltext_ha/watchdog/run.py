@@ -127,6 +127,7 @@ class Watch:
         self.ask: frozenset[str] = frozenset()
         self._said: str | None = None
         self._tidy_until = 0.0
+        self._begun = False
 
     def turn(self) -> float:
         """Look once and do what follows; returns the seconds until the next time."""
@@ -147,7 +148,8 @@ class Watch:
         if look.current is None:
             return False
         last = self.journal.last()
-        if self.state.current is None or last is None:
+        first, self._begun = not self._begun, True
+        if first or last is None:
             self._note(Entry(time.time(), None, look.current, journal.STARTED))
             return False
         if last.target != look.current:
