@@ -133,6 +133,8 @@ class Watch:
         """Look once and do what follows; returns the seconds until the next time."""
         look = self.place.looker.look(self.ask)
         look = replace(look, pinned=self._follow(look))
+        if look.current not in (None, self.state.current):
+            self._tidy_until = time.monotonic() + TIDY_FOR
         chance = random.random()  # nosec B311
         self.state, next_ = decide.step(self.setup, self.state, look, chance)
         self.ask = next_.ask
