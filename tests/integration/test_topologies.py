@@ -21,39 +21,35 @@ def address():
 
 @dataclass
 class Site:
-    """``m1`` and ``m2`` by IPv4; ``six`` on ::1, with a minion for each way to find a master."""
+    """``m2`` by IPv4, ``six`` on ::1, and a minion for each way to find a master."""
 
-    m1: Master
     m2: Master
     six: Master
     by_ipv6: Minion
     by_function: Minion
-    distributed: Minion
 
 
 @pytest.fixture(scope="module")
 def site(make_lab: MakeLab) -> Iterator[Site]:
     with make_lab() as lab:
-        m1, m2 = (lab.add_master(name, engine=False) for name in ("m1", "m2"))
+        m2 = lab.add_master("m2", engine=False)
         six = lab.add_master("six", engine=False, config={"ipv6": True}, address="::1")
         modules = lab.root / "modules"
         modules.mkdir()
         (modules / "whereabouts.py").write_text(MODULE.format(address=m2.address))
-        minions = minions_of(lab, m1, m2, six, str(modules))
+        minions = minions_of(lab, m2, six, str(modules))
         for minion in minions:
             for master in minion.masters:
                 master.plant("minions", minion.name, minion.pub)
         lab.start_all()
-        yield Site(m1, m2, six, *minions)
+        yield Site(m2, six, *minions)
 
 
-def minions_of(lab: Lab, m1: Master, m2: Master, six: Master, modules: str) -> list[Minion]:
+def minions_of(lab: Lab, m2: Master, six: Master, modules: str) -> list[Minion]:
     function = {"master": "whereabouts.address", "master_type": "func", "module_dirs": [modules]}
-    spread = {"master_type": "distributed"}
     return [
         lab.add_minion("by_ipv6", [six], config={"master": "::1", "ipv6": True}),
         lab.add_minion("by_function", [m2], config=function),
-        lab.add_minion("distributed", [m1, m2], "failover", config=spread),
     ]
 
 
@@ -81,10 +77,3 @@ def test_a_function(site: Site) -> None:
     _, answer = ask([site.m2], site.by_function)
     assert (answer["address"], answer["connected"]) == (site.m2.address, True)
     assert answer["type"] == "func"
-
-
-def test_distributed(site: Site) -> None:
-    master, answer = ask([site.m1, site.m2], site.distributed)
-    assert (answer["address"], answer["connected"]) == (master.address, True)
-    assert answer["type"] == "distributed"
-    assert sorted(answer["masters"]) == sorted([site.m1.address, site.m2.address])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import logging
 import os
 import random
@@ -63,24 +62,14 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
     running = replace(minion_opts.running(opts), host=None, ip=None, port=None)
     if running.type == "list" and isinstance(opts.get("master"), str):
         running = replace(running, entries=(str(opts["master"]),))
-    if "master_list" not in opts:  # else it is as Salt has ordered it
-        running = replace(running, entries=in_order(running, str(opts.get("id"))))
-    settled = running.master_type in binding.MOVING[:2] and not opts.get("random_master")
+    # distributed crashes in all of Salt 3006 to 3008: it hashes text as if it were bytes.
+    settled = running.master_type == "failover" and not opts.get("random_master")
     first = running.entries[0] if settled and running.entries else None
     book = Book(running)
     looker = Looker(book, opts, links, timeout)
     wait = float(opts.get("auth_timeout") or 60)
     limit = 15 + wait * max(1, len(running.entries) - 1)
     return Site(running, book, looker, Mover(opts, looker.bound, first), first, limit)
-
-
-def in_order(running: Running, minion_id: str) -> tuple[str, ...]:
-    """The masters as Salt tries them: ``distributed`` puts another one first on each minion."""
-    entries = running.entries
-    if running.master_type != "distributed" or len(entries) < 2:
-        return entries
-    first = entries[binascii.crc32(minion_id.encode()) % len(entries)]
-    return (first, *(entry for entry in entries if entry != first))
 
 
 def run(opts: Mapping[str, Any], settings: Settings) -> None:
