@@ -150,7 +150,9 @@ class Master(Node):
 
 def listens(where: Path | tuple[str, int]) -> bool:
     """Whether somebody accepts connections to a unix socket, or to an address and a port."""
-    family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
+    family = socket.AF_UNIX
+    if not isinstance(where, Path):
+        family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
     with socket.socket(family) as sock:
         sock.settimeout(1)
         try:

@@ -6,14 +6,15 @@ On which master does this minion hang, and are its masters alive?
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import time
 from typing import TYPE_CHECKING, Any
 
-import salt.config
-import salt.crypt
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha import binding
+from saltext_ha import binding, evidence, minion_opts
+from saltext_ha.errors import HaError
+from saltext_ha.watchdog import journal
 
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
@@ -59,8 +60,11 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         connections: use *ping*.
     ``ping``
         only with *ping*: ``{"answers": True, "milliseconds": 3.1}``
+    ``since``, ``switches``
+        only with the engine ``ha_watchdog``: since when (Unix time) the minion is with it, and how
+        often it has changed its master within the last hour
     ``note``
-        why something is unknown
+        why something is unknown, or what does not fit: "authenticated to m2, subscribed to m1"
 
     CLI Example:
 
@@ -75,13 +79,20 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     unknown = [name for name in kwargs if not name.startswith("__")]
     if unknown:
         raise SaltInvocationError(f"{', '.join(unknown)}: takes only ping and timeout")
-    running = _running(sent_by=kwargs.get("__pub_master_id"))
-    answer, current = binding.current_master(running, _links(running))
+    running = minion_opts.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
+    links = _links(running)
+    answer, current = binding.current_master(running, links)
     if ping and current:
         answer["ping"] = binding.ping_all(__opts__, [current], limit)[0]
     elif ping:
         answer["ping"] = {"answers": None, "milliseconds": None, "note": "no current master"}
-    return answer
+    if current is None:
+        return answer
+    known = binding.masters(running, links) if current.connected is False else [current]
+    said = evidence.remark(current, known, links, running, answer.get("ping"))
+    if said:
+        answer["note"] = "; ".join(filter(None, (answer.get("note"), said)))
+    return answer | _past(str(current.configured) if running.type == "list" else "", current)
 
 
 def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
@@ -106,7 +117,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.masters ping=True timeout=2
     """
     limit = _seconds(timeout)
-    running = _running()
+    running = minion_opts.running(__opts__)
     known = binding.masters(running, _links(running))
     rows = [master.row() for master in known]
     if ping:
@@ -150,6 +161,56 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     return answer
 
 
+def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
+    """
+    Move this minion to another of its masters now, for planned work on the one that it is with.
+
+    It moves when the job has returned, and stays: the watchdog, if it runs, does not take it back
+    to a preferred master by itself, unless the new one ceases to work. Jobs that run go on. Only
+    for ``master_type: failover`` and ``distributed``; the others are with all their masters.
+
+    to
+        The master to move to: as it is written in the minion's configuration, its host or its IP
+        address. Default: the next one that answers.
+
+    test
+        Say what would be done, and do nothing.
+
+    Returns a dictionary with ``from``, ``to``, ``result`` (True: on its way; None: test mode, or
+    it is there already; False: it cannot be) and ``comment``. Whether it arrived is told by the
+    event ``salt/ha/minion/ID/failover`` on the new master, and by :py:func:`current_master` there.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'web*' ha.failover
+        salt 'web*' ha.failover to=10.0.0.2 test=True
+    """
+    from saltext_ha.watchdog import request, run
+
+    pid = _minion_pid(caller=bool(__opts__.get("caller")))
+    test = bool(__opts__.get("test")) if test is None else test
+    answer: dict[str, Any] = {"from": None, "to": to, "result": False}
+    if pid is None:
+        return answer | {"comment": "no running minion found"}
+    place = run.site(__opts__, lambda: binding.established(pid), request.TIMEOUT)
+    try:
+        plan = request.plan(place, to)
+    except HaError as exc:
+        __context__["retcode"] = 1
+        return answer | {"comment": str(exc)}
+    answer |= {"from": plan.source, "to": plan.target, "result": None}
+    if plan.source == plan.target:
+        return answer | {"comment": f"the minion is with {plan.target} already"}
+    if test:
+        return answer | {"comment": f"would move from {plan.source} to {plan.target}"}
+    me = os.getpid()
+    request.launch(__opts__, plan.target, pid, None if me == pid else me)
+    comment = f"moves from {plan.source} to {plan.target} now"
+    return answer | {"result": True, "comment": comment}
+
+
 def _seconds(timeout: Any) -> float:
     try:
         seconds = float(timeout)
@@ -161,77 +222,24 @@ def _seconds(timeout: Any) -> float:
 
 
 def _links(running: binding.Running) -> binding.Links:
-    pidfile = str(__opts__.get("pidfile") or "")
-    forks = bool(__opts__.get("multiprocessing", True))
-    pid = binding.minion_pid(pidfile, caller=running.caller, forks=forks)
+    pid = _minion_pid(caller=running.caller)
     if pid is None:
-        return binding.Links(None, f"no running minion found (pidfile {pidfile})")
+        return binding.Links(None, f"no running minion found (pidfile {__opts__.get('pidfile')})")
     return binding.established(pid)
 
 
-def _running(sent_by: Any = None) -> binding.Running:
-    """The values that :mod:`saltext_ha.binding` works on, out of Salt's dunders."""
-    caller = bool(__opts__.get("caller"))
-    entries, default_port, note = _configured()
-    # No single master: a minion that has lost all of them, and salt-call --local.
-    nobody = isinstance(__opts__.get("master"), list) or "master_uri" not in __opts__
-    nobody = nobody or (caller and __opts__.get("file_client") == "local")
-    ip = None if nobody else binding.bare_ip(str(__opts__.get("master_ip")))
-    return binding.Running(
-        entries=tuple(map(str, entries)) if isinstance(entries, list) else (str(entries),),
-        listed=isinstance(entries, list),
-        master_type=str(__opts__.get("master_type", "str")),
-        default_port=default_port,
-        host=str(__opts__.get("master")) if ip else None,
-        ip=ip,
-        port=_port(__opts__.get("master_port")) if ip else None,
-        publish_port=_own_publish_port(),
-        told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
-        caller=caller,
-        sent_by=str(sent_by) if sent_by else None,
-        note=note,
-    )
+def _past(watchdog: str, current: binding.Master) -> dict[str, Any]:
+    """What the *watchdog* remembers of *current*; hot-hot minions have one for each master."""
+    entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
+    if not entries or entries[-1].target != current.configured:
+        return {}
+    return {
+        "since": entries[-1].at,
+        "switches": journal.switches(entries, time.time() - 3600),
+    }
 
 
-def _port(value: Any) -> int:
-    """*value*, or the default where it is unset or nonsense, as Salt would not start with it."""
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return binding.DEFAULT_REQUEST_PORT
-
-
-def _own_publish_port() -> int | None:
-    # Salt takes 4506 for "not set" and then uses what the master tells.
-    port = _port(__opts__.get("publish_port"))
-    return None if port == binding.DEFAULT_REQUEST_PORT else port
-
-
-def _configured() -> tuple[Any, int, str | None]:
-    """The masters as written, the request port where an entry names none, and a note."""
-    port = _port(__opts__.get("master_port"))
-    now = __opts__.get("master_list") or __opts__.get("master") or []
-    if not __opts__.get("multimaster") or isinstance(now, list):
-        return now, port, None
-    # One of the Minion objects of a minion process: it knows its own master only.
-    path = str(__opts__.get("conf_file") or "")
-    written = _read(path)
-    if written is None:
-        note = f"cannot read {path or 'the configuration file'}; there may be more masters"
-        return now, port, note
-    masters = written.get("master")
-    return masters if isinstance(masters, list) else now, _port(written.get("master_port")), None
-
-
-def _read(path: str) -> dict[str, Any] | None:
-    """The configuration file and what it includes, without defaults; None when unreadable."""
-    if not Path(path).is_file():  # load_config would write one
-        return None
-    written: dict[str, Any] = salt.config.load_config(path, "", "", exit_on_config_errors=False)
-    if "conf_file" not in written:
-        return None
-    for pattern in (written.get("default_include", "minion.d/*.conf"), written.get("include", [])):
-        written.update(
-            salt.config.include_config(pattern, path, verbose=False, exit_on_config_errors=False)
-        )
-    return written
+def _minion_pid(caller: bool) -> int | None:
+    pidfile = str(__opts__.get("pidfile") or "")
+    forks = bool(__opts__.get("multiprocessing", True))
+    return binding.minion_pid(pidfile, caller=caller, forks=forks)

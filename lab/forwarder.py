@@ -1,0 +1,110 @@
+"""A TCP forwarder between a minion and a master, which can break as networks do."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+from types import TracebackType
+
+from lab.network import is_free
+
+Address = tuple[str, int]
+
+
+class Forwarder:
+    """
+    Forwards *listen* to *target* in a thread, until it is closed.
+
+    ``dropping`` True: connections stay, and nothing gets through any more, as behind a firewall
+    that drops packets. :meth:`refuse`: connections are cut, and new ones refused.
+    """
+
+    def __init__(self, listen: Address, target: Address) -> None:
+        self.address, self.target = listen, target
+        self.dropping = False
+        self._peers: dict[socket.socket, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._listener: socket.socket | None = None
+        self.accept()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def accept(self) -> None:
+        """Listen (again)."""
+        with self._lock:
+            if self._listener is None:
+                assert is_free(*self.address), self.address
+                self._listener = socket.create_server(self.address)
+                self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def refuse(self) -> None:
+        """Cut all connections and accept no new ones."""
+        with self._lock:
+            if self._listener is not None:
+                self._selector.unregister(self._listener)
+                self._listener.close()
+                self._listener = None
+            for sock in [*self._peers]:
+                self._end(sock)
+
+    def close(self) -> None:
+        """End it."""
+        self.refuse()
+        self._over.set()
+        self._thread.join()
+        self._selector.close()
+
+    def __enter__(self) -> Forwarder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            for key, _ in self._selector.select(0.05):
+                with self._lock:
+                    if key.fileobj is self._listener:
+                        self._connect(self._listener)
+                    elif key.fileobj in self._peers:
+                        self._pass(key.fileobj)
+
+    def _connect(self, listener: socket.socket | None) -> None:
+        assert listener is not None
+        near, _ = listener.accept()
+        try:
+            far = socket.create_connection(self.target, 5)
+        except OSError:
+            near.close()
+            return
+        for one, other in ((near, far), (far, near)):
+            self._peers[one] = other
+            self._selector.register(one, selectors.EVENT_READ)
+
+    def _pass(self, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(65536)
+            if data and not self.dropping:
+                self._peers[sock].sendall(data)
+        except OSError:
+            data = b""
+        if not data:
+            self._end(sock)
+
+    def _end(self, sock: socket.socket) -> None:
+        other = self._peers.pop(sock, None)
+        for each in (sock, other):
+            if each is not None:
+                self._peers.pop(each, None)
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(each)
+                each.close()

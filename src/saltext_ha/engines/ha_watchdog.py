@@ -1,0 +1,53 @@
+"""
+Engine ``ha_watchdog``: moves this minion to another master when its own does not work.
+
+.. code-block:: yaml
+
+    # /etc/salt/minion.d/ha.conf
+    engines:
+      - ha_watchdog: {}
+    ha:
+      watchdog:               # all of it may be left out; these are the defaults, in seconds
+        interval: 5
+        timeout: 2.5
+        failures: 2
+        jitter: 2
+        failback: false
+        stable: 60
+
+With a wrong setting nothing is watched: the minion's log says which file, key and value.
+"""
+
+import logging
+import os
+import time
+from typing import Any
+
+from saltext_ha.errors import ConfigError
+
+# Put here by Salt's loader.
+__opts__: dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+def start() -> None:
+    """
+    Run the engine; called by salt-minion, returns when the minion ends.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' ha.current_master
+    """
+    from saltext_ha.watchdog import run, settings
+
+    parent = os.getppid()
+    try:
+        run.run(__opts__, settings.parse(__opts__))
+    except ConfigError as exc:
+        log.critical("ha_watchdog not started: %s", exc)
+    # Salt starts an engine that has ended again at once, for ever.
+    while os.getppid() == parent:
+        time.sleep(1)

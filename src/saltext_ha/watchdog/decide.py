@@ -1,0 +1,197 @@
+"""
+When is a minion to change its master?
+
+Plain values in, plain values out: :func:`step` takes what was known and what a look has just shown,
+and returns what is known now and what to do. It keeps these promises, whatever the looks show:
+
+- no move before ``failures`` looks in a row have failed, and none while no master is known to work
+  that the minion could move to;
+- the n-th move within an hour comes no sooner after the one before than :func:`hold` says, so a
+  minion between two half-working masters does not swing;
+- no failback before the preferred master has answered every look for ``stable`` seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from saltext_ha.watchdog.settings import Settings
+
+HOUR = 3600.0
+LONGEST_HOLD = 300.0
+SEVERAL = 20  # of the moves remembered; more make no difference to the hold
+
+
+@dataclass(frozen=True)
+class Look:
+    """
+    What one look has shown. Masters are named by their entry in the configuration.
+
+    ``at`` is in seconds of a clock that never jumps. ``current`` is the master that the minion is
+    with as far as known, None when it is with none yet. ``subscribed`` is False when the minion's
+    process has no connection to that master's publisher, None when that cannot be seen.
+    ``answers`` holds the masters that were asked, and whether they answered in time. ``pinned``:
+    an operator put the minion there, who alone decides when it goes back.
+    """
+
+    at: float
+    current: str | None
+    subscribed: bool | None
+    answers: Mapping[str, bool] = field(default_factory=dict)
+    pinned: bool = False
+
+    @property
+    def good(self) -> bool:
+        """Whether the current master works for this minion."""
+        return self.alive and self.subscribed is not False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the current master answers."""
+        return self.current is not None and self.answers.get(self.current, False)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """
+    What does not change while the watchdog runs.
+
+    ``masters`` in the order of the configuration; ``preferred`` the one to go back to, None for
+    none; ``deaf_after`` the seconds for which a subscription may be missing on a master that
+    answers: the transport mends most by itself.
+    """
+
+    settings: Settings
+    masters: tuple[str, ...]
+    preferred: str | None = None
+    deaf_after: float = 15.0
+
+
+@dataclass(frozen=True)
+class State:
+    """What is remembered from look to look."""
+
+    current: str | None = None
+    bad: int = 0
+    bad_since: float | None = None
+    due: float | None = None
+    good_since: float | None = None
+    moves: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Move:
+    """Make the minion change from one master to another; the same one: connect it again."""
+
+    source: str
+    target: str
+    why: str
+    failback: bool = False
+
+
+@dataclass(frozen=True)
+class Next:
+    """What to do: perhaps a move; then after ``wait`` seconds look again and ask ``ask``."""
+
+    wait: float
+    ask: frozenset[str]
+    move: Move | None = None
+    note: str | None = None
+
+
+def hold(settings: Settings, moves: int) -> float:
+    """Seconds for which a minion stays put after the last of *moves* within an hour."""
+    if not moves:
+        return 0.0
+    return min(
+        settings.interval * 2.0 ** min(moves + 1, SEVERAL), max(LONGEST_HOLD, settings.interval)
+    )
+
+
+def step(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, Next]:
+    """
+    The next state, and what to do.
+
+    :param chance: a random number from 0 to 1.
+    """
+    recent = tuple(at for at in state.moves if look.at - at < HOUR)[-SEVERAL:]
+    if look.current != state.current:
+        # Somebody else moved it (or we did): what was seen of the old one says nothing of this.
+        state = State(look.current, good_since=state.good_since)
+    state = _preferred(setup, replace(state, moves=recent), look)
+    if look.current is None:
+        # Salt itself is looking for a master, or waits for its key to be accepted.
+        return _calm(state), Next(setup.settings.interval, frozenset())
+    return _at_peace(setup, state, look) if look.good else _in_trouble(setup, state, look, chance)
+
+
+def moved(state: State, at: float, current: str | None) -> State:
+    """*state* after a move was tried at *at*, which led to *current*."""
+    return State(current, moves=(*state.moves, at))
+
+
+def _preferred(setup: Setup, state: State, look: Look) -> State:
+    wanted = setup.preferred
+    if wanted is None or wanted == look.current or not look.answers.get(wanted, False):
+        return replace(state, good_since=None)
+    return state if state.good_since is not None else replace(state, good_since=look.at)
+
+
+def _calm(state: State) -> State:
+    return replace(state, bad=0, bad_since=None, due=None)
+
+
+def _at_peace(setup: Setup, state: State, look: Look) -> tuple[State, Next]:
+    settings, state = setup.settings, _calm(state)
+    back = setup.preferred
+    if back is None or back == look.current or look.pinned:
+        return state, Next(settings.interval, frozenset({look.current or ""}))
+    ask = frozenset({look.current or "", back})
+    since = state.good_since
+    if since is None or look.at - since < settings.stable or _held(setup, state, look):
+        return state, Next(settings.interval, ask)
+    why = f"{back} is preferred, and has answered for {look.at - since:.0f} s"
+    return state, Next(0.0, ask, Move(look.current or "", back, why, failback=True))
+
+
+def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, Next]:
+    settings, current = setup.settings, look.current or ""
+    since = look.at if state.bad_since is None else state.bad_since
+    due = look.at + settings.jitter * chance if state.due is None else state.due
+    state = replace(state, bad=state.bad + 1, bad_since=since, due=due)
+    ask = frozenset(setup.masters) | {current}
+
+    def stay(wait: float, note: str | None = None) -> tuple[State, Next]:
+        return state, Next(wait, ask, note=note)
+
+    if look.alive and look.at - since < setup.deaf_after:
+        return stay(settings.soon)
+    if state.bad < settings.failures:
+        return stay(settings.soon)
+    target = next((each for each in _after(setup, current) if look.answers.get(each)), None)
+    if target is None and look.alive:
+        target = current
+    if target is None:
+        return stay(settings.interval, "no other master answers")
+    if wait := _held(setup, state, look):
+        return stay(min(wait, settings.interval), "it has changed its master just now")
+    if look.at < due:
+        return stay(min(due - look.at, settings.interval))
+    problem = "not subscribed" if look.alive else "no answer"
+    why = f"{problem} for {look.at - since:.1f} s"
+    return state, Next(0.0, ask, Move(current, target, why))
+
+
+def _held(setup: Setup, state: State, look: Look) -> float:
+    if not state.moves:
+        return 0.0
+    return max(0.0, state.moves[-1] + hold(setup.settings, len(state.moves)) - look.at)
+
+
+def _after(setup: Setup, current: str) -> tuple[str, ...]:
+    """The other masters in the order in which Salt tries them, which goes round."""
+    if current not in setup.masters:
+        return setup.masters
+    here = setup.masters.index(current)
+    return setup.masters[here + 1 :] + setup.masters[:here]

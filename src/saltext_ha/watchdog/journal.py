@@ -1,0 +1,85 @@
+"""
+Where did this minion hang, since when, and why did it change?
+
+One file in the minion's cache folder with a line of JSON for every change. The watchdog writes what
+it does and what it sees; ``ha.failover`` writes what it was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+KEEP = 200
+STARTED = "the minion started"
+ASKED = "asked for"
+SEEN = "Salt itself"  # 3008 moves a minion at once when a connection breaks; or its alive check
+
+
+@dataclass(frozen=True)
+class Entry:
+    """
+    One change: when (Unix time), from which master to which, why, and how many seconds it took.
+
+    ``source`` is None at the start of the minion, ``seconds`` where nobody measured.
+    """
+
+    at: float
+    source: str | None
+    target: str
+    why: str
+    seconds: float | None = None
+
+
+class Journal:
+    """The file; *cachedir* is the minion's."""
+
+    def __init__(self, cachedir: str | Path, name: str = "") -> None:
+        # A minion that is bound to several masters at once has one watchdog for each.
+        suffix = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
+        self.path = Path(cachedir) / "ha" / f"masters{'-' + suffix if suffix else ''}.jsonl"
+
+    def read(self) -> list[Entry]:
+        """All changes that are remembered, the oldest first."""
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        entries = []
+        for line in lines:
+            # A line that was cut off by a crash is none.
+            with contextlib.suppress(ValueError, TypeError):
+                entries.append(Entry(**json.loads(line)))
+        return entries
+
+    def add(self, entry: Entry) -> None:
+        """
+        Append *entry*, and forget the oldest.
+
+        :raises OSError: the file cannot be written.
+        """
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = self.read()
+        if len(known) >= 2 * KEEP:
+            fresh = self.path.with_suffix(".new")
+            fresh.write_text("".join(map(_line, known[-KEEP:])), encoding="utf-8")
+            fresh.replace(self.path)
+        # One write, so that two writers do not mix their lines.
+        with self.path.open("ab", buffering=0) as file:
+            file.write(_line(entry).encode())
+
+    def last(self) -> Entry | None:
+        """The latest change."""
+        return next(reversed(self.read()), None)
+
+
+def switches(entries: list[Entry], since: float) -> int:
+    """How many of *entries* since that Unix time were changes from one master to another."""
+    return sum(1 for each in entries if each.at >= since and each.source not in (None, each.target))
+
+
+def _line(entry: Entry) -> str:
+    return json.dumps(asdict(entry)) + os.linesep

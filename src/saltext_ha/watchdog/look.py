@@ -1,0 +1,128 @@
+"""
+With which master is the minion, and which masters answer?
+
+The evidence is that of :mod:`saltext_ha.binding`: the connections of the minion's process, which is
+not this one, and a request in clear text over a connection of its own. That request needs no key,
+so nobody authenticates because of it, and a worker of the master just sends it back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from saltext_ha import binding
+from saltext_ha.binding import Links, Master, Running
+from saltext_ha.watchdog.decide import Look
+
+RESOLVE_AGAIN = 60.0
+
+
+class Book:
+    """
+    The addresses of the masters, looked up beside the watch: a name service that hangs with the
+    master must not keep the watchdog from noticing.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self.masters: tuple[Master, ...] = tuple(binding.locate(running))
+
+    def refresh(self) -> None:
+        """Look all up again; a master whose name does not resolve now keeps its addresses."""
+        found = binding.locate(self.running)
+        self.masters = tuple(
+            new if new.ips else replace(new, ips=old.ips, publish_port=old.publish_port, note=None)
+            for new, old in zip(found, self.masters, strict=True)
+        )
+
+    def keep_fresh(self) -> None:
+        """Do so every minute, in a thread that ends with the process."""
+
+        def loop() -> None:
+            while True:
+                time.sleep(RESOLVE_AGAIN)
+                self.refresh()
+
+        threading.Thread(target=loop, name="ha-resolve", daemon=True).start()
+
+
+def where(
+    masters: Iterable[Master], running: Running, links: Links, last: str | None
+) -> Master | None:
+    """
+    The master that the minion is with, judged, by its *links*; *last* is where it was before.
+
+    It is the one to whose request port the minion holds a connection: it authenticated there.
+    (Salt 3007 may keep a connection to the publisher of a hung master that it has left.) Where that
+    tells nothing, the one to whose publisher it is connected, else *last*.
+    """
+    judged = [binding.judge(master, links, running) for master in masters]
+    seen = links.seen or frozenset()
+    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    near = [each for each in asked or judged if each.connected] or [
+        # Connected to a port there that nobody has told to be the publisher's.
+        each
+        for each in asked or judged
+        if each.connected is None and any(ip in each.ips for ip, _ in seen)
+    ]
+    for group in (near, asked):
+        if len(group) == 1:
+            return group[0]
+    return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
+
+
+class Looker:
+    """
+    Takes looks.
+
+    :param book: the masters.
+    :param opts: the minion's configuration, for Salt's transport.
+    :param links: shows the connections of the minion's process as they are now.
+    :param timeout: seconds for which an answer is waited for.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        opts: Mapping[str, Any],
+        links: Callable[[], Links],
+        timeout: float,
+    ) -> None:
+        self.book, self.opts, self.links, self.timeout = book, opts, links, timeout
+        self.last: str | None = None
+        self.notes: dict[str, str] = {}
+
+    def bound(self) -> Master | None:
+        """The master that the minion is subscribed to just now, judged by its connections alone."""
+        master = where(self.book.masters, self.book.running, self.links(), self.last)
+        return master if master and master.connected is not False else None
+
+    def look(self, ask: Iterable[str]) -> Look:
+        """Ask the current master and those of *ask*, all at the same time."""
+        links = self.links()
+        current = where(self.book.masters, self.book.running, links, self.last)
+        here = current.configured if current else None
+        subscribed = current.connected if current and links.seen is not None else None
+        wanted = {*ask, here}
+        answers = self._ask([each for each in self.book.masters if each.configured in wanted])
+        if here != self.last and subscribed is False and not answers.get(here or ""):
+            # It never was subscribed there: Salt is on its way, and will try the next one itself.
+            return Look(time.monotonic(), None, None, answers)
+        if subscribed is not False:
+            self.last = here
+        return Look(time.monotonic(), here, subscribed, answers)
+
+    def _ask(self, masters: list[Master]) -> dict[str, bool]:
+        if not masters:
+            return {}
+        answers = binding.ping_all(self.opts, masters, self.timeout)
+        told = [
+            (str(master.configured), answer)
+            for master, answer in zip(masters, answers, strict=True)
+        ]
+        self.notes = {entry: str(answer["note"]) for entry, answer in told if "note" in answer}
+        return {entry: answer["answers"] is True for entry, answer in told}

@@ -1,0 +1,146 @@
+"""
+What becomes of ``ha.failover``?
+
+The job that asks for a move has to return first, over the very connection that the move takes down.
+So a process of its own waits until the job is over, moves the minion and says how it went.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import subprocess  # nosec B404
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from saltext_ha import binding
+from saltext_ha.errors import HaError
+from saltext_ha.watchdog.journal import ASKED, Entry, Journal
+from saltext_ha.watchdog.run import Site, site, tell
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 3.0
+LINGER = 3.0  # seconds for the return of a job that runs in a thread of the minion
+# Seconds for the end of one that runs in a process. On 3007.15 that waits half a minute for word
+# that the master has its return, which the master has had for long.
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A move that can be made: from one entry of the configuration to another."""
+
+    source: str
+    target: str
+
+
+def plan(place: Site, to: str | None) -> Plan:
+    """
+    Where the minion of *place* is and where it would go.
+
+    :param to: the wanted master: as it is written, its host or its address; None for the next one
+        that answers.
+    :raises HaError: there is nothing to move, or nowhere to go; says why.
+    """
+    kind = place.running.type
+    if kind not in ("failover", "distributed"):
+        raise HaError(
+            f"this minion has master_type {kind!r}; only one with master_type failover or "
+            "distributed can be moved"
+        )
+    look = place.looker.look(place.masters)
+    if look.current is None:
+        raise HaError("the minion is connected to none of its masters")
+    if to is None:
+        here = place.masters.index(look.current) if look.current in place.masters else -1
+        turn = place.masters[here + 1 :] + place.masters[: max(here, 0)]
+        target = next((each for each in turn if look.answers.get(each)), None)
+        if target is None:
+            reasons = "; ".join(f"{each}: {place.looker.notes.get(each)}" for each in turn)
+            raise HaError(f"no other master answers ({reasons or 'there is none'})")
+        return Plan(look.current, target)
+    target = _named(place, to)
+    if target != look.current and not look.answers.get(target):
+        raise HaError(f"{target} does not answer: {place.looker.notes.get(target)}")
+    return Plan(look.current, target)
+
+
+def _named(place: Site, to: str) -> str:
+    named = [each for each in place.book.masters if to in (each.configured, each.host)]
+    named = named or [each for each in place.book.masters if binding.bare_ip(to) in each.ips]
+    if len(named) != 1 or named[0].configured is None:
+        which = "names more than one of" if named else "is none of"
+        raise HaError(f"to: {to!r} {which} this minion's masters: {', '.join(place.masters)}")
+    return named[0].configured
+
+
+def launch(opts: Mapping[str, Any], target: str, minion: int, job: int | None) -> None:
+    """
+    Start the process that makes the move.
+
+    :param minion: the minion's process.
+    :param job: the process of the job that asks, None when that is the minion itself.
+    """
+    order = {
+        "conf_file": opts["conf_file"],
+        "id": opts["id"],
+        "target": target,
+        "minion": minion,
+        "job": job,
+    }
+    process = subprocess.Popen(  # nosec B603
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin
+    with process.stdin as pipe:
+        pipe.write(json.dumps(order).encode())
+    process.returncode = 0  # it is left to itself
+
+
+def main() -> None:
+    """The process that makes the move: its order is on standard input."""
+    import salt.config
+
+    order = json.load(sys.stdin)
+    opts = salt.config.minion_config(order["conf_file"], minion_id=order["id"])
+    minion = int(order["minion"])
+    place = site(opts, lambda: binding.established(minion), TIMEOUT)
+    if order["job"]:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(order["job"]).wait(PATIENCE)
+    else:
+        time.sleep(LINGER)
+    execute(place, opts, order["target"])
+
+
+def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
+    """Move the minion to *target*, note it and tell the master that it is with then."""
+    source = place.looker.bound()
+    if source is None or source.configured in (None, target):
+        return
+    started = time.monotonic()
+    reached = place.mover.move(source, target, place.limit)
+    took = time.monotonic() - started
+    if reached is None or reached.configured in (None, source.configured):
+        return
+    entry = Entry(time.time(), source.configured, str(reached.configured), ASKED, round(took, 1))
+    Journal(str(opts["cachedir"])).add(entry)
+    place.looker.last = reached.configured
+    tell(place, str(opts["id"]), str(source.configured), str(reached.configured), ASKED, took)
+    time.sleep(LINGER)
+    place.mover.tidy(reached)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""
+The ``ha: watchdog:`` mapping of a minion's configuration, parsed once into frozen values.
+
+An unknown key or a bad value raises :class:`~saltext_ha.errors.ConfigError` naming the file, the
+key, the value and what it takes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from saltext_ha.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What the watchdog does when. Durations are in seconds.
+
+    ``interval``: between two looks at a master that works. ``timeout``: how long a master may take
+    to answer. ``failures``: as many looks in a row must have failed before the minion is moved.
+    ``jitter``: a switch is put off by a random time up to this, so that not all minions of a dead
+    master arrive on the next one at once. ``failback``: go back to the first master of the list
+    when it has been good for ``stable``.
+    """
+
+    interval: float = 5.0
+    timeout: float = 2.5
+    failures: int = 2
+    jitter: float = 2.0
+    failback: bool = False
+    stable: float = 60.0
+
+    @property
+    def soon(self) -> float:
+        """Seconds until the next look at a master that did not answer."""
+        return self.interval / 5
+
+
+def _number(low: float, high: float) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not low <= value <= high:
+            raise ValueError(f"takes a number of seconds from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
+        raise ValueError("takes a whole number from 1 to 100")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("takes true or false")
+    return value
+
+
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "interval": _number(0.5, 3600),
+    "timeout": _number(0.1, 300),
+    "failures": _count,
+    "jitter": _number(0, 3600),
+    "failback": _flag,
+    "stable": _number(1, 86400),
+}
+assert set(_FIELDS) == {field.name for field in fields(Settings)}
+
+
+def parse(opts: Mapping[str, Any]) -> Settings:
+    """
+    Read ``ha: watchdog:`` out of a minion's *opts*.
+
+    :raises ConfigError: naming file, key, value and what the key takes.
+    """
+    source = str(opts.get("conf_file") or "the minion configuration")
+    section = _mapping(source, "ha:", opts.get("ha"))
+    for key in section:
+        if key != "watchdog":
+            raise ConfigError(f"{source}: ha: {_unknown(key, ['watchdog'])}")
+    raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
+    values = {}
+    for key, value in raw.items():
+        if key not in _FIELDS:
+            raise ConfigError(f"{source}: ha: watchdog: {_unknown(key, [*_FIELDS])}")
+        try:
+            values[key] = _FIELDS[key](value)
+        except ValueError as exc:
+            raise ConfigError(f"{source}: ha: watchdog: {key}: {value!r} {exc}") from None
+    settings = Settings(**values)
+    if settings.timeout > settings.interval:
+        raise ConfigError(
+            f"{source}: ha: watchdog: timeout: {settings.timeout:g} is longer than interval: "
+            f"{settings.interval:g}; a look must be over before the next one"
+        )
+    if settings.failback and opts.get("random_master"):
+        raise ConfigError(
+            f"{source}: ha: watchdog: failback: true cannot be with random_master: true, which "
+            "leaves no master to prefer; drop one of them"
+        )
+    return settings
+
+
+def _mapping(source: str, where: str, value: Any) -> Mapping[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{source}: {where} takes a mapping, not {type(value).__name__}")
+    return value
+
+
+def _unknown(key: Any, known: list[str]) -> str:
+    near = difflib.get_close_matches(str(key), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+    return f"unknown key {key!r}; {hint}"

@@ -1,0 +1,79 @@
+"""``ha.current_master`` where minions find their master in other ways than a list of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab import Lab, Master, Minion, wait_for
+from tests.integration.conftest import MakeLab
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.core]
+
+MODULE = """
+def address():
+    return {address!r}
+"""
+
+
+@dataclass
+class Site:
+    """``m2`` by IPv4, ``six`` on ::1, and a minion for each way to find a master."""
+
+    m2: Master
+    six: Master
+    by_ipv6: Minion
+    by_function: Minion
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: MakeLab) -> Iterator[Site]:
+    with make_lab() as lab:
+        m2 = lab.add_master("m2", engine=False)
+        six = lab.add_master("six", engine=False, config={"ipv6": True}, address="::1")
+        modules = lab.root / "modules"
+        modules.mkdir()
+        (modules / "whereabouts.py").write_text(MODULE.format(address=m2.address))
+        minions = minions_of(lab, m2, six, str(modules))
+        for minion in minions:
+            for master in minion.masters:
+                master.plant("minions", minion.name, minion.pub)
+        lab.start_all()
+        yield Site(m2, six, *minions)
+
+
+def minions_of(lab: Lab, m2: Master, six: Master, modules: str) -> list[Minion]:
+    function = {"master": "whereabouts.address", "master_type": "func", "module_dirs": [modules]}
+    return [
+        lab.add_minion("by_ipv6", [six], config={"master": "::1", "ipv6": True}),
+        lab.add_minion("by_function", [m2], config=function),
+    ]
+
+
+def ask(masters: list[Master], minion: Minion) -> tuple[Master, dict[str, Any]]:
+    """Who of *masters* reaches *minion*, and what it says then."""
+
+    def answer() -> Any:
+        for master in masters:
+            data = master.salt(minion.name, "ha.current_master", ping=True).data
+            if data and isinstance(data.get(minion.name), dict):
+                return master, data[minion.name]
+        return None
+
+    found: tuple[Master, dict[str, Any]] = wait_for(answer, 60, f"{minion.name} answers")
+    return found
+
+
+def test_ipv6(site: Site) -> None:
+    _, answer = ask([site.six], site.by_ipv6)
+    assert (answer["address"], answer["connected"], answer["type"]) == ("::1", True, "str")
+    assert answer["ping"]["answers"] is True
+
+
+def test_a_function(site: Site) -> None:
+    _, answer = ask([site.m2], site.by_function)
+    assert (answer["address"], answer["connected"]) == (site.m2.address, True)
+    assert answer["type"] == "func"

@@ -1,0 +1,288 @@
+"""Minions with the watchdog leave masters that do not work, and only those."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import salt.client
+import salt.config
+
+from lab import Lab, Master, Minion, wait_for
+from lab.forwarder import Forwarder
+from saltext_ha import binding
+from saltext_ha.watchdog import journal
+from saltext_ha.watchdog.journal import Entry, Journal
+from tests.integration.conftest import MakeLab
+from tests.integration.test_events import heard
+
+pytestmark = pytest.mark.timeout(280)
+
+BUDGET = 15.0  # seconds, at an interval of 5
+SOON = 60.0
+
+
+@dataclass
+class Site:
+    """Two masters and three failover minions that know both."""
+
+    lab: Lab
+    m1: Master
+    m2: Master
+    minions: list[Minion]
+
+
+def watched(interval: float = 5, **more: Any) -> dict[str, Any]:
+    """A minion's configuration with nothing but the watchdog to notice: no alive check of Salt."""
+    return {
+        "engines": [{"ha_watchdog": {}}],
+        "master_alive_interval": 0,
+        "master_tries": -1,
+        "ha": {"watchdog": {"interval": interval, **more}},
+    }
+
+
+def serves(master: Master) -> bool:
+    """Whether its workers answer; it listens earlier."""
+    here = binding.Master(None, master.address, master.ret_port, frozenset({master.address}))
+    opts = {**master.opts, "__role": "minion", "id": "probe"}
+    return bool(binding.ping(opts, here, 2)["answers"])
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: MakeLab) -> Iterator[Site]:
+    with make_lab() as lab:
+        quick = {"gather_job_timeout": 1, "timeout": 2}
+        m1, m2 = (lab.add_master(name, engine=False, config=quick) for name in ("m1", "m2"))
+        m1.share_master_key(m2)
+        names = ("web1", "web2", "web3")
+        minions = [lab.add_minion(x, [m1, m2], "failover", config=watched()) for x in names]
+        for minion in minions:
+            for master in (m1, m2):
+                master.plant("minions", minion.name, minion.pub)
+        lab.start_all([m1, m2])
+        for master in (m1, m2):
+            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
+        for minion in minions:
+            minion.start()
+            minion.wait_ready()
+        site = Site(lab, m1, m2, minions)
+        # On a busy machine a master may be left at once, and rightly so.
+        settle(site, m1)
+        yield site
+
+
+def settle(site: Site, master: Master) -> None:
+    """All minions answer on *master* and their watchdogs know that they are there."""
+
+    def there() -> bool:
+        for minion in site.minions:
+            last = book(minion).last()
+            if last is None or last.target == master.address:
+                continue
+            other = site.m2 if master is site.m1 else site.m1
+            other.salt(minion.name, "ha.failover", f"to={master.address}")
+        return all(
+            (last := book(minion).last()) is not None and last.target == master.address
+            for minion in site.minions
+        )
+
+    wait_for(there, SOON, f"all are on {master.name}", poll=1)
+    answering(master, site.minions, SOON)
+
+
+def book(minion: Minion) -> Journal:
+    return Journal(minion.opts["cachedir"])
+
+
+def history(minion: Minion) -> list[Entry]:
+    return book(minion).read()
+
+
+def answering(
+    master: Master, minions: list[Minion], timeout: float, since: float | None = None
+) -> dict[str, float]:
+    """Wait until all answer *master*; for each the seconds *since* when it did."""
+    client = salt.client.LocalClient(mopts=salt.config.master_config(str(master.config_file)))
+    started = time.monotonic() if since is None else since
+    took: dict[str, float] = {}
+
+    def all_do() -> bool:
+        missing = [minion.name for minion in minions if minion.name not in took]
+        for name, answer in client.cmd(missing, "test.ping", tgt_type="list", timeout=1).items():
+            if answer is True:
+                took[name] = time.monotonic() - started
+        return len(took) == len(minions)
+
+    wait_for(all_do, timeout, f"{[minion.name for minion in minions]} answer {master.name}")
+    return took
+
+
+def test_a_move_that_is_asked_for(site: Site) -> None:
+    web1, m1, m2 = site.minions[0], site.m1, site.m2
+    before = history(web1)
+    plan = m1.salt("web1", "ha.failover", test=True).data["web1"]
+    assert (plan["from"], plan["to"], plan["result"]) == (m1.address, m2.address, None)
+    assert history(web1) == before
+    nowhere = m1.salt("web1", "ha.failover", "to=127.0.0.9")
+    assert nowhere.data["web1"]["result"] is False
+    assert "is none of this minion's masters" in nowhere.data["web1"]["comment"]
+    for source, target in ((m1, m2), (m2, m1)):
+        with heard(target) as events:
+            answer = source.salt("web1", "ha.failover", f"to={target.address}").data["web1"]
+            assert answer["result"] is True  # and the job has returned, to whom it was asked by
+            answering(target, [web1], SOON)
+            told = wait_for(lambda events=events: failover(events, "web1"), SOON, "it is told")
+        assert (told["from"], told["to"]) == (source.address, target.address)
+        assert told["why"] == journal.ASKED
+        assert history(web1)[-1].target == target.address
+        assert ha(target, web1, "ha.current_master")["address"] == target.address
+
+
+def ha(master: Master, minion: Minion, function: str, *args: Any) -> Any:
+    return wait_for(
+        lambda: (master.salt(minion.name, function, *args).data or {}).get(minion.name),
+        SOON,
+        f"{minion.name} answers {function}",
+    )
+
+
+def failover(events: list[tuple[str, dict[str, Any]]], name: str) -> dict[str, Any] | None:
+    """What the failover event of that minion says."""
+    told = [data for tag, data in events if tag == f"salt/ha/minion/{name}/failover"]
+    return told[0].get("data", told[0]) if told else None
+
+
+def gone(master: Master) -> Iterator[None]:
+    master.kill()
+    yield
+    master.start()
+
+
+def hung(master: Master) -> Iterator[None]:
+    master.suspend()
+    yield
+    master.resume()
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("fault", [gone, hung])
+def test_a_master_that_does_not_work_is_left_in_time(
+    site: Site, fault: Callable[[Master], Iterator[None]]
+) -> None:
+    settle(site, site.m1)
+    before = {minion.name: len(history(minion)) for minion in site.minions}
+    with heard(site.m2) as events:
+        trouble = fault(site.m1)
+        started = time.monotonic()
+        next(trouble)
+        took = answering(site.m2, site.minions, BUDGET * 2, started)
+        for minion in site.minions:
+            told = wait_for(lambda m=minion: failover(events, m.name), SOON, "it is told")
+            assert (told["from"], told["to"]) == (site.m1.address, site.m2.address)
+            # 3008 itself notices a connection that breaks; a master that hangs keeps them.
+            assert "no answer" in told["why"] or (fault is gone and told["why"] == journal.SEEN)
+    next(trouble, None)
+    print({name: round(seconds, 1) for name, seconds in took.items()})
+    assert max(took.values()) < BUDGET, took
+    for minion in site.minions:
+        assert [each.target for each in history(minion)[before[minion.name] :]] == [site.m2.address]
+        # 3006 and 3007 bring their own check back, without a pause, at the end of a move.
+        wait_for(
+            lambda m=minion: scheduled(site.m2, m) == {},
+            SOON,
+            f"no check of Salt's own is scheduled on {minion.name}",
+        )
+
+
+def scheduled(master: Master, minion: Minion) -> Any:
+    asked = master.salt(minion.name, "schedule.list", "show_all=True", "return_yaml=False")
+    return (asked.data or {}).get(minion.name)
+
+
+@pytest.mark.core
+def test_without_any_master_nobody_swings(site: Site) -> None:
+    settle(site, site.m1)
+    before = {minion.name: len(history(minion)) for minion in site.minions}
+    for master in (site.m1, site.m2):
+        master.suspend()
+    try:
+        for minion in site.minions:
+            wait_for(
+                lambda log=minion.log_file: "no other master answers" in log.read_text(),
+                SOON,
+                f"{minion.name} says so",
+            )
+        stays(lambda: all(len(history(x)) == before[x.name] for x in site.minions), 12)
+    finally:
+        for master in (site.m1, site.m2):
+            master.resume()
+    answering(site.m1, site.minions, SOON)
+    for minion in site.minions:
+        assert len(history(minion)) == before[minion.name]
+
+
+def stays(condition: Callable[[], bool], seconds: float) -> None:
+    """Nothing changes for so long."""
+    end = time.monotonic() + seconds
+    wait_for(lambda: not condition() or time.monotonic() > end, seconds + 5, "the end")
+    assert condition()
+
+
+@pytest.mark.core
+def test_healthy_masters_are_not_left(site: Site) -> None:
+    settle(site, site.m1)
+    before = {minion.name: len(history(minion)) for minion in site.minions}
+    stays(lambda: all(len(history(x)) == before[x.name] for x in site.minions), 16)
+    answering(site.m1, site.minions, SOON)
+
+
+def test_a_network_that_breaks(site: Site) -> None:
+    """m1 behind a network that first drops all packets, then has lost its publisher only."""
+    lab, m1, m2 = site.lab, site.m1, site.m2
+    address = lab.new_address()
+    with ExitStack() as stack:
+        ports = (m1.ret_port, m1.publish_port)
+        request, publish = (
+            stack.enter_context(Forwarder((address, port), (m1.address, port))) for port in ports
+        )
+        config = {"master": [address, m2.address], **watched(1, timeout=1, failback=True, stable=2)}
+        far = lab.add_minion("far", [m1, m2], "failover", config=config)
+        for master in (m1, m2):
+            master.plant("minions", "far", far.pub)
+        far.start()
+        answering(m1, [far], SOON)
+        wait_for(lambda: book(far).last(), SOON, "the watchdog knows where it is")
+
+        request.dropping = publish.dropping = True
+        answering(m2, [far], SOON)
+        last = book(far).last()
+        assert last is not None
+        assert (last.source, last.target) == (address, m2.address)
+        assert "no answer" in last.why  # no connection breaks, so nobody else can have noticed
+
+        # What has hung once is dead; new connections work, so it goes back in the end.
+        for forwarder in (request, publish):
+            forwarder.refuse()
+            forwarder.dropping = False
+            forwarder.accept()
+        wait_for(lambda: where(far) == address, SOON, "failback")
+        assert "is preferred" in str(book(far).last())
+        answering(m1, [far], SOON)
+
+        publish.refuse()
+        wait_for(lambda: where(far) == m2.address, SOON, "the deaf minion moves")
+        last = book(far).last()
+        assert last is not None
+        assert "not subscribed" in last.why or last.why == journal.SEEN
+        answering(m2, [far], SOON)
+        far.stop()
+
+
+def where(minion: Minion) -> str | None:
+    last = book(minion).last()
+    return last and last.target

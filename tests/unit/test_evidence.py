@@ -1,0 +1,59 @@
+"""What is said when a minion's connections do not fit together."""
+
+from __future__ import annotations
+
+import pytest
+
+from saltext_ha import binding
+from saltext_ha.binding import Link, Links, Running
+from saltext_ha.evidence import remark
+
+pytestmark = pytest.mark.core
+
+M1, M2 = "10.0.0.1", "10.0.0.2"
+NO, YES = {"answers": False}, {"answers": True}
+
+
+def said(*seen: Link, ping: dict[str, bool] | None = None) -> str | None:
+    """About M2, which the minion of M1 and M2 takes for its master."""
+    told = {(M1, 4506): 4505, (M2, 4506): 4505}
+    running = Running((M1, M2), True, "failover", host=M2, ip=M2, port=4506, told=told)
+    links = Links(frozenset(seen))
+    known = binding.masters(running, links)
+    (current,) = (each for each in known if each.current)
+    return remark(current, known, links, running, ping)
+
+
+def test_what_fits_needs_no_words() -> None:
+    assert said((M2, 4505), (M2, 4506)) is None
+    assert said((M2, 4505), (M2, 4506), ping=YES) is None
+    assert said() is None
+    assert said(ping=NO) is None
+
+
+def test_connected_but_silent() -> None:
+    assert said((M2, 4505), ping=NO) == f"connected to {M2}, but it does not answer"
+
+
+def test_authenticated_here_subscribed_there() -> None:
+    expected = f"authenticated to {M2}, subscribed to {M1}: jobs of it are lost"
+    assert said((M2, 4506), (M1, 4505)) == expected
+    assert said((M1, 4505), ping=YES) == expected
+
+
+def test_not_subscribed_at_all() -> None:
+    expected = f"{M2} answers, but the minion is not subscribed to it: jobs of it are lost"
+    assert said((M2, 4506)) == expected
+
+
+@pytest.mark.parametrize(("second", "wrong"), [(4505, True), (4515, False)])
+def test_a_port_map_without_the_publishers_port(second: int, wrong: bool) -> None:
+    entries = (f"{M1}:4506", f"{M1}:4516")
+    told = {(M1, 4506): 4505, (M1, 4516): second}
+    running = Running(entries, True, host=M1, ip=M1, port=4516, told=told)
+    links = Links(frozenset({(M1, 4505), (M1, 4515)}))
+    (current,) = (each for each in binding.masters(running, links) if each.current)
+    note = remark(current, [], links, running)
+    assert bool(note) is wrong
+    if note:
+        assert "request ports 4516 and 4506" in note

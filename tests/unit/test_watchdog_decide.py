@@ -1,0 +1,208 @@
+"""When a minion is to change its master: the decisions, without clock, network or Salt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltext_ha.watchdog import decide
+from saltext_ha.watchdog.decide import Look, Move, Setup, State
+from saltext_ha.watchdog.settings import Settings
+
+pytestmark = pytest.mark.core
+
+MASTERS = ("m1", "m2", "m3")
+SETTINGS = Settings(interval=5, timeout=2, failures=2, jitter=2, stable=60)
+
+
+@dataclass
+class Run:
+    """A watchdog in a world where each look takes no time, and a move always succeeds at once."""
+
+    setup: Setup = field(default_factory=lambda: Setup(SETTINGS, MASTERS))
+    at: float = 1000.0
+    current: str | None = "m1"
+    pinned: bool = False
+    state: State = field(default_factory=State)
+    moves: list[tuple[float, Move]] = field(default_factory=list)
+    note: str | None = None
+
+    def look(
+        self, up: set[str], subscribed: bool | None = True, chance: float = 0.0
+    ) -> tuple[frozenset[str], float]:
+        """One look at masters of which *up* answer; moves on by the time that it asks for."""
+        asked = {each: each in up for each in MASTERS}
+        look = Look(self.at, self.current, subscribed, asked, self.pinned)
+        self.state, next_ = decide.step(self.setup, self.state, look, chance)
+        self.note = next_.note
+        if next_.move:
+            self.moves.append((self.at, next_.move))
+            self.current = next_.move.target
+            self.state = decide.moved(self.state, self.at, self.current)
+        self.at += next_.wait
+        return next_.ask, next_.wait
+
+    def until(self, at: float, up: set[str], subscribed: bool | None = True) -> None:
+        while self.at < at:
+            _, wait = self.look(up, subscribed)
+            assert wait > 0 or self.moves
+
+
+def test_a_good_master_is_asked_alone_and_kept() -> None:
+    run = Run()
+    for _ in range(100):
+        assert run.look({"m1", "m2", "m3"}) == (frozenset({"m1"}), 5.0)
+    assert run.moves == []
+
+
+def test_a_dead_master_is_left_after_the_second_look() -> None:
+    run = Run()
+    run.look({"m1", "m2"})
+    ask, wait = run.look({"m2"})
+    assert (ask, wait) == (frozenset(MASTERS), 1.0)
+    assert run.moves == []
+    run.look({"m2"})
+    ((at, move),) = run.moves
+    assert (move.source, move.target, move.failback) == ("m1", "m2", False)
+    assert at == 1006.0
+    assert "no answer" in move.why
+
+
+def test_one_failed_look_is_forgotten() -> None:
+    run = Run()
+    for _ in range(20):
+        run.look({"m2"})
+        run.look({"m1", "m2"})
+    assert run.moves == []
+
+
+def test_nobody_is_left_for_a_master_that_does_not_answer() -> None:
+    run = Run()
+    run.until(3000, set())
+    assert run.moves == []
+    assert run.note == "no other master answers"
+    run.look({"m3"})
+    assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_chance_puts_a_move_off() -> None:
+    early, late = Run(), Run()
+    for run, chance in ((early, 0.0), (late, 1.0)):
+        while not run.moves:
+            run.look({"m2"}, chance=chance)
+    assert late.moves[0][0] - early.moves[0][0] == pytest.approx(1.0)  # due after 2 s, not after 1
+
+
+def test_a_missing_subscription_gets_time_to_mend() -> None:
+    run = Run()
+    run.until(1014.5, {"m1", "m2"}, subscribed=False)
+    assert run.moves == []
+    run.until(1017, {"m1", "m2"}, subscribed=False)
+    assert run.moves[0][1].target == "m2"
+    assert "not subscribed" in run.moves[0][1].why
+
+
+def test_the_only_master_is_connected_again_when_it_works_but_is_not_heard() -> None:
+    run = Run(Setup(SETTINGS, ("m1",)))
+    run.until(1020, {"m1"}, subscribed=False)
+    assert (run.moves[0][1].source, run.moves[0][1].target) == ("m1", "m1")
+
+
+def test_connections_that_cannot_be_seen_are_no_reason() -> None:
+    run = Run()
+    run.until(1100, {"m1", "m2"}, subscribed=None)
+    assert run.moves == []
+
+
+def test_between_half_working_masters_it_moves_ever_more_rarely() -> None:
+    run = Run()
+    for _ in range(5000):  # whichever it is with fails, the others answer
+        run.look(set(MASTERS) - {run.current or ""})
+        if run.at > 1000 + 3600:
+            break
+    gaps = [late[0] - early[0] for early, late in zip(run.moves, run.moves[1:], strict=False)]
+    assert gaps[:4] == pytest.approx([20, 40, 80, 160], abs=6)
+    assert all(gap >= 300 for gap in gaps[4:])
+    assert len(run.moves) < 18
+
+
+def test_failback_only_when_configured_and_after_it_was_stable() -> None:
+    run = Run(current="m2")
+    run.until(3000, set(MASTERS))
+    assert run.moves == []
+    run = Run(Setup(SETTINGS, MASTERS, preferred="m1"), current="m2")
+    assert run.look(set(MASTERS))[0] == {"m1", "m2"}
+    run.until(1050, set(MASTERS))
+    run.look({"m2", "m3"})  # m1 fails once: its time starts anew
+    again = run.at
+    run.until(again + 60, set(MASTERS))
+    assert run.moves == []
+    run.look(set(MASTERS))
+    assert run.moves[0][1].failback
+    assert run.current == "m1"
+
+
+def test_who_was_moved_by_hand_is_not_taken_back() -> None:
+    run = Run(Setup(SETTINGS, MASTERS, preferred="m1"), current="m2", pinned=True)
+    run.until(3000, set(MASTERS))
+    assert run.moves == []
+
+
+def test_a_minion_that_is_with_none_is_left_alone() -> None:
+    run = Run(current=None)
+    run.until(2000, {"m2"})
+    assert run.moves == []
+
+
+def test_a_change_by_others_starts_the_count_anew() -> None:
+    run = Run()
+    run.look({"m2"})
+    run.current = "m3"
+    run.look({"m2"})
+    assert run.moves == []
+    run.look({"m2"})
+    assert [move.source for _, move in run.moves] == ["m3"]
+
+
+looks = st.lists(
+    st.tuples(
+        st.sets(st.sampled_from(MASTERS)),
+        st.sampled_from([True, False, None]),
+        st.floats(0, 1),
+        st.floats(0, 30),
+    ),
+    max_size=120,
+)
+
+
+@given(looks, st.booleans(), st.integers(1, 4))
+def test_whatever_is_seen_the_promises_hold(
+    seen: list[tuple[set[str], bool | None, float, float]], failback: bool, failures: int
+) -> None:
+    settings = replace(SETTINGS, failures=failures, failback=failback)
+    run = Run(Setup(settings, MASTERS, preferred="m1" if failback else None))
+    bad, good_since = 0, None
+    for up, subscribed, chance, extra in seen:
+        here, at, count = run.current, run.at, len(run.moves)
+        bad = 0 if here in up and subscribed is not False else bad + 1
+        good_since = None if here == "m1" or "m1" not in up else (good_since or at)
+        run.look(up, subscribed, chance)
+        assert run.at >= at
+        if len(run.moves) > count:
+            move = run.moves[-1][1]
+            assert move.target in up
+            assert move.source == here
+            if move.failback:
+                assert good_since is not None
+                assert at - good_since >= settings.stable
+                assert bad == 0
+            else:
+                assert bad >= failures
+            earlier = [then for then, _ in run.moves[:-1] if at - then < decide.HOUR]
+            if earlier:
+                assert at - earlier[-1] >= decide.hold(settings, len(earlier))
+            bad = 0
+        run.at += extra

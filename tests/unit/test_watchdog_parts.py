@@ -1,0 +1,177 @@
+"""The watchdog's settings, its journal, and what it makes of connections: without daemons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha import binding
+from saltext_ha.binding import Link, Links, Running
+from saltext_ha.errors import ConfigError, HaError
+from saltext_ha.watchdog import journal, request, run, settings
+from saltext_ha.watchdog.decide import Look
+from saltext_ha.watchdog.journal import Entry, Journal
+from saltext_ha.watchdog.look import where
+
+pytestmark = pytest.mark.core
+
+M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+
+
+# -- settings
+
+
+def test_everything_may_be_left_out() -> None:
+    for opts in ({}, {"ha": None}, {"ha": {"watchdog": None}}):
+        assert settings.parse(opts) == settings.Settings()
+
+
+@pytest.mark.parametrize(
+    ("ha", "said"),
+    [
+        ({"watchdog": {"intervall": 5}}, "unknown key 'intervall'; did you mean 'interval'?"),
+        ({"watchdog": {"interval": "5"}}, "interval: '5' takes a number of seconds"),
+        ({"watchdog": {"interval": True}}, "interval: True takes a number"),
+        ({"watchdog": {"failures": 0}}, "failures: 0 takes a whole number from 1"),
+        ({"watchdog": {"failback": "yes"}}, "failback: 'yes' takes true or false"),
+        ({"watchdog": {"interval": 2, "timeout": 3}}, "timeout: 3 is longer than interval: 2"),
+        ({"watchdog": []}, "ha: watchdog: takes a mapping, not list"),
+        ({"watchdogs": {}}, "ha: unknown key 'watchdogs'; did you mean 'watchdog'?"),
+        (5, "ha: takes a mapping, not int"),
+    ],
+)
+def test_a_wrong_setting_is_named(ha: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings.parse({"ha": ha, "conf_file": "/etc/salt/minion"})
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("/etc/salt/minion: ")
+
+
+def test_nobody_is_preferred_by_chance() -> None:
+    opts = {"ha": {"watchdog": {"failback": True}}, "random_master": True}
+    with pytest.raises(ConfigError, match="random_master"):
+        settings.parse(opts)
+
+
+# -- the journal
+
+
+def test_the_journal_remembers_and_forgets(tmp_path: Path) -> None:
+    book = Journal(tmp_path)
+    assert book.last() is None
+    for number in range(journal.KEEP * 3):
+        book.add(Entry(float(number), M1, M2, "no answer"))
+    entries = book.read()
+    assert journal.KEEP <= len(entries) <= 2 * journal.KEEP
+    assert book.last() == Entry(float(journal.KEEP * 3 - 1), M1, M2, "no answer")
+    with book.path.open("a") as file:
+        file.write('{"at": 1')  # a crash while writing
+    assert book.last() == entries[-1]
+
+
+def test_starts_and_reconnections_are_no_switches() -> None:
+    entries = [
+        Entry(10, M1, M2, "no answer"),
+        Entry(20, None, M2, journal.STARTED),
+        Entry(30, M2, M2, "not subscribed"),
+        Entry(40, M2, M1, journal.SEEN),
+    ]
+    assert journal.switches(entries, since=0) == 2
+    assert journal.switches(entries, since=15) == 1
+
+
+# -- where the minion is
+
+
+def bound(*seen: Link, last: str | None = None, entries: tuple[str, ...] = (M1, M2)) -> Any:
+    running = Running(entries, listed=True, master_type="failover", publish_port=4505)
+    master = where(binding.locate(running), running, Links(frozenset(seen)), last)
+    return master and (master.configured, master.connected)
+
+
+def test_it_is_where_it_holds_both_connections() -> None:
+    assert bound((M2, 4505), (M2, 4506)) == (M2, True)
+
+
+def test_a_publisher_that_was_left_behind_does_not_count() -> None:
+    assert bound((M1, 4505), (M2, 4505), (M2, 4506), last=M1) == (M2, True)
+
+
+def test_a_publisher_alone_is_enough() -> None:
+    assert bound((M2, 4505), last=M1) == (M2, True)
+
+
+def test_asking_without_listening_is_told() -> None:
+    assert bound((M2, 4506), last=M2) == (M2, False)
+    assert bound((M2, 4506), (M1, 4505), last=M2) == (M2, False)
+
+
+def test_without_connections_it_is_where_it_was() -> None:
+    assert bound(last=M1) == (M1, False)
+    assert bound() is None
+
+
+def test_two_masters_on_one_address_are_told_apart_by_the_request_port() -> None:
+    entries = (f"{M1}:4506", f"{M1}:4516")
+    seen = ((M1, 4505), (M1, 4516))
+    assert bound(*seen, entries=entries, last=entries[0]) == (entries[1], True)
+
+
+# -- what the watchdog remembers of changes that it did not make
+
+
+def test_changes_by_others_are_noted_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(run, "tell", lambda *what: told.append(what[1:]))
+    watch = run.Watch(place(), settings.Settings(), Journal(tmp_path), {"id": "web1"})
+    tidied: list[str | None] = []
+    tidy = lambda master: tidied.append(master.configured)  # noqa: E731
+    monkeypatch.setattr(watch.place.mover, "tidy", tidy)
+    seen: list[str | None] = []
+    monkeypatch.setattr(
+        watch.place.looker,
+        "look",
+        lambda ask: Look(len(seen), seen[-1], True, {M1: True, M2: True}),
+    )
+    for current in (None, M1, M1, None, M2, M2):  # None: Salt is on its way
+        seen.append(current)
+        watch.turn()
+    kinds = [(each.source, each.target, each.why) for each in watch.journal.read()]
+    assert kinds == [(None, M1, journal.STARTED), (M1, M2, journal.SEEN)]
+    assert told == [("web1", M1, M2, journal.SEEN)]
+    assert set(tidied) == {M1, M2}
+
+
+# -- what is asked of ha.failover
+
+
+def place(kind: str = "failover", **opts: Any) -> run.Site:
+    base = {"id": "web1", "master": [M1, M2], "master_type": kind, "publish_port": 4505}
+    found = run.site(base | opts, lambda: Links(frozenset()), 0.2)
+    assert found.looker.opts
+    return found
+
+
+def test_a_hot_minion_cannot_be_moved() -> None:
+    with pytest.raises(HaError, match="master_type 'list'; only one with"):
+        request.plan(place("str"), None)
+
+
+def test_a_minion_without_a_master_has_nowhere_to_come_from() -> None:
+    quiet = place(master=["127.0.0.1:9", "127.0.0.2:9"])
+    with pytest.raises(HaError, match="connected to none of its masters"):
+        request.plan(quiet, None)
+
+
+def test_who_is_meant_by_to() -> None:
+    site = place(master=[f"{M1}:4507", M2, f"{M2}:4510"])
+    assert request._named(site, f"{M1}:4507") == f"{M1}:4507"
+    assert request._named(site, M1) == f"{M1}:4507"
+    with pytest.raises(HaError, match="names more than one of"):
+        request._named(site, M2)
+    with pytest.raises(HaError, match=f"'10.9.9.9' is none of this minion's masters: {M1}:4507"):
+        request._named(site, "10.9.9.9")
