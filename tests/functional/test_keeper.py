@@ -397,6 +397,20 @@ def test_up_to_the_minimum_is_believed(m1: Master) -> None:
     assert list(m1.replica.held()) == ["web29"]
 
 
+@pytest.mark.parametrize("decided", [ACCEPTED, REJECTED])
+def test_a_minion_that_knocks_before_the_decision_is_applied(
+    m1: Master, m2: Master, decided: str
+) -> None:
+    """It deleted nothing: the decision stands."""
+    m1.knock("web1", 0, decided)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.knock("web1", 0)
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(decided, "web1"): KEYS[0]}
+
+
 # -- what is ignored
 
 

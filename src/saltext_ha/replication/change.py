@@ -77,11 +77,14 @@ def _slot_writes(before: Stored, now: Stored, states: Mapping[bytes, str | None]
     if state == REJECTED:
         others = [k for k in sorted(states) if states[k] == ACCEPTED and k != key]
         return [*(write for k in others for write in _delete(k, now)), Write(key, REJECTED)]
-    # Salt never turns a decided key or another pending one into this pending one: in between
-    # somebody deleted the id, and then the minion knocked again.
-    writes = _delete_all(states, now) if before.slot else []
-    if states.get(key) in (ACCEPTED, REJECTED):
-        writes.append(Write(key, DELETED))
+    writes = []
+    if before.slot:
+        # Salt never turns a decided key or another pending one into this pending one: in between
+        # somebody deleted the id, and then the minion knocked again.
+        writes = _delete_all(states, now)
+        if states.get(key) in (ACCEPTED, REJECTED):
+            writes.append(Write(key, DELETED))
+    # Else nobody did: a decision that is known and does not show here is still to be applied.
     if states.get(key) != PENDING:
         writes.append(Write(key, PENDING))
     return writes
