@@ -23,7 +23,7 @@ from torture.keys import DENIED, FINGERPRINTS, UNKNOWN, Entry
 from torture.member import Member
 from torture.proxy import Loop
 
-TIMEOUT = 3.0
+TIMEOUT = 6.0
 
 
 @dataclass

@@ -246,6 +246,9 @@ class Player(People):
             for state, key in entry.items():
                 if state in kinds:
                     self.ledger.ghost(member.name, kinds[state], (minion_id, key), known)
+                if state == ACCEPTED and self.world.drops:
+                    # It may be one that was deleted and forgotten: it is let in as a knock.
+                    self.ledger.ghost(member.name, KNOCK, (minion_id, key), known)
 
     # -- members
 

@@ -59,7 +59,7 @@ class World:
         self.members: dict[str, Member] = {}
         self.relays: dict[tuple[str, str], Relay] = {}
         self._root, self._nurseries, self._mutant = root, nurseries, mutant
-        self._drops = history.drops
+        self.drops = history.drops
         self._network = Network()
         self._loop = Loop()
         self.watcher = Watcher()
@@ -108,7 +108,7 @@ class World:
                     "sync_interval": 0.2,
                     "scan_interval": 2,
                     "peer_timeout": 1,
-                    "keep_tombstones": 0 if self._drops else 30,
+                    "keep_tombstones": 0 if self.drops else 30,
                     "peers": [
                         {"name": b, "url": "https://{}:{}".format(*relay.address)}
                         for (a, b), relay in self.relays.items()
