@@ -93,7 +93,7 @@ class Holds:
             was_accepted = applied.stored.state == ACCEPTED
             if minion_id in held or not (any_accepted if was_accepted else any_revoked):
                 continue
-            content = self._store.read(minion_id)
+            content = self._store.read(minion_id, certain)
             if content is None or (content.stored.slot is None and not certain):
                 continue
             ours = applied.dirty and wanted(self._replica, minion_id, applied).state != ACCEPTED

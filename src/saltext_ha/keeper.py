@@ -257,13 +257,17 @@ class Keeper(Observer):
         after: dict[str, Stored] = {}
         held = self.replica.held()
         for minion_id in ids:
-            if minion_id in self.refused:
-                self._clear_junk(minion_id)
-            content = self.store.read(minion_id)
             applied = self.replica.applied(minion_id)
-            if content is None or not applied.dirty:
+            if not applied.dirty:
                 continue
             records = self.replica.get(minion_id)
+            content = self.store.read(minion_id)
+            shown = content.stored if content else None
+            if shown is None or (shown.state == PENDING and shown.key not in records):
+                applied = self._without_junk(minion_id, applied, frozenset(records))
+                content = self.store.read(minion_id)
+            if content is None:
+                continue
             now, desired = content.stored, place(records.values(), applied.stored)
             ours = plan.is_between(now, applied.stored, applied.aims)
             lost = minion_id in held and now.slot is None
@@ -318,25 +322,25 @@ class Keeper(Observer):
             if expected.slot != before[minion_id].stored.slot:
                 self._announce_key(minion_id, before[minion_id].stored, expected)
 
-    def _clear_junk(self, minion_id: str) -> None:
+    def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
         """
         Remove what is pending and no key. On 3006 and 3007 whoever reaches the master can leave it
         under any id, and it must not keep a decision about that id out.
+
+        :return: what was applied, without that.
         """
-        applied = self.replica.applied(minion_id)
-        if not applied.dirty or not self.store.has_junk(minion_id):
-            return
+        if not self.store.has_junk(minion_id):
+            return applied
         log.warning("ha: pending was no key, and is removed: id=%s", ascii(minion_id))
-        if applied.stored.state == PENDING and applied.stored.key not in self.replica.get(
-            minion_id
-        ):
+        if applied.stored.state == PENDING and applied.stored.key not in known:
             # First: that it is gone must not be taken for an operator who deleted the id.
-            without = applied._replace(stored=Stored(denied=applied.stored.denied))
+            applied = applied._replace(stored=Stored(denied=applied.stored.denied))
             with self.replica.transaction():
-                self.replica.set_applied(minion_id, without)
+                self.replica.set_applied(minion_id, applied)
         point("apply.junk")
         self.store.discard_junk(minion_id)
         self.refused.pop(minion_id, None)
+        return applied
 
     def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
         state, key = after.slot or (DELETED, before.key)

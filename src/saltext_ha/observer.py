@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 BATCH = 500
 # A minion that knocks with ever new keys must not fill the replicas of all masters.
 MAX_UNDECIDED = 4
+NO_KEY = "its key file is unreadable, or no public key in PEM"
 MAX_REFUSED = 1000
 # How long after Salt deleted a key its event may come.
 EVENT_DELAY = 10.0
@@ -210,9 +211,9 @@ class Observer:
         with self.replica.transaction():
             self.replica.unhold(ids)
             for minion_id in ids:
-                content = self.store.read(minion_id)
+                content = self.store.read(minion_id, certain=True)
                 if content is None:
-                    self._refuse(minion_id, "its key file is unreadable, or no public key in PEM")
+                    self._refuse(minion_id, NO_KEY)
                     continue
                 seen.records.extend(self._adopt_one(minion_id, content, outdated))
             point("adopt.record")
@@ -252,16 +253,18 @@ class Observer:
         back: list[str] = []
         held = self.replica.held()
         for minion_id in ids:
-            content = self.store.read(minion_id)
+            content = self.store.read(minion_id, certain)
             if content is None:
                 if certain:
-                    self._refuse(minion_id, "its key file is unreadable, or no public key in PEM")
+                    self._refuse(minion_id, NO_KEY)
                 else:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
             unseen = None
-            if not content.stored.slot and not content.stored.denied:
+            if content.junk:
+                self._refuse(minion_id, NO_KEY)
+            elif not content.stored.slot and not content.stored.denied:
                 self.refused.pop(minion_id, None)
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
                 seen.unsettled.append(minion_id)
@@ -347,7 +350,8 @@ class Observer:
             # Our own removal, finished before a crash; or one that Salt did by halves.
             self.replica.revocation_due = True
         # What was refused is looked at again after a restart, to be reported again.
-        mark = content.mark if not now.slot or now.key in records else 0
+        known_slot = not now.slot or now.key in records
+        mark = content.mark if known_slot and not content.junk else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
 

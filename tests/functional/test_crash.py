@@ -8,6 +8,7 @@ looked at from outside: key files, rotate files, pinned certificates, the master
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -162,6 +163,7 @@ def a_master_where_junk_knocked_dies(root: Path, point: Point, times: int) -> No
     group, m1, m2 = two_masters(root)
     junk = m2.pki_dir / PENDING / "web10"
     junk.write_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----")
+    os.utime(junk, (1, 1))
     m2.ask("sync")
     m1.knock({"web10": KEYS["web10"]})
     with m2.dying(point, times):

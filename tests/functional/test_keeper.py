@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -453,6 +454,10 @@ def test_junk_that_stays_is_reported(m1: Master, state: str) -> None:
     assert m1.files() == {(state, "web1"): "junk"}
 
 
+def long_ago(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
 @pytest.mark.parametrize(
     "junk", ["", "junk", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]
 )
@@ -462,13 +467,29 @@ def test_junk_that_knocked_does_not_keep_a_decision_out(
 ) -> None:
     """Salt 3006 and 3007 keep as pending whatever somebody sends under an id."""
     m2.file(PENDING, "web1").write_text(junk)
+    long_ago(m2.file(PENDING, "web1"))
     m2.scan()
+    m2.keeper.refused.clear()  # as when there is more of it than is remembered
     m1.knock("web1", 0, decided)
     m1.scan()
     exchange(m1, m2)
     assert m2.files() == {(decided, "web1"): KEYS[0]}
     assert m2.keeper.refused == {}
     assert m2.replica.dirty() == []
+
+
+@pytest.mark.parametrize("junk", ["", "junk"])
+def test_junk_does_not_hide_a_deletion(m1: Master, m2: Master, junk: str) -> None:
+    """The minion whose key was just deleted sends it, and Salt 3006 and 3007 keep it."""
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.file(PENDING, "web1").write_text(junk)
+    exchange(m1, m2)
+    assert m2.files() == {}
+    assert m1.files() == {(PENDING, "web1"): junk}
+    assert "web1" in m1.keeper.refused
+    m1.scan()
+    assert "web1" in m1.keeper.refused
 
 
 def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:

@@ -19,6 +19,8 @@ class Content(NamedTuple):
     stored: Stored
     keys: Mapping[bytes, str]
     mark: int = 0
+    junk: bool = False
+    """What is pending is no key: on 3006 and 3007 whoever reaches the master can leave it."""
 
 
 class Change(NamedTuple):
@@ -66,11 +68,13 @@ class KeyStore(Protocol):
     def touched(self) -> bool:
         """Whether a cheap look says that something was added or removed since the last call."""
 
-    def read(self, minion_id: str) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """
         What the store shows for an id; None while a key file is being written or is no key.
 
         Such an id is named again by the next :meth:`changed`.
+
+        :param certain: nothing is being written: what is pending and no key counts as nothing.
         """
 
     def has_junk(self, minion_id: str) -> bool:

@@ -70,7 +70,7 @@ class CacheStore:
         """See :meth:`KeyStore.touched`: no cheap look here, only hints and full passes."""
         return False
 
-    def read(self, minion_id: str) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; what cannot be an id has no key."""
         try:
             minion_key.check_id(minion_id)  # an event may name any path

@@ -13,6 +13,7 @@ import errno
 import os
 import pwd
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ FOLDERS = {
 }
 # What is wrong with one file only, and must not hold up the others.
 ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
+SETTLED = 2.0  # seconds after which nobody writes a key file any more
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
@@ -103,13 +105,13 @@ class FileStore:
         self._times = times
         return changed
 
-    def read(self, minion_id: str) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; what cannot be an id has no key."""
         if not _may_be_id(minion_id):  # an event may name any path
             return Content(ABSENT, {})
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
-        mark = 0
+        mark, junk = 0, False
         for state, folder in self._folders.items():
             path = f"{folder}/{minion_id}"
             try:
@@ -123,11 +125,12 @@ class FileStore:
                 if exc.errno not in ONE_FILE:
                     raise StoreError(f"{path}: cannot be read: {exc}") from exc
                 text = None
-            if text is None and state != DENIED:
+            if text is None and state != DENIED and not (certain and state == PENDING):
                 return None
             mark ^= _mark(state, info)
             if text is None:
                 # Salt writes whatever was sent there: it must not stop a revocation.
+                junk |= state == PENDING
                 continue
             found[state] = minion_key.fingerprint(text)
             keys[found[state]] = text
@@ -135,13 +138,16 @@ class FileStore:
             self._seen[minion_id] = mark
         else:
             self._seen.pop(minion_id, None)
-        return Content(self._stored(found), keys, mark)
+        return Content(self._stored(found), keys, mark, junk)
 
     def has_junk(self, minion_id: str) -> bool:
         """See :meth:`KeyStore.has_junk`."""
         path = f"{self._folders[PENDING]}/{minion_id}"
         try:
-            return stat.S_ISREG(os.lstat(path).st_mode) and not _is_key(_read_key(path))
+            info = os.lstat(path)
+            # Salt writes in place: it may be half a key yet.
+            settled = abs(time.time() - info.st_mtime) > SETTLED
+            return stat.S_ISREG(info.st_mode) and settled and not _is_key(_read_key(path))
         except OSError:
             return False
 
