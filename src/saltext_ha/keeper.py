@@ -8,12 +8,14 @@ crash between any two lines is finished by the next ``apply``. One thread only; 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
+from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
@@ -255,6 +257,7 @@ class Keeper(Observer):
         changes: list[Change] = []
         before: dict[str, Applied] = {}
         after: dict[str, Stored] = {}
+        found: dict[str, tuple[Stored, Applied]] = {}
         held = self.replica.held()
         for minion_id in ids:
             applied = self.replica.applied(minion_id)
@@ -278,6 +281,7 @@ class Keeper(Observer):
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
             changes.append(Change(minion_id, todo, keys))
+            found[minion_id] = now, applied
             before[minion_id] = applied._replace(aims=applied.aims | plan.aims(desired))
             after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
         if not changes:
@@ -289,7 +293,11 @@ class Keeper(Observer):
                 if change.steps:
                     self.replica.set_applied(change.minion_id, before[change.minion_id])
         point("apply.aims")
-        missing, failed = self.store.apply(changes)
+        try:
+            missing, failed = self.store.apply(changes)
+        except StoreError:
+            self._withdraw(found)
+            raise
         point("apply.store")
         for minion_id, reason in failed.items():
             self._refuse(minion_id, reason)
@@ -321,6 +329,14 @@ class Keeper(Observer):
         for minion_id, expected in after.items():
             if expected.slot != before[minion_id].stored.slot:
                 self._announce_key(minion_id, before[minion_id].stored, expected)
+
+    def _withdraw(self, found: Mapping[str, tuple[Stored, Applied]]) -> None:
+        """The store could not be written: nothing it shows next is by our doing where none was."""
+        with contextlib.suppress(StoreError, ReplicaError), self.replica.transaction():
+            for minion_id, (shown, applied) in found.items():
+                content = self.store.read(minion_id)
+                if content is not None and content.stored == shown:
+                    self.replica.set_applied(minion_id, applied)
 
     def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
         """

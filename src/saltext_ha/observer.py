@@ -327,7 +327,7 @@ class Observer:
         elif now == applied.stored:
             writes = change.knocked_again(now)
         else:
-            writes = change.interpret(applied.stored, now, states)
+            writes = change.interpret(_may_have_shown(applied, now), now, states)
         by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
         if not by and applied != NEVER:
             by = OPERATOR  # what has never been seen here may have come with the folder
@@ -413,6 +413,17 @@ class Observer:
         else:
             settled = NEVER if shown == ABSENT else Applied(shown)
             self.replica.set_applied(minion_id, settled, mark)
+
+
+def _may_have_shown(applied: Applied, now: Stored) -> Stored:
+    """
+    What the store showed before *now*. An apply that a crash ended may have put a decided key there
+    which is only pending now: then somebody deleted it in between.
+    """
+    decided = [aim for aim in applied.aims if aim[1] == now.key and aim[0] in DECISIONS]
+    if applied.stored.slot or now.state != PENDING or not decided:
+        return applied.stored
+    return Stored(*min(decided), denied=applied.stored.denied)
 
 
 def _is_pending(applied: Applied) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from saltext_ha import minion_key
+from saltext_ha.errors import StoreError
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
@@ -36,7 +37,17 @@ class Store(FileStore):
         if act:
             act()
 
+    crash_after = False
+    """Die when the next apply has done all."""
+    broken = False
+    """Nothing can be written."""
+
     def apply(self, changes: Sequence[Change]) -> Outcome:
+        if self.broken:
+            raise StoreError("the disk is full")
+        if self.crash_after:
+            super().apply(changes)
+            raise Crash
         if self.fuse is None:
             return super().apply(changes)
         missing: set[str] = set()

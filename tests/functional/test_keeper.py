@@ -412,6 +412,39 @@ def test_a_minion_that_knocks_before_the_decision_is_applied(
     assert m1.files() == m2.files() == {(decided, "web1"): KEYS[0]}
 
 
+def test_a_key_that_was_put_there_before_a_crash_and_deleted_after_it(
+    m1: Master, m2: Master
+) -> None:
+    """The apply ended before its end was written down; then the minion knocked again."""
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.crash_after = True
+    with pytest.raises(Crash):
+        m2.keeper.apply()
+    assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+    m2.remove("web1")
+    m2.knock("web1", 0)
+    m2.restart()
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(PENDING, "web1"): KEYS[0]}
+
+
+def test_a_knock_while_the_store_could_not_be_written(m1: Master, m2: Master) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.broken = True
+    with pytest.raises(StoreError):
+        m2.keeper.apply()
+    m2.store.broken = False
+    m2.knock("web1", 0)
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+
+
 # -- what is ignored
 
 

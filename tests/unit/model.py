@@ -64,6 +64,12 @@ class MemoryStore:
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         pass
 
+    def has_junk(self, minion_id: str) -> bool:
+        return False
+
+    def discard_junk(self, minion_id: str) -> None:
+        raise AssertionError("there is none")
+
     def sweep(self) -> None:
         pass
 
@@ -81,7 +87,7 @@ class MemoryStore:
         else:
             self.signatures[owner] = token
 
-    def read(self, minion_id: str) -> Content:
+    def read(self, minion_id: str, certain: bool = False) -> Content:
         self.fuse.tick()
         slots = [
             (state, self.folders[state][minion_id])

@@ -49,6 +49,18 @@ def test_a_peer_that_died_holds_nobody_up_for_long(claims: Claims) -> None:
     assert claims.take([BRANCH], "m4", HELD) == [BRANCH]
 
 
+def test_who_asks_again_and_again_does_not_hold_on_to_it(claims: Claims) -> None:
+    """What that peer sends is refused, for instance."""
+    for now in range(0, int(HELD), 3):
+        claims.admit(question(BRANCH), "m3", now)
+    assert claims.take([BRANCH], "m4", HELD) == [BRANCH]
+
+
+def test_a_branch_that_does_not_exist_is_not_kept(claims: Claims) -> None:
+    _, taken = claims.admit(question(*range(FANOUT, FANOUT + 1000)), "m3", 0.0)
+    assert taken == []
+
+
 def test_what_is_being_fetched_is_not_asked_of_others(claims: Claims) -> None:
     claims.take([BRANCH], "m3", 0.0)
     assert asked(claims, "m4", BRANCH, OTHER) == [OTHER]

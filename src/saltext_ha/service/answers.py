@@ -82,7 +82,8 @@ class Answers:
                 break
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
         merged = await self._service.core.learn(records)
-        self._service.claims.received((record.minion_id for record in records), peer.name)
+        # Those that are refused, too: they will not come in any better state.
+        self._service.claims.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,
             "refused": reasons[:10],

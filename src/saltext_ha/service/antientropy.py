@@ -235,6 +235,14 @@ def told(dropped: Iterable[Record]) -> list[Any]:
     return [[r.minion_id, r.fingerprint, record_digest(r)] for r in dropped]
 
 
+def ids_of(raw: Any) -> list[str]:
+    """The ids of the records in a message, whatever else is wrong with them."""
+    entries = raw if isinstance(raw, list) else []
+    return [
+        entry[0] for entry in entries if isinstance(entry, list) and entry and type(entry[0]) is str
+    ]
+
+
 def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
     """
     What :func:`told` says, from a peer.

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.replication.digest import FANOUT, bucket_of
+from saltext_ha.replication.digest import BUCKETS, FANOUT, bucket_of
 
 HELD = 20.0
 """Seconds that a claim holds; a message of records takes a few."""
@@ -91,7 +91,9 @@ class Claims:
             for branch in branches:
                 holder, until = self._held.get(branch, (who, now))
                 if holder in (who, yielding) or until <= now:
-                    self._held[branch] = who, now + HELD
+                    # Not longer for asking again: what is refused for ever is claimed for ever.
+                    goes_on = holder == who and until > now
+                    self._held[branch] = who, until if goes_on else now + HELD
                     taken.append(branch)
         return taken
 
@@ -105,5 +107,5 @@ class Claims:
 def _branch(entry: Any) -> int | None:
     """The branch of an entry of a question."""
     if isinstance(entry, (list, tuple)) and entry and type(entry[0]) is int:
-        return entry[0] // FANOUT
+        return entry[0] // FANOUT if 0 <= entry[0] < BUCKETS else None
     return None

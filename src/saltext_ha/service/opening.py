@@ -51,7 +51,8 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
         if not lost:
             replica.blank = False
     member = cluster.of(opts)
-    service.only_reports = member.why_only_reported(config.repair) if member else ""
+    service.in_cluster = member.why_only_reported(config.repair) if member else ""
+    service.only_reports = service.in_cluster
     if not service.only_reports:
         members = service.trust.pinned()
         service.only_reports = service.sharing.recall(

@@ -91,6 +91,8 @@ class Service:
         self.links: dict[str, Link] = {}
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
+        self.in_cluster = ""
+        """Why it does not beside Salt's own cluster; empty without one, or with ``repair``."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
         self._calls = WheelCalls()
@@ -207,9 +209,12 @@ class Service:
         return "paused" if "paused" in self.notes else "enforce"
 
     def only_report(self, reason: str) -> None:
-        """From now on this master never writes its key store; without a *reason* it does."""
-        self.only_reports = reason
-        self.core.keeper.enforce = not reason
+        """
+        From now on this master never writes its key store; without a *reason* it does, unless it
+        is a member of Salt's own cluster.
+        """
+        self.only_reports = self.in_cluster or reason
+        self.core.keeper.enforce = not self.only_reports
 
     @functools.cached_property
     def master_key(self) -> str:
@@ -315,7 +320,7 @@ class Service:
                     claims=self.claims,
                     greeting=self.describe,
                     announce=self.announce,
-                    met=self.sharing.check,
+                    met=self.sharing.met,
                     mistrusted=self._reconcile,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltext_ha.errors import HaError
 from saltext_ha.peering.trust import Peer
+from saltext_ha.provenance import OURS, UNSIGNED
 from saltext_ha.service.group import PeerHandler
 from saltext_ha.service.link import Link
 
@@ -53,8 +54,19 @@ class Sharing:
 
         return {"signature": signature}
 
+    async def met(self, link: Link) -> None:
+        """
+        The peer is there again, and its store may be another one by now; raises as :meth:`check`.
+        """
+        if link.peer.name in self.names:
+            self._remembered.add(link.peer.name)
+        await self.check(link)
+
     async def check_all(self) -> None:
         """Look at every peer; those that cannot be asked are looked at another time."""
+        gone = self.names - self._service.trust.pinned().keys()
+        if gone:
+            await self._end(gone)
         for link in list(self._service.links.values()):
             try:
                 await self.check(link)
@@ -81,13 +93,20 @@ class Sharing:
         self._remembered.discard(name)
         if same is (name in self.names):
             return
-        # Both at once: in between this master would sign for nobody.
-        (self.names.add if same else self.names.discard)(name)
+        if not same:
+            await self._end({name})
+            return
+        self.names.add(name)
         self._service.only_report(self._reason())
-        if same:
-            log.warning("ha only reports: %s", self._reason())
-        else:
-            log.info("ha key store: no longer shared with %s", name)
+        log.warning("ha only reports: %s", self._reason())
+        await self._service.core.run(self._remember)
+
+    async def _end(self, names: set[str]) -> None:
+        """The store is shared with these no longer."""
+        self.names -= names
+        self._remembered -= names
+        self._service.only_report(self._reason())
+        log.info("ha key store: no longer shared with %s", ", ".join(sorted(names)))
         await self._service.core.run(self._remember)
         await self._service.core.apply()
 
@@ -117,7 +136,9 @@ class Sharing:
     def _sign(self, anew: bool) -> tuple[str, bool]:
         """This master's signature, and whether it was written just now."""
         keeper = self._service.core.keeper
-        anew = anew and (keeper.enforce or bool(self.names)) and not keeper.holds.doubt
+        anew = anew and (keeper.enforce or bool(self.names)) and not keeper.adopting
+        # Another folder may have taken the place of the one that was looked at last.
+        anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
         if anew:
             keeper.holds.provenance.sign()
         return keeper.holds.provenance.token, anew
