@@ -14,7 +14,7 @@ import ipaddress
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -246,7 +246,7 @@ def _locate(entry: str, running: Running) -> Master:
         return Master(entry, host, port)  # resolved by Salt itself already
     try:
         found = Master(entry, host, port, resolve(host))
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # the latter where it cannot be a name at all
         return Master(entry, host, port, note=f"{host} does not resolve: {exc}")
     return replace(found, publish_port=_publish_port(found, running))
 
@@ -371,15 +371,15 @@ def ping(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> dic
 
     if not master.ips or not master.port:
         return {"answers": None, "milliseconds": None, "note": "its address is unknown"}
-    ip = sorted(master.ips)[0]
-    host, port = f"[{ip}]" if ":" in ip else ip, master.port
-    opts = dict(channel_opts, master_ip=host, master_port=port, master_uri=f"tcp://{host}:{port}")
+    opts = dict(channel_opts)
     opts.pop("source_ret_port", None)  # in use by the minion itself
     source = bare_ip(str(opts.get("source_ip") or ""))
     started = time.monotonic()
     try:
         # ZeroMQ waits out the whole timeout even where nobody listens; TCP knows at once.
-        socket.create_connection((ip, port), timeout, (source, 0) if source else None).close()
+        ip = _reachable(master.ips, master.port, timeout, source)
+        host, port = f"[{ip}]" if ":" in ip else ip, master.port
+        opts.update(master_ip=host, master_port=port, master_uri=f"tcp://{host}:{port}")
         left = max(0.1, timeout - (time.monotonic() - started))
         with ReqChannel.factory(opts, crypt="clear") as channel:
             reply = channel.send({"cmd": "ping"}, tries=1, timeout=left)
@@ -389,6 +389,26 @@ def ping(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> dic
         note = str(exc) or type(exc).__name__
         return {"answers": False, "milliseconds": None, "note": note}
     return {"answers": True, "milliseconds": round((time.monotonic() - started) * 1000, 1)}
+
+
+def _reachable(ips: Iterable[str], port: int, timeout: float, source: str | None) -> str:
+    """
+    The first of *ips* where somebody listens, IPv4 first, as Salt chooses (``dns_check`` in
+    ``salt/utils/network.py``): a name may have addresses that nothing serves.
+
+    :raises OSError: that of the last one, when there is none.
+    """
+    ordered = sorted(ips, key=lambda ip: (":" in ip, ip))
+    problem: OSError = OSError("it has no address")
+    for ip in ordered:
+        try:
+            begin = (source, 0) if source and (":" in source) == (":" in ip) else None
+            socket.create_connection((ip, port), timeout / len(ordered), begin).close()
+        except OSError as exc:
+            problem = exc
+        else:
+            return ip
+    raise problem
 
 
 def ping_all(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from saltext_ha.consistency import sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
+from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
 from tests.engines import no_bus, run, running, until
 from tests.keys import public_key
@@ -359,5 +361,34 @@ def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
 
             await until(drifted, "it has found it")
             assert m2.service.watch.shown() is None
+
+    asyncio.run(act())
+
+
+def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
+    free = threading.Event()
+    take = checking._facts
+
+    def hang(name: str, mine: Any) -> Any:
+        if mine.config.name == "m2" and name == "roots":
+            assert free.wait(60)
+        return take(name, mine)
+
+    monkeypatch.setattr(checking, "_facts", hang)
+    monkeypatch.setattr(checking, "PATIENCE", 0.5)
+
+    async def act() -> None:
+        async with group(one, two):
+            try:
+                for _ in range(2):
+                    answer = await run(one, "check_consistency", only="roots")
+                    assert "hang" in answer["sections"]["roots"]["unknown"]["m2"]
+                    assert answer["masters"] == ["m1", "m2"]
+                    assert answer["retcode"] == 2
+            finally:
+                free.set()
 
     asyncio.run(act())

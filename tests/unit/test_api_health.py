@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saltext_ha.api.calls import publication
 from saltext_ha.api.health import Health, Rules, after
 from saltext_ha.api.jobs import new_jid, read_status
 from saltext_ha.api.minions import union
@@ -125,3 +126,20 @@ def test_what_changes_something_is_no_read() -> None:
         assert not is_read("runner", fun)
     for fun in ("key.accept", "key.delete", "config.apply", "jobs.list_job"):
         assert not is_read("wheel", fun)
+
+
+def test_a_job_cache_that_does_not_tell_to_whom_it_was_published() -> None:
+    """``get_load`` of pgjsonb, mysql, redis and others has no Minions."""
+    early = read_status("1", "m1", {"Function": "test.ping", "Result": {}})
+    late = read_status("1", "m1", {"Function": "test.ping", "Result": {"web1": {"return": True}}})
+    assert not early.complete
+    assert not late.complete
+    known = read_status("1", "m1", {"Function": "f", "Minions": ["web1", "web2"], "Result": {}})
+    assert known.followed_by(late).missing == ["web2"]
+    assert known.followed_by(late).returned == {"web1": True}
+    assert known.followed_by(read_status("1", "m1", {"Error": "gone"})) == known
+
+
+def test_a_list_of_minions_is_sent_as_one() -> None:
+    low = publication("local", ["web1", "web2"], "test.ping", (), None, "glob", None)
+    assert (low["tgt"], low["tgt_type"]) == (["web1", "web2"], "list")

@@ -402,3 +402,18 @@ def test_odd_configurations_do_not_raise(
 def test_a_timeout_that_is_none_is_named(opts: dict[str, Any], timeout: Any) -> None:
     with pytest.raises(SaltInvocationError, match="timeout"):
         ha.masters(timeout=timeout)
+
+
+def test_an_address_of_a_name_that_nobody_serves_is_passed_over() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        port = server.getsockname()[1]
+        assert binding._reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "") == "127.0.0.2"
+        with pytest.raises(OSError, match="refused"):
+            binding._reachable({"127.0.0.1"}, port, 3.0, "")
+
+
+@pytest.mark.parametrize("entry", ["salt..example.com", "a" * 64 + ".example.com"])
+def test_what_can_be_no_name_is_said_and_harms_nobody(entry: str) -> None:
+    found = binding._locate(entry, Running((entry,)))
+    assert not found.ips
+    assert "does not resolve" in str(found.note)

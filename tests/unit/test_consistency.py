@@ -213,6 +213,8 @@ def test_names_of_people_and_targets(name):
 def test_values_that_are_secrets():
     assert is_secret_value("-----BEGIN RSA PRIVATE KEY-----\nMII…")
     assert is_secret_value("postgres://salt:pw@db/x")
+    assert is_secret_value("https://ghp_token@github.com/o/r.git")
+    assert not is_secret_value("ssh://git@github.com/o/r.git")
     assert not is_secret_value("https://host:8000/path@x")
 
 

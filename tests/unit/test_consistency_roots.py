@@ -362,7 +362,9 @@ def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
     second = commit(remote, "two")
     fetched(remote, Path(two["cachedir"], "gitfs", "b64=", "_"), packed)
     fetched(remote, Path(two["cachedir"], "git_pillar", "b64="), packed)
-    assert git.states(one) == {
+    states = git.states(one)
+    assert states.pop("gitfs remotes") == git.states(two)["gitfs remotes"]
+    assert states == {
         f"gitfs:{remote}": "configured",
         f"gitfs:{remote}:main": first,
         f"gitfs:{remote}:dev": first,
@@ -379,6 +381,29 @@ def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
         f"gitfs:{remote}:main": {"m1": first, "m2": second},
         f"git_pillar:{remote}:main": {"m1": first, "m2": second},
     }
+
+
+URL = "https://git.example/x"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ([{URL: [{"root": "prod"}]}], [{URL: [{"root": "dev"}]}], False),
+        ([{URL: [{"root": "prod"}]}], [URL], False),
+        ([URL, f"{URL}2"], [f"{URL}2", URL], False),
+        ([{URL: [{"privkey": "/a"}, {"root": "p"}]}], [{URL: [{"root": "p"}]}], True),
+        ([f"https://me:pw@{URL[8:]}"], [URL], True),
+    ],
+)
+def test_what_remotes_serve_of_themselves_and_in_which_order(
+    tmp_path: Path, one: list[Any], two: list[Any], same: bool
+) -> None:
+    shown = [
+        git.states({**opts(tmp_path, fileserver_backend=["gitfs"], gitfs_remotes=remotes)})
+        for remotes in (one, two)
+    ]
+    assert (shown[0]["gitfs remotes"] == shown[1]["gitfs remotes"]) is same
 
 
 def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:

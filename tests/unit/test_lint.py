@@ -277,10 +277,10 @@ def documented() -> Iterator[tuple[str, str, str]]:
             text = "\n".join(line[indent:] for line in lines) + "\n"
             values = yaml.safe_load(text)
             keys = set(values) if isinstance(values, dict) else set()
-            if keys & {"engines", "ha", "cluster_id", "reactor"}:
-                yield source.name, MASTER, text
-            elif "master" in keys:
+            if "master" in keys:
                 yield source.name, MINION, text
+            elif keys & {"engines", "ha", "cluster_id", "reactor"}:
+                yield source.name, MASTER, text
 
 
 @pytest.mark.parametrize(("source", "role", "text"), list(documented()))
@@ -553,3 +553,22 @@ def test_every_rule_says_what_it_rests_on() -> None:
     for rule in RULES:
         assert re.search(r"salt/|saltext_ha/|Salt's tutorial", rule.source), rule.code
         assert rule.why.endswith((".", ".)")), rule.code
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("app_tokens: [s3cr3t-one, s3cr3t-two]", "app_tokens: []"),
+        ("gitfs_remotes: ['https://s3cr3t@git.example/r.git']", "gitfs_remotes: []"),
+    ],
+)
+def test_what_was_replaced_is_not_shown_when_it_may_be_secret(
+    tmp_path: Path, written: str, instead: str
+) -> None:
+    (tmp_path / "minion").write_text(f"default_include: minion.d/*.conf\n{written}\n")
+    (tmp_path / "minion.d").mkdir()
+    (tmp_path / "minion.d" / "x.conf").write_text(f"{instead}\n")
+    facts = collect.of_minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
+    found = check.inspect("x", facts)
+    assert "HA002" in {one["code"] for one in found}
+    assert "s3cr3t" not in str(found)

@@ -24,7 +24,7 @@ M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
 
 def test_everything_may_be_left_out() -> None:
-    for opts in ({}, {"ha": None}, {"ha": {"watchdog": None}}):
+    for opts in ({}, {"ha": None}, {"ha": {"watchdog": None}}, {"ha": {"lint": {"ignore": []}}}):
         assert settings.parse(opts) == settings.Settings()
 
 

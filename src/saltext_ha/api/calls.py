@@ -22,6 +22,8 @@ def publication(
     timeout: int | None,
 ) -> dict[str, Any]:
     """The low data of a job; its jid is yet to come."""
+    if tgt_type == "glob" and not isinstance(tgt, str):
+        tgt_type = "list"  # as a glob, a list matches nobody
     low: dict[str, Any] = {"client": client, "tgt": tgt, "fun": fun, "tgt_type": tgt_type}
     if client == "local":
         low["full_return"] = True  # tells a return from what Salt puts in its place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -41,6 +41,8 @@ class JobStatus:
 
     :ivar found: whether its job cache has the job at all.
     :ivar returned: minion → what the function returned there.
+    :ivar counted: whether ``minions`` are all it was published to. Most job caches other than
+        Salt's own keep only those that have returned (``get_load`` of pgjsonb, mysql, redis, …).
     """
 
     jid: str
@@ -48,6 +50,7 @@ class JobStatus:
     found: bool
     minions: tuple[str, ...] = ()
     returned: Mapping[str, Any] = field(default_factory=dict)
+    counted: bool = True
 
     @property
     def missing(self) -> list[str]:
@@ -56,8 +59,15 @@ class JobStatus:
 
     @property
     def complete(self) -> bool:
-        """Whether it was published, and all minions have returned."""
-        return self.found and not self.missing
+        """Whether it was published, and all minions have returned, as far as is known."""
+        return self.found and self.counted and not self.missing
+
+    def followed_by(self, later: JobStatus) -> JobStatus:
+        """What is known after another look: who was counted once stays counted."""
+        if not later.found:
+            return self
+        minions = tuple(sorted({*self.minions, *later.minions}))
+        return replace(later, minions=minions, counted=self.counted or later.counted)
 
 
 def read_status(jid: str, master: str, answer: Any) -> JobStatus:
@@ -75,5 +85,6 @@ def read_status(jid: str, master: str, answer: Any) -> JobStatus:
         minion: found.get("return") if isinstance(found, dict) else found
         for minion, found in answer.get("Result", {}).items()
     }
-    minions = tuple(sorted(answer.get("Minions") or returned))
-    return JobStatus(jid, master, True, minions, returned)
+    counted = bool(answer.get("Minions"))
+    minions = tuple(sorted(answer["Minions"] if counted else returned))
+    return JobStatus(jid, master, True, minions, returned, counted)

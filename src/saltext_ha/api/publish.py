@@ -134,9 +134,15 @@ class Publisher:
         problem = ""
         while not status.complete:
             if not pauses.pause(deadline):
-                raise TimedOut(
+                left = (
                     f"job {status.jid} runs on {len(status.missing)} of {len(status.minions)} "
-                    f"minions still, or they are down: {', '.join(status.missing[:10])}{problem}",
+                    f"minions still, or they are down: {', '.join(status.missing[:10])}"
+                    if status.counted
+                    else f"job {status.jid}: the job cache does not tell to whom it was published; "
+                    f"{len(status.returned)} minions have returned"
+                )
+                raise TimedOut(
+                    left + problem,
                     master.name,
                     status.jid,
                     status.returned,
@@ -145,7 +151,7 @@ class Publisher:
             try:
                 now = master.job(status.jid, deadline.part(limit=LOOK_LIMIT))
                 problem = "" if now.found else f" ({master.name} has no such job any more)"
-                status = now if now.found else status
+                status = status.followed_by(now)
             except (NotSent, Lost, Refused, CallFailed) as exc:
                 problem = f" (last look at {master.name}: {exc})"
         return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from saltext_ha.consistency.values import canonical
+
 _COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
 _KINDS = ("refs/remotes/origin/", "refs/tags/")
 NOT_FETCHED = "not fetched yet"
+ACCESS = ("user", "password", "privkey", "pubkey", "passphrase", "insecure_auth", "ssl_verify")
 
 
 def states(opts: Mapping[str, Any]) -> dict[str, str]:
@@ -22,8 +26,31 @@ def states(opts: Mapping[str, Any]) -> dict[str, str]:
     """
     if not any(str(name).split("|")[0] in ("git", "gitfs") for name in backends(opts)):
         return {}
-    wanted = {_url(entry): None for entry in _entries(opts.get("gitfs_remotes"))}
-    return _commits("gitfs", wanted, _folder(opts, "gitfs"))
+    remotes = opts.get("gitfs_remotes")
+    wanted = {_url(entry): None for entry in _entries(remotes)}
+    leaves = _commits("gitfs", wanted, _folder(opts, "gitfs"))
+    return {**leaves, "gitfs remotes": _arrangement(remotes)} if wanted else leaves
+
+
+def _arrangement(remotes: Any) -> str:
+    """
+    Stands for the remotes in their order (the first that has a file serves it) and what each serves
+    of itself (``root``, ``mountpoint``, ``saltenv``, …), without how one gets at them.
+    """
+    found = []
+    for entry in remotes or ():
+        settings = next(iter(entry.values())) if isinstance(entry, Mapping) and entry else None
+        found.append([_url(_entries([entry])[0]), _served(settings)])
+    return hashlib.sha256(canonical(found).encode(errors="replace")).hexdigest()[:16]
+
+
+def _served(settings: Any) -> dict[str, Any]:
+    each = settings if isinstance(settings, list) else [settings]
+    merged: dict[str, Any] = {}
+    for part in each:
+        if isinstance(part, Mapping):
+            merged.update({str(k): v for k, v in part.items() if str(k) not in ACCESS})
+    return merged
 
 
 def pillars(opts: Mapping[str, Any]) -> dict[str, str]:

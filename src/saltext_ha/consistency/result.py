@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.consistency.comparison import Difference
@@ -21,7 +21,7 @@ Answer = dict[str, Any]
 
 
 def answer(
-    sections: Mapping[str, Answer], masters: list[str], unknown: Mapping[str, str]
+    sections: Mapping[str, Answer], masters: Iterable[str], unknown: Mapping[str, str]
 ) -> Answer:
     """
     The whole answer; docs/consistency.md describes it for who reads its JSON.

@@ -26,7 +26,10 @@ _SECRET_KEY = re.compile(
     r"|(?i:(?<![a-z])(?:api|priv|private|secret|shared|signing|ssh)?_?keys?$)"
     r"|(?i:pwd?$|(?<![a-z])pass$)"
 )
-_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY")
+_SECRET_VALUE = re.compile(
+    # In https a user alone may be a token; in ssh it is git.
+    r"://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY"
+)
 
 
 def is_secret_key(name: str) -> bool:

@@ -219,7 +219,7 @@ def _addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
     def look_up(host: str) -> None:
         try:
             found[host] = binding.resolve(host)
-        except OSError:
+        except (OSError, UnicodeError):
             found[host] = None
 
     # Daemons: a name server that is silent must not hold up the end of the process.

@@ -102,6 +102,20 @@ class Facts:
         return option in self.places
 
     @property
+    def engines(self) -> list[str]:
+        """The names of the engines that are started."""
+        value = self.get("engines", [])
+        found: list[str] = []
+        for engine in value if isinstance(value, (list, dict)) else []:
+            found += engine if isinstance(engine, dict) else [str(engine)]
+        return found
+
+    @property
+    def watched(self) -> bool:
+        """Whether the watchdog of this package moves this minion."""
+        return "ha_watchdog" in self.engines
+
+    @property
     def moving(self) -> bool:
         """Whether this minion goes from master to master."""
         return self.get("master_type") in MOVING

@@ -30,6 +30,9 @@ ROUNDS = 3
 #: Checks of different masters whose facts are kept between the first question and the second.
 KEPT = 4
 KEPT_FOR = 60.0
+#: Seconds until what this master tells of itself is there, or is called unknown.
+PATIENCE = 25.0
+HANGS = "still being read there: does a file system hang?"
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
 
 
@@ -80,12 +83,21 @@ class Telling:
         def take(missing: list[str]) -> dict[str, Told]:
             return {name: Told(_facts(name, mine), nonce) for name in missing}
 
-        async with self._one_at_a_time:
-            known = self._told.get(nonce, {})
-            missing = [name for name in names if name not in known]
-            if missing:
-                known = {**known, **await asyncio.to_thread(take, missing)}
-                self._keep(nonce, known)
+        def silent(missing: list[str]) -> dict[str, Told]:
+            return {name: Told(Facts({}, {"": HANGS}), nonce) for name in missing}
+
+        try:
+            await asyncio.wait_for(self._one_at_a_time.acquire(), PATIENCE)
+        except asyncio.TimeoutError:
+            return silent(names)
+        known = self._told.get(nonce, {})
+        missing = [name for name in names if name not in known]
+        # A file system that hangs keeps the thread, and with it the lock; nobody waits for that.
+        taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
+        taking.add_done_callback(lambda _: self._one_at_a_time.release())
+        done, _ = await asyncio.wait({taking}, timeout=PATIENCE)
+        known = {**known, **(taking.result() if done else silent(missing))}
+        self._keep(nonce, known)
         return {name: known[name] for name in names}
 
     def _keep(self, nonce: bytes, told: dict[str, Told]) -> None:
@@ -164,7 +176,7 @@ class Checking:
                 **result.of_differences(clock.NAME, apart, check.unreached, settings),
                 "offsets": {name: offset.data() for name, offset in check.offsets.items()},
             }
-        return result.answer(found, [own, *links, *check.unreached], check.unreached)
+        return result.answer(found, {own, *links, *check.unreached}, check.unreached)
 
 
 class _Check:

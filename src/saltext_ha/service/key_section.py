@@ -77,6 +77,9 @@ class KeySection:
         tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN])
         conflicts = set(await service.core.run(replica.conflicts)) if ids else set()
         for minion_id, stored in sorted(tables.items()):
+            if minion_id not in conflicts and len({one.slot for one in stored.values()}) < 2:
+                ids.discard(minion_id)  # what was under way has arrived
+                continue
             found.append(_difference(minion_id, stored, unreached, minion_id in conflicts))
         found += _denied(everywhere)
         section = result.of_differences(KEYS, found, unreached, settings)

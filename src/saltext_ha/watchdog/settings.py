@@ -73,6 +73,10 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
 assert set(_FIELDS) == {field.name for field in fields(Settings)}
 
 
+SECTIONS = ("watchdog", "lint")
+"""What may stand under ``ha:`` in the configuration of a minion."""
+
+
 def parse(opts: Mapping[str, Any]) -> Settings:
     """
     Read ``ha: watchdog:`` out of a minion's *opts*.
@@ -82,8 +86,8 @@ def parse(opts: Mapping[str, Any]) -> Settings:
     source = str(opts.get("conf_file") or "the minion configuration")
     section = _mapping(source, "ha:", opts.get("ha"))
     for key in section:
-        if key != "watchdog":
-            raise ConfigError(f"{source}: ha: {_unknown(key, ['watchdog'])}")
+        if key not in SECTIONS:
+            raise ConfigError(f"{source}: ha: {_unknown(key, [*SECTIONS])}")
     raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
     values = {}
     for key, value in raw.items():

@@ -18,7 +18,7 @@ PATIENCE = 60.0  # seconds that nobody minds
     ERROR,
     "failover without master_alive_interval",
     why="The check that notices a lost master is never scheduled: the minion stays with it.",
-    fix="set master_alive_interval: 30 (seconds)",
+    fix="set master_alive_interval: 30 (seconds), or run the engine ha_watchdog",
     source="salt/minion.py: Minion._post_master_init (add master_alive job if enabled)",
 )
 def never_looks(facts: Facts) -> Hits:
@@ -41,7 +41,7 @@ def never_returns(facts: Facts) -> Hits:
 
 
 def _looks(facts: Facts) -> bool:
-    return facts.number("master_alive_interval") > 0
+    return facts.watched or facts.number("master_alive_interval") > 0
 
 
 @BOOK.rule(
@@ -127,7 +127,10 @@ def long_wait(facts: Facts) -> Hits:
     source="salt/minion.py: MinionBase.eval_master (attempts == tries)",
 )
 def endless(facts: Facts) -> Hits:
-    if facts.moving and facts.written("master_tries") and facts.number("master_tries") <= 0:
+    # With the watchdog it has to be so: see docs/minions.md.
+    if facts.watched or not facts.moving:
+        return
+    if facts.written("master_tries") and facts.number("master_tries") <= 0:
         yield Hit("master_tries", str(facts.get("master_tries")))
 
 
@@ -199,7 +202,7 @@ def auth_tries(facts: Facts) -> Hits:
     source="salt/modules/status.py: master; salt/transport/zeromq.py: tcp_keepalive",
 )
 def late_keepalive(facts: Facts) -> Hits:
-    if not facts.failover or not _looks(facts) or len(facts.masters) < 2:
+    if facts.watched or not facts.failover or not _looks(facts) or len(facts.masters) < 2:
         return
     if facts.get("transport", "zeromq") != "zeromq":
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from saltext_ha.consistency.values import is_secret_value
+from saltext_ha.consistency.values import is_secret_key, is_secret_value
 from saltext_ha.lint.model import ERROR, FILES, WARNING, Book, Facts, Hit, Hits, Place, Setting
 from saltext_ha.lint.sources import INCLUDED, MAIN
 
@@ -57,6 +57,8 @@ def _lost(setting: Setting, holds: object) -> str:
     """Which entries of a list or mapping hold no longer."""
     if isinstance(setting.value, list) and isinstance(holds, list):
         gone = [_name(item) for item in setting.value if item not in holds]
+        if is_secret_key(setting.option):
+            return f"{len(gone)} entries" if gone else ""
     elif isinstance(setting.value, dict) and isinstance(holds, dict):
         gone = [str(key) for key in setting.value if key not in holds]
     else:

@@ -13,16 +13,9 @@ LOCKS = {"gitfs_global_lock": "gitfs", "git_pillar_global_lock": "git_pillar"}
 REST = ("rest_cherrypy", "rest_tornado")
 
 
-def engines(facts: Facts) -> Iterator[str]:
-    """The names of the engines that the master starts."""
-    value = facts.get("engines", [])
-    for engine in value if isinstance(value, (list, dict)) else []:
-        yield from engine if isinstance(engine, dict) else [str(engine)]
-
-
 def in_group(facts: Facts) -> bool:
     """Whether this master runs the ha engine."""
-    return "ha" in engines(facts)
+    return "ha" in facts.engines
 
 
 @BOOK.rule(
