@@ -20,6 +20,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"^(\w+)# (.*?)(?:\s+\[exit (\d)\])?$")
 TOKEN = re.compile(r"ha1\.[\w-]+")
 SETTLING = 20.0
+ASKS = ("salt-run ha.status", "salt-run ha.keys", "salt-key -L", "salt ")
 
 
 class Tutorial:
@@ -50,7 +51,9 @@ class Tutorial:
     def _check(self, node: str, command: str, status: int, lines: list[str]) -> None:
         missing: list[str] = []
         printed = ""
-        asks = command.startswith(("salt-run ha.status", "salt-run ha.keys", "salt-key -L"))
+        asks = command.startswith(
+            ("salt-run ha.status", "salt-run ha.keys", "salt-key -L", "salt ")
+        )
 
         def right() -> bool:
             nonlocal missing, printed
@@ -60,6 +63,7 @@ class Tutorial:
 
         if asks:
             # What another master does takes an instant; a person reads that longer than it takes.
+            # A minion that was just accepted may still be logging in, and misses a job.
             try:
                 wait_for(right, SETTLING, "")
             except TimeoutError:
