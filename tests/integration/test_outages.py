@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import Lab, Master, wait_for
+from lab.network import is_free
 from tests.integration.conftest import MakeLab
 from tests.integration.group import (
     SOON,
@@ -219,6 +220,8 @@ def test_a_dead_peer_is_logged_once(lab: Lab, masters: tuple[Master, Master]) ->
 def test_something_else_at_the_address_of_a_peer(lab: Lab, masters: tuple[Master, Master]) -> None:
     m1, m2 = masters
     m2.kill()
+    # The engine of a master that was killed is gone within a second.
+    wait_for(lambda: is_free(m2.address, m2.peer_port), SOON, "the port is free")
     with babbler(m2.address, m2.peer_port):
         wait_for(lambda: "TLS" in row(m1, m2)["note"], SOON, "m1 says what is wrong")
         assert m1.salt_run("ha.status").returncode == 2
