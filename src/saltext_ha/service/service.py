@@ -320,7 +320,7 @@ class Service:
                     claims=self.claims,
                     greeting=self.describe,
                     announce=self.announce,
-                    met=self.sharing.met,
+                    met=self.sharing.check,
                     mistrusted=self._reconcile,
                     interval=self.config.sync_interval,
                     timeout=self.config.peer_timeout,

@@ -54,14 +54,6 @@ class Sharing:
 
         return {"signature": signature}
 
-    async def met(self, link: Link) -> None:
-        """
-        The peer is there again, and its store may be another one by now; raises as :meth:`check`.
-        """
-        if link.peer.name in self.names:
-            self._remembered.add(link.peer.name)
-        await self.check(link)
-
     async def check_all(self) -> None:
         """Look at every peer; those that cannot be asked are looked at another time."""
         gone = self.names - self._service.trust.pinned().keys()
