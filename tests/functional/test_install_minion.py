@@ -293,7 +293,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         def do_GET(self) -> None:
             if self.path == "/moved":
                 self.send_response(302)
-                self.send_header("Location", "http://127.0.0.1:9/bootstrap.sh")
+                self.send_header("Location", f"http://127.0.0.1:{plain.server_port}/bootstrap.sh")
                 self.end_headers()
             else:
                 super().do_GET()
@@ -301,13 +301,19 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         def log_message(self, *args: Any) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as served:
+    # Where nobody vouches for what it sends.
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as plain,
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as served,
+    ):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, private)
         served.socket = context.wrap_socket(served.socket, server_side=True)
-        threading.Thread(target=served.serve_forever, daemon=True).start()
-        yield f"https://127.0.0.1:{served.server_address[1]}", certificate
-        served.shutdown()
+        for each in (plain, served):
+            threading.Thread(target=each.serve_forever, daemon=True).start()
+        yield f"https://127.0.0.1:{served.server_port}", certificate
+        for each in (plain, served):
+            each.shutdown()
 
 
 def test_what_is_downloaded_is_verified(run: Run, server: tuple[str, Path], tmp_path: Path) -> None:

@@ -102,6 +102,54 @@ def lint(only: str = "", ignore: str = "") -> Answer:
     return _shaped(lambda: ask.master(__opts__, only, ignore))
 
 
+def minion_config(
+    type: str = "failover",
+    format: str = "yaml",
+    alive: int = 30,
+    failback: bool = False,
+    watchdog: bool = False,
+) -> Answer:
+    """
+    Print what minions of this group need in their configuration: one file for minion.d.
+
+    type
+        ``failover``: one master at a time; ``hot``: all at once.
+    format
+        ``yaml``: the file; ``sls``: a state that manages it (``ha.multi_master``).
+    alive
+        Failover: seconds between two looks at the master.
+    failback
+        Failover: go back to the first master when it is there again.
+    watchdog
+        Run the engine ``ha_watchdog`` there, which notices a hung master, too.
+
+    The masters stand in it as bare hosts, with the address under which peers reach them, and are
+    known by the fingerprint of their key, or by their signature where they sign. Masters for which
+    no such file would work (different keys and no signature, different ports) are an error that
+    says what mends it. ``ha.lint`` looks at the file before it is printed.
+
+    Returns a dict: ``options``, ``text`` (the file), ``masters`` (their names), ``sign_finger``,
+    ``notes``, ``findings`` (of lint), ``unknown`` (who could not be asked, and why). Exit code 2
+    where somebody could not be asked, 1 with findings.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.minion_config > ha-masters.conf
+        salt-run ha.minion_config type=hot format=sls
+    """
+
+    def work(settings: config.HaConfig) -> Answer:
+        if format not in ("yaml", "sls"):
+            raise HaError(f"format={format!r}: takes yaml or sls")
+        wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
+        found = control.request(settings.control_socket, "minion_config", wish)
+        return {**found, "text": found["sls"]} if format == "sls" else found
+
+    return _answer(work)
+
+
 def keys_(match: str = "*") -> Answer:
     """
     The minion keys on every master.
