@@ -1,0 +1,156 @@
+"""
+Minions that are told of all masters: the state that does it, and what becomes of a mistake. And
+whether the group can do without one of its masters.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import Lab, Minion, wait_for
+from saltext_ha import drop_in
+from tests.integration.conftest import MakeLab
+from tests.integration.group import group
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    """Two masters of a group; a minion that knows the first one only, and is started again."""
+    with group(make_lab, "m1", "m2") as lab:
+        m1, m2 = lab.masters.values()
+        web1 = lab.add_minion("web1", [m1, m2], "failover", config={"master": [m1.address]})
+        for master in (m1, m2):
+            master.plant("minions", web1.name, web1.pub)
+        supervised(web1)
+        web1.start()
+        web1.wait_ready()
+        yield lab
+
+
+def supervised(minion: Minion) -> None:
+    """Whoever starts a minion again: here a loop of the shell."""
+    command = shlex.join(minion.daemon.command)
+    minion.daemon.command = ["sh", "-c", f"while :; do {command}; sleep 0.2; done"]
+
+
+@pytest.fixture
+def web1(lab: Lab) -> Iterator[Minion]:
+    """The minion as it was at first, with whatever it is bound to."""
+    minion = lab.minions["web1"]
+    yield minion
+    for path in (drop_in_of(minion), record_of(minion)):
+        path.unlink(missing_ok=True)
+    minion.kill()
+    minion.start()
+    minion.wait_ready()
+
+
+def drop_in_of(minion: Minion) -> Path:
+    return minion.config_dir / "minion.d" / drop_in.NAME
+
+
+def process_of(minion: Minion) -> int:
+    return int(Path(minion.opts["pidfile"]).read_text())
+
+
+def record_of(minion: Minion) -> Path:
+    return Path(minion.opts["cachedir"]) / "ha" / "multi_master.json"
+
+
+def record(minion: Minion) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(record_of(minion).read_text())
+    except FileNotFoundError:
+        return {"state": "none"}
+    return found
+
+
+def settled(minion: Minion) -> dict[str, Any]:
+    """What became of the last exchange, when it is over."""
+    wait_for(lambda: record(minion)["state"] not in ("none", "trying"), LONG, "it is over")
+    return record(minion)
+
+
+def apply(lab: Lab, minion: Minion, seconds: int = 20, **state: Any) -> dict[str, Any]:
+    """Run the state by a job of a master that the minion is bound to."""
+    master = lab.masters[minion.bound_to()[0]]
+    args = ("state.single", "ha.multi_master", "masters", f"timeout={seconds}")
+    answer = master.salt(minion.name, *args, **{"publish_port": master.publish_port, **state})
+    (found,) = answer.data[minion.name].values()
+    result: dict[str, Any] = found
+    return result
+
+
+def request_ports(lab: Lab, *hosts: str) -> list[str]:
+    return [f"{host}:{lab.ports.ret}" for host in hosts]
+
+
+def test_a_good_file_moves_the_minion_and_is_kept(lab: Lab, web1: Minion) -> None:
+    m1, m2 = lab.masters.values()
+    answer = m1.salt_run("ha.minion_config").check().data
+    assert answer["findings"] == []
+    sls = yaml.safe_load(m1.salt_run("ha.minion_config", format="sls").check().data["text"])
+    ((_, state),) = sls["masters of this minion"].items()
+    wish = {name: value for each in state for name, value in each.items()}
+
+    planned = apply(lab, web1, test=True, **wish)
+    assert planned["result"] is None
+    assert f'+  - "{m2.address}"' in planned["changes"]["diff"]
+    assert not drop_in_of(web1).exists()
+
+    pid = process_of(web1)
+    done = apply(lab, web1, **wish)
+    assert done["result"] is True, done
+    assert settled(web1)["state"] == "kept", record(web1)
+    assert drop_in_of(web1).read_text() == answer["text"]
+    assert process_of(web1) != pid, "started again"
+    assert web1.salt_call("ha.lint", "--local").data["counts"]["error"] == 0
+
+    m1.kill()
+    try:
+        wait_for(lambda: web1.bound_to() == ["m2"], LONG, "it goes to the other master")
+        pid = process_of(web1)
+        again = apply(lab, web1, **wish)
+        assert (again["result"], again["changes"]) == (True, {})
+        assert record(web1)["state"] == "kept"
+        assert process_of(web1) == pid, "nobody was restarted"
+    finally:
+        m1.start()
+
+
+def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, web1: Minion) -> None:
+    m1 = lab.masters["m1"]
+    good = apply(lab, web1, masters=request_ports(lab, m1.address))
+    assert good["result"] is True, good
+    assert settled(web1)["state"] == "kept", record(web1)
+    before = drop_in_of(web1).read_text()
+
+    nobody = lab.new_address()
+    tried = apply(lab, web1, masters=request_ports(lab, nobody))
+    assert tried["result"] is True
+    found = settled(web1)
+    assert (found["state"], "no master was reached" in found["why"]) == ("put back", True), found
+    assert drop_in_of(web1).read_text() == before
+    wait_for(lambda: web1.bound_to() == ["m1"], LONG, "it is back")
+    assert m1.salt("web1", "test.ping").check().data == {"web1": True}
+
+    again = apply(lab, web1, masters=request_ports(lab, nobody))
+    assert (again["result"], "put back" in again["comment"]) == (False, True)
+
+
+def test_without_a_file_before_there_is_none_after(lab: Lab, web1: Minion) -> None:
+    apply(lab, web1, masters=request_ports(lab, lab.new_address()), seconds=5)
+    assert settled(web1)["state"] == "put back", record(web1)
+    assert not drop_in_of(web1).exists()
+    wait_for(lambda: web1.bound_to() == ["m1"], LONG, "it is back")
