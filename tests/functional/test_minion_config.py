@@ -10,7 +10,7 @@ import yaml
 
 from benchmarks.engines import Place
 from saltext_ha import master_key
-from saltext_ha.output import _minions
+from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from tests.engines import no_bus, run
 from tests.functional.test_engines import places, running
@@ -45,7 +45,7 @@ def test_two_masters(pair: list[Place]) -> None:
             assert found["master_finger"] == master_key.fingerprint(public_key(1).encode())
             assert (here["retcode"], here["unknown"]) == (0, {})
             # What is printed is the file, not only something like it.
-            printed = "\n".join(_minions.config(here, Screen(80, {})))
+            printed = "\n".join(_failover.config(here, Screen(80, {})))
             assert f"{printed}\n" == here["text"]
 
             assert "ha.multi_master" in (await run(pair[0], "minion_config", format="sls"))["text"]
@@ -55,7 +55,7 @@ def test_two_masters(pair: list[Place]) -> None:
             away = await run(pair[0], "minion_config", type="hot")
             assert yaml.safe_load(away["text"])["master"] == ["127.0.0.1", "127.0.0.2"]
             assert (away["retcode"], set(away["unknown"])) == (2, {"m2"})
-            assert "# m2 could not be asked" in _minions.config(away, Screen(80, {}))[-1]
+            assert "# m2 could not be asked" in _failover.config(away, Screen(80, {}))[-1]
 
     asyncio.run(check())
 

@@ -154,3 +154,57 @@ def test_without_a_file_before_there_is_none_after(lab: Lab, web1: Minion) -> No
     assert settled(web1)["state"] == "put back", record(web1)
     assert not drop_in_of(web1).exists()
     wait_for(lambda: web1.bound_to() == ["m1"], LONG, "it is back")
+
+
+# -- failover_safe
+
+
+def verdict(lab: Lab, *args: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """Exit code, and the reasons by master."""
+    result = lab.masters["m1"].salt_run("ha.failover_safe", *args, timeout=120)
+    reasons = {row["name"]: row["reasons"] for row in result.data["masters"]}
+    assert result.data["safe"] is (result.returncode == 0)
+    return result.returncode, reasons
+
+
+def texts(reasons: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{reason['about']}: {reason['text']}" for reason in reasons)
+
+
+def test_a_minion_of_one_master_is_not_safe(lab: Lab, web1: Minion) -> None:
+    code, reasons = verdict(lab, "m1")
+    assert code == 1
+    assert "minions: they know no other master of the group than m1" in texts(reasons["m1"])
+    nobody = lab.masters["m1"].salt_run("ha.failover_safe", "m9")
+    assert (nobody.returncode, "no master of this group" in nobody.data["error"]) == (2, True)
+
+
+def test_a_group_that_is_safe_until_something_differs(lab: Lab, web1: Minion) -> None:
+    m1, m2 = lab.masters.values()
+    done = apply(lab, web1, masters=request_ports(lab, m1.address, m2.address))
+    assert done["result"] is True, done
+    assert settled(web1)["state"] == "kept", record(web1)
+    assert verdict(lab) == (0, {"m1": [], "m2": []})
+    assert "without m1: safe" in m1.salt_run_text("ha.failover_safe").stdout
+
+    m1.salt_run("ha.pause", all=True).check()
+    try:
+        m1.plant("minions", "db1", lab.key_pair()[1])
+        wait_for(lambda: "db1" in str(m1.control("keys")), LONG, "m1 has it")
+        code, reasons = verdict(lab)
+        assert code == 2, "db1 does not answer either"
+        assert "keys: their keys are absent on m2" in texts(reasons["m1"])
+        assert "minions: they did not answer" in texts(reasons["m1"])
+        assert "keys" not in {reason["about"] for reason in reasons["m2"]}
+    finally:
+        m1.salt_run("ha.resume", all=True).check()
+        m1.salt_key("-d", "db1", "-y").check()
+
+    m2.suspend()
+    try:
+        code, reasons = verdict(lab)
+    finally:
+        m2.resume()
+    assert code == 2
+    assert "m2 could not be asked" in texts(reasons["m1"])
+    assert "m2 itself could not be asked" in texts(reasons["m2"])

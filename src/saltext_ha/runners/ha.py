@@ -150,6 +150,37 @@ def minion_config(
     return _answer(work)
 
 
+def failover_safe(master: str = "", minions: str = "*") -> Answer:
+    """
+    Would every minion go on without that master? Ask it before a master is taken down.
+
+    master
+        Its name, as ``ha.status`` shows it. Without, each master is taken away in turn.
+    minions
+        Ask about some minions only: a glob of ids.
+
+    Looked at are: the minions' keys, the masters' keys or signatures, access rules and roots (as
+    ``ha.check_consistency`` compares them), what the minions that answer say of their masters and
+    their configuration (a job of every master: ``ha.lint``, ``ha.masters``), and whether each
+    remaining master has worker threads and open files for all. Every doubt counts as no: a
+    minion that does not answer, a master that cannot be asked.
+
+    Returns a dict: ``safe``, ``masters`` (name, safe, and ``reasons``: about, text, fix, unknown,
+    minions, count), ``minions`` (accepted, answered). Exit code 0 when it is safe, 2 when something
+    could not be looked at, else 1.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.failover_safe
+        salt-run ha.failover_safe m1 minions='web*'
+    """
+    wish = {"master": str(master), "glob": str(minions)}
+    # Slow minions are waited for, as long as they work on it.
+    return _answer(lambda s: control.request(s.control_socket, "failover_safe", wish, timeout=180))
+
+
 def keys_(match: str = "*") -> Answer:
     """
     The minion keys on every master.

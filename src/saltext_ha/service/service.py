@@ -43,6 +43,7 @@ from saltext_ha.service.members import Members
 from saltext_ha.service.opening import open_keeper
 from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.retention import Retention
+from saltext_ha.service.safe import Safe
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
@@ -121,6 +122,7 @@ class Service:
         telling = Telling(group)
         checking = Checking(group, telling)
         linting, members, doors = Linting(group), Members(group), Doors(group)
+        safe = Safe(group, doors, checking)
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -131,6 +133,7 @@ class Service:
             members,
             telling,
             doors,
+            safe,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -151,6 +154,7 @@ class Service:
             members,
             Past(group),
             doors,
+            safe,
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
