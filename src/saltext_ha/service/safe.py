@@ -16,6 +16,7 @@ from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, t
 
 PATIENCE = 60.0  # seconds for the answers of a peer's minions
 MAX_GLOB = 1000
+MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
 
 class Safe:
@@ -25,6 +26,7 @@ class Safe:
         self._group, self._doors, self._checking = group, doors, checking
         # One job at a time: whoever asks often must not flood the minions.
         self._turn = asyncio.Lock()
+        self._waiting = 0
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -82,11 +84,17 @@ class Safe:
 
     async def _mine(self, glob: str) -> dict[str, Any] | str:
         """What the minions say that listen to this master; or why nobody could be asked."""
-        async with self._turn:
-            try:
+        if self._waiting >= MAX_WAITING:
+            return "they are being asked already, for others; ask again in a minute"
+        self._waiting += 1
+        try:
+            async with self._turn:
                 return await asyncio.to_thread(prospects.ask, self._group.service.opts, glob)
-            except Exception as exc:  # Salt's client raises whatever its transport does
-                return f"{type(exc).__name__}: {exc}"[:300]
+        # Salt's client raises whatever its transport does, and ends a program without a key.
+        except (Exception, SystemExit) as exc:
+            return f"{type(exc).__name__}: {exc}"[:300]
+        finally:
+            self._waiting -= 1
 
 
 def _glob(payload: Mapping[str, Any]) -> str:
