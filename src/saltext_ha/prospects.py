@@ -29,16 +29,15 @@ def ask(opts: Mapping[str, Any], glob: str) -> dict[str, dict[str, Any]]:
     """
     import salt.client
 
+    said: dict[str, dict[str, Any]] = {}
     with salt.client.LocalClient(mopts=dict(opts)) as client:
-        found = client.cmd(
-            glob,
-            list(FUNCTIONS),
-            [list(each) for each in ARGUMENTS],
-            timeout=WAIT,
-            full_return=False,
-        )
-    # A minion that did not answer is False.
-    return {str(name): shorten(answer) for name, answer in found.items() if answer is not False}
+        arguments = [list(each) for each in ARGUMENTS]
+        for part in client.cmd_iter(glob, list(FUNCTIONS), arguments, timeout=WAIT):
+            for name, answer in part.items():
+                # Whoever is silent is left out, or marked as failed.
+                if isinstance(answer, Mapping) and "ret" in answer:
+                    said[str(name)] = shorten(answer["ret"])
+    return said
 
 
 def shorten(answer: Any) -> dict[str, Any]:

@@ -193,6 +193,43 @@ def test_it_is_started_anew_by_its_own_command_line(
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+SUPERVISOR = "import subprocess, sys; subprocess.run(sys.argv[2:])"
+
+
+def test_whoever_supervises_it_is_left_alone(tmp_path: Path) -> None:
+    """Also one that is a Python program, too, and speaks of minions."""
+    starts = tmp_path / "starts"
+    command = [sys.executable, "-c", SLEEPER, "salt-minion", str(starts)]
+    supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, "minion.conf", *command])
+    try:
+        wait_for(starts.exists, 10, "it has started")
+        (minion,) = psutil.Process(supervisor.pid).children()
+        way = restart.way(minion.pid, {})
+        assert (way.ends, list(way.command)) == ((minion.pid, minion.pid), command)
+        restart.restart(restart.Way(("true",), way.ends), lambda: None)
+        assert supervisor.wait(10) == 0
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    forking = (
+        "import os, time; os.fork(); open({!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", forking.format(str(pids)), "salt-minion"]
+    first = subprocess.Popen(command)
+    try:
+        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, 10, "both run")
+        (second,) = {int(pid) for pid in pids.read_text().split()} - {first.pid}
+        assert restart.way(second, {}).ends == (first.pid, second)
+    finally:
+        for each in (*psutil.Process(first.pid).children(), psutil.Process(first.pid)):
+            each.kill()
+        first.wait()
+
+
 def test_who_is_started_by_somebody_else_is_not_started_twice(
     minion: tuple[psutil.Process, Path],
 ) -> None:

@@ -17,7 +17,7 @@ import yaml
 from lab import Lab, Minion, wait_for
 from saltext_ha import drop_in
 from tests.integration.conftest import MakeLab
-from tests.integration.group import group
+from tests.integration.group import group, level
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
 
@@ -45,15 +45,26 @@ def supervised(minion: Minion) -> None:
 
 
 @pytest.fixture
-def web1(lab: Lab) -> Iterator[Minion]:
-    """The minion as it was at first, with whatever it is bound to."""
-    minion = lab.minions["web1"]
-    yield minion
-    for path in (drop_in_of(minion), record_of(minion)):
-        path.unlink(missing_ok=True)
-    minion.kill()
-    minion.start()
-    minion.wait_ready()
+def web1(lab: Lab) -> Minion:
+    """The minion, whatever it has been told by now."""
+    return lab.minions["web1"]
+
+
+@pytest.fixture
+def told(lab: Lab, web1: Minion) -> Minion:
+    """The minion, when it knows both masters by the file."""
+    wait_for(lambda: bool(web1.bound_to()), LONG, "it is bound")
+    done = apply(lab, web1, **wished(lab))
+    assert done["result"] is True, done
+    assert settled(web1)["state"] == "kept", record(web1)
+    return web1
+
+
+def wished(lab: Lab) -> dict[str, Any]:
+    """What the group wants of the state, by ``ha.minion_config format=sls``."""
+    text = lab.masters["m1"].salt_run("ha.minion_config", format="sls").check().data["text"]
+    ((_, state),) = yaml.safe_load(text)["masters of this minion"].items()
+    return {name: value for each in state for name, value in each.items()}
 
 
 def drop_in_of(minion: Minion) -> Path:
@@ -96,13 +107,31 @@ def request_ports(lab: Lab, *hosts: str) -> list[str]:
     return [f"{host}:{lab.ports.ret}" for host in hosts]
 
 
+def verdict(lab: Lab, *args: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """Exit code, and the reasons by master."""
+    result = lab.masters["m1"].salt_run("ha.failover_safe", *args, timeout=120)
+    reasons = {row["name"]: row["reasons"] for row in result.data["masters"]}
+    assert result.data["safe"] is (result.returncode == 0)
+    return result.returncode, reasons
+
+
+def texts(reasons: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{reason['about']}: {reason['text']}" for reason in reasons)
+
+
+def test_a_minion_of_one_master_is_not_safe(lab: Lab, web1: Minion) -> None:
+    code, reasons = verdict(lab, "m1")
+    assert code == 1
+    assert "minions: they know no other master of the group than m1" in texts(reasons["m1"])
+    nobody = lab.masters["m1"].salt_run("ha.failover_safe", "m9")
+    assert (nobody.returncode, "no master of this group" in nobody.data["error"]) == (2, True)
+
+
 def test_a_good_file_moves_the_minion_and_is_kept(lab: Lab, web1: Minion) -> None:
     m1, m2 = lab.masters.values()
     answer = m1.salt_run("ha.minion_config").check().data
     assert answer["findings"] == []
-    sls = yaml.safe_load(m1.salt_run("ha.minion_config", format="sls").check().data["text"])
-    ((_, state),) = sls["masters of this minion"].items()
-    wish = {name: value for each in state for name, value in each.items()}
+    wish = wished(lab)
 
     planned = apply(lab, web1, test=True, **wish)
     assert planned["result"] is None
@@ -127,63 +156,11 @@ def test_a_good_file_moves_the_minion_and_is_kept(lab: Lab, web1: Minion) -> Non
         assert process_of(web1) == pid, "nobody was restarted"
     finally:
         m1.start()
+    wait_for(lambda: level(m1), LONG, "the masters have met again")
 
 
-def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, web1: Minion) -> None:
-    m1 = lab.masters["m1"]
-    good = apply(lab, web1, masters=request_ports(lab, m1.address))
-    assert good["result"] is True, good
-    assert settled(web1)["state"] == "kept", record(web1)
-    before = drop_in_of(web1).read_text()
-
-    nobody = lab.new_address()
-    tried = apply(lab, web1, masters=request_ports(lab, nobody))
-    assert tried["result"] is True
-    found = settled(web1)
-    assert (found["state"], "no master was reached" in found["why"]) == ("put back", True), found
-    assert drop_in_of(web1).read_text() == before
-    wait_for(lambda: web1.bound_to() == ["m1"], LONG, "it is back")
-    assert m1.salt("web1", "test.ping").check().data == {"web1": True}
-
-    again = apply(lab, web1, masters=request_ports(lab, nobody))
-    assert (again["result"], "put back" in again["comment"]) == (False, True)
-
-
-def test_without_a_file_before_there_is_none_after(lab: Lab, web1: Minion) -> None:
-    apply(lab, web1, masters=request_ports(lab, lab.new_address()), seconds=5)
-    assert settled(web1)["state"] == "put back", record(web1)
-    assert not drop_in_of(web1).exists()
-    wait_for(lambda: web1.bound_to() == ["m1"], LONG, "it is back")
-
-
-# -- failover_safe
-
-
-def verdict(lab: Lab, *args: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
-    """Exit code, and the reasons by master."""
-    result = lab.masters["m1"].salt_run("ha.failover_safe", *args, timeout=120)
-    reasons = {row["name"]: row["reasons"] for row in result.data["masters"]}
-    assert result.data["safe"] is (result.returncode == 0)
-    return result.returncode, reasons
-
-
-def texts(reasons: list[dict[str, Any]]) -> str:
-    return "; ".join(f"{reason['about']}: {reason['text']}" for reason in reasons)
-
-
-def test_a_minion_of_one_master_is_not_safe(lab: Lab, web1: Minion) -> None:
-    code, reasons = verdict(lab, "m1")
-    assert code == 1
-    assert "minions: they know no other master of the group than m1" in texts(reasons["m1"])
-    nobody = lab.masters["m1"].salt_run("ha.failover_safe", "m9")
-    assert (nobody.returncode, "no master of this group" in nobody.data["error"]) == (2, True)
-
-
-def test_a_group_that_is_safe_until_something_differs(lab: Lab, web1: Minion) -> None:
+def test_a_group_that_is_safe_until_something_differs(lab: Lab, told: Minion) -> None:
     m1, m2 = lab.masters.values()
-    done = apply(lab, web1, masters=request_ports(lab, m1.address, m2.address))
-    assert done["result"] is True, done
-    assert settled(web1)["state"] == "kept", record(web1)
     assert verdict(lab) == (0, {"m1": [], "m2": []})
     assert "without m1: safe" in m1.salt_run_text("ha.failover_safe").stdout
 
@@ -208,3 +185,20 @@ def test_a_group_that_is_safe_until_something_differs(lab: Lab, web1: Minion) ->
     assert code == 2
     assert "m2 could not be asked" in texts(reasons["m1"])
     assert "m2 itself could not be asked" in texts(reasons["m2"])
+
+
+def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:
+    before = drop_in_of(told).read_text()
+
+    nobody = lab.new_address()
+    tried = apply(lab, told, seconds=10, masters=request_ports(lab, nobody))
+    assert tried["result"] is True
+    found = settled(told)
+    assert (found["state"], "no master was reached" in found["why"]) == ("put back", True), found
+    assert drop_in_of(told).read_text() == before
+    wait_for(lambda: bool(told.bound_to()), LONG, "it is back")
+    master = lab.masters[told.bound_to()[0]]
+    assert master.salt("web1", "test.ping").check().data == {"web1": True}
+
+    again = apply(lab, told, masters=request_ports(lab, nobody))
+    assert (again["result"], "put back" in again["comment"]) == (False, True)

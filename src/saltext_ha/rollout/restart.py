@@ -106,14 +106,22 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
 
 
 def _top(minion: int) -> psutil.Process:
-    """The first process of the minion: Salt keeps one that starts the other again."""
+    """
+    The first process of the minion: Salt keeps one that starts the other again, a fork with the
+    same command line, to which setproctitle may have added something. Whoever supervises it is
+    another program, or has other arguments.
+    """
     process = psutil.Process(minion)
-    for parent in process.parents():
-        with contextlib.suppress(psutil.Error):
-            if parent.exe() != process.exe() or "minion" not in " ".join(parent.cmdline()).lower():
+    with contextlib.suppress(psutil.Error):
+        for parent in process.parents():
+            if parent.exe() != process.exe() or not _line(process).startswith(_line(parent)):
                 break
             process = parent
     return process
+
+
+def _line(process: psutil.Process) -> str:
+    return " ".join(process.cmdline()).strip()
 
 
 def _unit(pid: int) -> str:
