@@ -95,11 +95,11 @@ class Reason:
         return {**{name: getattr(self, name) for name in names}, "minions": list(self.minions)}
 
 
-def accepted(group: Group) -> set[str]:
-    """The ids that are accepted on some master."""
+def accepted(keys: Mapping[str, Mapping[str, Stored]]) -> set[str]:
+    """The ids that are accepted on some master, of what each of them shows."""
     return {
         minion_id
-        for table in group.keys.values()
+        for table in keys.values()
         for minion_id, stored in table.items()
         if stored.state == ACCEPTED
     }
@@ -112,7 +112,7 @@ def judge(group: Group, lost: str) -> list[Reason]:
     left = [name for name in group.masters if name != lost]
     if not left:
         return [Reason(MASTERS, "there is no other master", "salt-run ha.invite; docs/tutorials")]
-    everybody = accepted(group)
+    everybody = accepted(group.keys)
     return [
         *_masters(group, left, lost),
         *_keys(group, left, everybody),
@@ -184,7 +184,7 @@ def _sections(group: Group) -> Iterator[Reason]:
 
 
 def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
-    for name, why in group.unasked.items():
+    for name, why in sorted(group.unasked.items()):
         if name not in group.unreached:
             yield Reason(MINIONS, f"{name} could not ask its minions: {why}", "its log", True)
     silent = sorted(everybody - group.minions.keys())

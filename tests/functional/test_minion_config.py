@@ -69,3 +69,28 @@ def test_different_keys(pair: list[Place]) -> None:
             assert "share_master_key=True" in apart["error"]
 
     asyncio.run(check())
+
+
+def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
+    """And that is a no: whoever does not know must not say yes."""
+
+    async def check() -> None:
+        for place in pair:
+            (place.pki_dir / "minions").mkdir()
+            (place.pki_dir / "minions" / "web1").write_text(public_key(7))
+        async with running(*pair):
+            found = await run(pair[0], "failover_safe", "m2")
+            assert (found["safe"], found["retcode"]) == (False, 2)
+            assert found["minions"] == {"accepted": 1, "answered": 0}
+            (row,) = found["masters"]
+            told = [reason["text"] for reason in row["reasons"] if reason["about"] == "minions"]
+            assert [text.split(":")[0] for text in told] == [
+                "m1 could not ask its minions",
+                "m2 could not ask its minions",
+                "they did not answer",
+            ]
+            for wish, words in (({"master": "m9"}, "no master of"), ({"minions": "x*"}, "no acc")):
+                refused = await run(pair[0], "failover_safe", **wish)
+                assert (refused["kind"], words in refused["error"]) == ("error", True)
+
+    asyncio.run(check())

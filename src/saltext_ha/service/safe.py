@@ -44,18 +44,20 @@ class Safe:
         lost, glob = str(payload.get("master") or ""), _glob(payload)
         if lost and lost not in names:
             raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
-        # What takes longest, and may not wait for the rest.
+        keys, refused = await self._group.ask("keys", {"glob": glob}, SLOW)
+        tables = {name: table(answer.get("keys")) for name, answer in keys.items()}
+        tables[own] = table(await self._group.shown({"glob": glob}))
+        if glob != "*" and not safety.accepted(tables):
+            raise HaError(f"minions={glob!r}: no accepted minion is called so")
+        # What takes longest, beside all that follows.
         asking = asyncio.gather(
             self._mine(glob), self._group.ask("prospects", {"glob": glob}, PATIENCE)
         )
         doors, unreached = await self._doors.all()
-        keys, refused = await self._group.ask("keys", {"glob": glob}, SLOW)
         summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
         sections = await self._checking.answer(safety.SECTIONS)
         mine, (theirs, unasked) = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}
-        tables = {name: table(answer.get("keys")) for name, answer in keys.items()}
-        tables[own] = table(await self._group.shown({"glob": glob}))
         known = [door for door in doors if door.reached]
         minions, failed = await asyncio.to_thread(
             _told, {own: mine, **{name: one.get("minions") for name, one in theirs.items()}}, doors
@@ -72,8 +74,6 @@ class Safe:
             {**unasked, **failed},
             signed=len({door.finger for door in known}) > 1,
         )
-        if glob != "*" and not safety.accepted(group):
-            raise HaError(f"minions={glob!r}: no accepted minion is called so")
         return _answer(group, [lost] if lost else names)
 
     async def _prospects(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _answer(group: safety.Group, asked: list[str]) -> dict[str, Any]:
     judged = {name: safety.judge(group, name) for name in asked}
     doubts = any(reason.unknown for reasons in judged.values() for reason in reasons)
     safe = not any(judged.values())
-    everybody = safety.accepted(group)
+    everybody = safety.accepted(group.keys)
     return {
         "kind": "failover_safe",
         "safe": safe,
