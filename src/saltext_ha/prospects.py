@@ -12,7 +12,7 @@ from saltext_ha.safety import Prospect
 # One job with several functions; each is one that people ask, too.
 FUNCTIONS = ("ha.lint", "ha.masters", "ha.current_master", "config.get")
 ARGUMENTS: tuple[list[str], ...] = ([], [], [], ["verify_master_pubkey_sign"])
-WAIT = 15  # seconds for the answers; ha.lint looks names up
+WAIT = 8  # seconds; whoever says then that it is still at it is waited for
 MAX_TEXT = 300
 MAX_MASTERS = 50
 MAX_FINDINGS = 50
