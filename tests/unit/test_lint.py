@@ -525,36 +525,6 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-# -- what the rules rest on
-
-
-def cited() -> Iterator[tuple[str, str, str, tuple[int, ...]]]:
-    """(code, file of Salt, name that must be in it, releases that it is said of)"""
-    for rule in RULES:
-        releases = tuple(release for release in (3006, 3007, 3008) if rule.holds_on((release,)))
-        for path, rest in re.findall(r"(salt/[\w/]+\.py)(.*?)(?=; |, salt/|$)", rule.source):
-            said = tuple(map(int, re.findall(r"\b300\d\b", rest))) or releases
-            for name in re.findall(r"[\w.]+", re.sub(r"\(.*?\)", "", rest)) or [path]:
-                yield rule.code, path, name.rpartition(".")[2], said
-
-
-@pytest.mark.parametrize(("code", "path", "name", "releases"), list(cited()))
-def test_the_code_that_a_rule_was_read_from_is_there(
-    code: str, path: str, name: str, releases: tuple[int, ...]
-) -> None:
-    if collect._version()[0] not in releases:
-        return  # it is said of other releases
-    source = Path(collect.salt.config.__file__).parents[2] / path
-    assert source.is_file(), f"{code}: {path}"
-    assert name == "py" or re.search(rf"\b{name}\b", source.read_text()), f"{name} in {path}"
-
-
-def test_every_rule_says_what_it_rests_on() -> None:
-    for rule in RULES:
-        assert re.search(r"salt/|saltext_ha/|Salt's tutorial", rule.source), rule.code
-        assert rule.why.endswith((".", ".)")), rule.code
-
-
 @pytest.mark.parametrize(
     ("written", "instead"),
     [

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 
+from saltext_ha.lint.cited import Line
 from saltext_ha.lint.model import FILES, GROUP, MASTER, MINION, Rule
 from saltext_ha.lint.rules import RULES
 
@@ -82,14 +83,20 @@ def _cells(rule: Rule) -> str:
 
 
 def _section(rule: Rule) -> str:
-    source = re.sub(r"\b((?:salt|saltext_ha|tests|docs)/[\w/]+\.\w+)", r"`\1`", rule.source)
+    sources = "; ".join(map(_source, rule.sources))
     return (
         f"### {rule.code}\n\n"
         f"**{rule.title}** ({rule.severity}; Salt {rule.versions})\n\n"
         f"{rule.why}\n\n"
         f"→ {rule.fix}\n\n"
-        f"Known from: {source}\n"
+        f"Known from: {sources}\n"
     )
+
+
+def _source(source: Line | str) -> str:
+    if isinstance(source, Line):
+        return source.markdown()
+    return re.sub(r"\b((?:saltext_ha|tests|docs)/[\w/-]+\.\w+)", r"`\1`", source)
 
 
 if __name__ == "__main__":

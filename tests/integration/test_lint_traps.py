@@ -1,0 +1,162 @@
+"""Traps that ``ha.lint`` names, and a real minion in each of them; both masters are well."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab import Lab, Master, Minion, wait_for
+from tests.integration.conftest import MakeLab
+from tests.integration.group import SOON, log_lines
+
+pytestmark = pytest.mark.timeout(180)
+
+FAILOVER: dict[str, Any] = {
+    "master_type": "failover",
+    "master_alive_interval": 1,
+    "retry_dns": 0,
+    "tcp_keepalive_idle": 20,
+    "tcp_keepalive_intvl": 5,
+    "tcp_keepalive_cnt": 3,
+}
+MOVES = ("Trying to tune in to next master from master-list",)
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    """Two masters of one key; the second one signs it."""
+    with make_lab() as lab:
+        m1 = lab.add_master("m1", engine=False)
+        signing = lab.add_master("signing", engine=False, config={"master_sign_pubkey": True})
+        m1.share_master_key(signing)
+        lab.start_all()
+        yield lab
+
+
+@contextlib.contextmanager
+def trapped(lab: Lab, name: str, *codes: str, **config: Any) -> Iterator[Minion]:
+    """A minion that all masters know, of which ``ha.lint`` says *codes*; running."""
+    m1 = lab.masters["m1"]
+    minion = lab.add_minion(name, [m1], config={"master": m1.address, "auth_timeout": 2, **config})
+    for master in lab.masters.values():
+        master.plant("minions", name, minion.pub)
+    answer = minion.salt_call("ha.lint", "--local").data
+    assert {finding["code"] for finding in answer["findings"]} == set(codes)
+    minion.start()
+    try:
+        yield minion
+    finally:
+        minion.kill()
+
+
+def logged(minion: Minion, *words: str, times: int = 1) -> None:
+    wait_for(
+        lambda: minion.log_file.exists() and len(log_lines(minion, *words)) >= times,
+        SOON * 2,
+        f"{minion.name} logs {words} {times} times",
+    )
+
+
+def nobody(lab: Lab) -> str:
+    """The address of a master that there is not."""
+    return lab.new_address()
+
+
+def authenticated(minion: Minion) -> None:
+    logged(minion, "Authentication with master at", "successful")
+
+
+@pytest.fixture
+def m1(lab: Lab) -> Master:
+    return lab.masters["m1"]
+
+
+def test_ports_with_failback_move_a_minion_that_is_where_it_should_be(lab: Lab, m1: Master) -> None:
+    port = m1.ret_port
+    masters = [f"{m1.address}:{port}", f"{nobody(lab)}:{port}"]
+    with trapped(
+        lab, "failback", "HA102", master=masters, master_failback=True, **FAILOVER
+    ) as minion:
+        logged(minion, *MOVES, times=3)
+
+
+def test_bare_hosts_with_failback_stay(lab: Lab, m1: Master) -> None:
+    """What the rule tells to write instead: the same minion, and it stays."""
+    masters = [m1.address, nobody(lab)]
+    with trapped(lab, "bare", master=masters, master_failback=True, **FAILOVER) as minion:
+        minion.wait_ready()
+        logged(minion, "Running scheduled job: __master_alive", times=4)
+        assert log_lines(minion, *MOVES) == []
+
+
+def test_the_alive_check_at_the_wrong_port_loses_a_healthy_master(lab: Lab, m1: Master) -> None:
+    # Where its master publishes is known to the running minion only, so not to salt-call --local.
+    masters = [m1.address, nobody(lab)]
+    with trapped(lab, "flapping", master=masters, publish_port=None, **FAILOVER) as minion:
+        logged(minion, *MOVES, times=2)
+
+
+def test_a_publish_port_that_is_not_the_masters_makes_it_deaf(lab: Lab, m1: Master) -> None:
+    with trapped(lab, "deaf", publish_port=m1.publish_port + 1) as minion:
+        authenticated(minion)
+        assert m1.salt("deaf", "test.ping", timeout=60).data in ({}, {"deaf": False}, None)
+        assert log_lines(minion, "Executing command") == []
+
+
+def test_one_master_under_two_names_runs_every_job_twice(lab: Lab, m1: Master) -> None:
+    with trapped(lab, "twice", "HA105", master=[m1.address, m1.address]) as minion:
+        logged(minion, "Minion is ready to receive requests!", times=2)
+        assert m1.salt("twice", "test.echo", "once").check().data == {"twice": "once"}
+        logged(minion, "Executing command test.echo", times=2)
+
+
+def test_without_retries_a_name_that_nobody_knows_is_this_host(lab: Lab, m1: Master) -> None:
+    masters = [m1.address, "no-such-master.invalid"]
+    with trapped(lab, "local", "HA108", "HA113", master=masters, retry_dns=0) as minion:
+        logged(minion, f"tcp://127.0.0.1:{m1.ret_port}")
+
+
+def test_a_type_that_salt_does_not_know_ends_the_minion(lab: Lab) -> None:
+    with trapped(lab, "typed", "HA216", master_type="hot-hot") as minion:
+        logged(minion, "Invalid keyword 'hot-hot' for variable 'master_type'")
+        assert minion.bound_to() == []
+
+
+def test_a_fingerprint_of_another_key_ends_the_minion(lab: Lab) -> None:
+    finger = ":".join(["aa"] * 32)
+    with trapped(lab, "pinned", master_finger=finger) as minion:
+        logged(minion, "Does not match the authenticating master's")
+        assert minion.bound_to() == []
+        # It has seen the master's key by now, and so has the rule.
+        answer = minion.salt_call("ha.lint", "--local").data
+        assert {finding["code"] for finding in answer["findings"]} == {"HA304"}
+
+
+def test_who_verifies_without_the_key_takes_no_master(lab: Lab) -> None:
+    signing = lab.masters["signing"].address
+    with trapped(lab, "keyless", "HA301", master=signing, verify_master_pubkey_sign=True) as minion:
+        logged(minion, "Verification public key master_sign.pub does not exist")
+        assert minion.bound_to() == []
+
+
+def test_who_does_not_verify_takes_no_master_that_signs(lab: Lab) -> None:
+    signing = lab.masters["signing"]
+    minion_pki = lab.root / "trusting"
+    assert not minion_pki.exists()
+    with trapped(lab, "trusting", master=signing.address) as minion:
+        logged(minion, "signature verification is not enabled on the minion")
+        assert minion.bound_to() == []
+
+
+def test_rejected_and_retrying_it_never_tries_the_next_master(lab: Lab, m1: Master) -> None:
+    signing = lab.masters["signing"]
+    masters = [m1.address, signing.address]
+    config = {"master": masters, "rejected_retry": True, **FAILOVER}
+    with trapped(lab, "rejected", "HA206", **config) as minion:
+        (m1.pki_dir / "minions" / "rejected").unlink()
+        m1.plant("minions_rejected", "rejected", minion.pub)
+        logged(minion, "The Salt Master has rejected this minion's public", times=3)
+        assert log_lines(minion, f"tcp://{signing.address}:") == []
