@@ -55,6 +55,10 @@ ha:
 
 `status` is `clean`, `findings` or `unknown`; `line` is 0 and `file` empty where the option stands
 in no file. Codes stay what they are; new rules get new ones.
+
+*Known from* names the line of Salt that a rule was read from, on the release in brackets, or the
+test that shows it on a real minion. Each rule holds on the releases beside it and is silent on
+others.
 """
 
 TITLES = {
