@@ -42,7 +42,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """Each with state and pillar files of its own, which are the same."""
     with make_lab() as lab:
         for name in ("m1", "m2", "m3"):
-            srv = lab.root / name / "srv"
+            srv = lab.root / f"{name}-srv"
             for file in ("states/top.sls", "states/web/init.sls", "pillar/top.sls"):
                 write_whole(srv / file, f"# {file}\n")
             roots = {
@@ -158,7 +158,8 @@ def test_what_masters_were_started_with(lab: Lab, masters: Three) -> None:
     planted = lab.root / "planted"
     for name, text in EXTENSION.items():
         write_whole(planted / name, text)
-    path = m3.env.get("PYTHONPATH", "")
+    environment = m3.daemon.env
+    path = environment.get("PYTHONPATH", "")
     m2.kill()
     m3.kill()
     configure(
@@ -169,12 +170,13 @@ def test_what_masters_were_started_with(lab: Lab, masters: Three) -> None:
         job_cache=False,
     )
     configure(m3, ha={"mode": "observe"})
-    pair = {name: (m3.pki_dir / name).read_text() for name in ("master.pem", "master.pub")}
-    other = dict(zip(pair, lab.key_pair(), strict=True))
+    # Salt 3008 names the files by the master's id, and links these to them.
+    files = [(m3.pki_dir / name).resolve() for name in ("master.pem", "master.pub")]
+    pair = [file.read_text() for file in files]
     try:
-        for name, text in other.items():
-            write_whole(m3.pki_dir / name, text, 0o400)
-        m3.env["PYTHONPATH"] = os.pathsep.join([str(planted), *([path] if path else [])])
+        for file, text in zip(files, lab.key_pair(), strict=True):
+            write_whole(file, text, 0o400)
+        environment["PYTHONPATH"] = os.pathsep.join([str(planted), *([path] if path else [])])
         lab.start_all([m2, m3])
         wait_for(
             lambda: {row(m1, peer)["state"] for peer in (m2, m3)} == {"running"}, SOON, "they run"
@@ -213,9 +215,9 @@ def test_what_masters_were_started_with(lab: Lab, masters: Three) -> None:
     finally:
         m2.kill()
         m3.kill()
-        for name, text in pair.items():
-            write_whole(m3.pki_dir / name, text, 0o400)
-        m3.env["PYTHONPATH"] = path
+        for file, text in zip(files, pair, strict=True):
+            write_whole(file, text, 0o400)
+        environment["PYTHONPATH"] = path
         configure(m2, external_auth={}, client_acl_verify=True, file_recv=False, job_cache=True)
         configure(m3, ha={"mode": "enforce"})
     lab.start_all([m2, m3])
