@@ -55,7 +55,7 @@ CREATE INDEX account_id ON account (id);
 CREATE INDEX account_at ON account (at);
 """
 
-# With the state in it: SQLite before 3.41 else looks into the table, to see that each is accepted.
+# With the state in it: else SQLite looks each of them up in the table, to see that it is accepted.
 COVERING = """
 DROP INDEX record_accepted;
 CREATE INDEX record_accepted ON record (id, state) WHERE state = 'accepted';

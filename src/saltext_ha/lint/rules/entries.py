@@ -109,6 +109,7 @@ def publish_port_as_request_port(facts: Facts) -> Hits:
             'and self.opts["master"] != self.opts["master_list"][0]',
         ),
         PORT_OF_ENTRY,
+        "tests/integration/test_lint_traps.py",
     ),
 )
 def ports_with_failback(facts: Facts) -> Hits:
@@ -167,11 +168,13 @@ def two_at_one_address(facts: Facts) -> Hits:
     "HA105",
     ERROR,
     "one master under two names",
-    why="The minion is bound to it twice: as hot-hot minion it runs every job twice, as failover "
-    "minion it moves from a lost master to the same one.",
+    why="The minion is bound to it twice: as hot-hot minion it gets every job twice and logs the "
+    "second as CRITICAL, a message that somebody replays (invalid serial); as failover minion it "
+    "moves from a lost master to the same one.",
     fix="name each master once",
     sources=(
         Line("salt/minion.py", 1631, "MinionManager._spawn_minions", "for master in masters:"),
+        "tests/integration/test_lint_traps.py",
     ),
 )
 def one_master_twice(facts: Facts) -> Hits:
@@ -232,7 +235,10 @@ def _deaf(facts: Facts, one: Entry, other: Entry) -> bool:
     why="A name that cannot be looked up becomes 127.0.0.1, for as long as the minion runs: it is "
     "deaf to that master, or hangs on one that happens to run on its own host.",
     fix="write IP addresses in master:",
-    sources=(Line("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),),
+    sources=(
+        Line("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def no_retry_hot(facts: Facts) -> Hits:
     if facts.hot and facts.number("retry_dns") == 0:
@@ -267,7 +273,7 @@ def names_hot(facts: Facts) -> Hits:
     why="The minion's own publish_port holds for all its masters, whatever they tell: it "
     "subscribes where that master does not publish, and never hears a job.",
     fix="take publish_port out of the minion's configuration, or make all masters publish there",
-    sources=(PORT_SET,),
+    sources=(PORT_SET, "tests/integration/test_lint_traps.py"),
 )
 def other_publish_port(facts: Facts) -> Hits:
     own = own_publish_port(facts)

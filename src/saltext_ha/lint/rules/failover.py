@@ -108,6 +108,7 @@ def alone(facts: Facts) -> Hits:
             "AsyncAuth.handle_signin_response",
             'if self.opts["rejected_retry"]:',
         ),
+        "tests/integration/test_lint_traps.py",
     ),
 )
 def rejected_retry(facts: Facts) -> Hits:
