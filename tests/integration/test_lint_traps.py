@@ -82,7 +82,7 @@ def test_ports_with_failback_move_a_minion_that_is_where_it_should_be(lab: Lab, 
     port = m1.ret_port
     masters = [f"{m1.address}:{port}", f"{nobody(lab)}:{port}"]
     with trapped(
-        lab, "failback", "HA102", master=masters, master_failback=True, **FAILOVER
+        lab, "failback", "HA102", "HA218", master=masters, master_failback=True, **FAILOVER
     ) as minion:
         logged(minion, *MOVES, times=3)
 
@@ -90,16 +90,30 @@ def test_ports_with_failback_move_a_minion_that_is_where_it_should_be(lab: Lab, 
 def test_bare_hosts_with_failback_stay(lab: Lab, m1: Master) -> None:
     """What the rule tells to write instead: the same minion, and it stays."""
     masters = [m1.address, nobody(lab)]
-    with trapped(lab, "bare", master=masters, master_failback=True, **FAILOVER) as minion:
+    with trapped(lab, "bare", "HA218", master=masters, master_failback=True, **FAILOVER) as minion:
         minion.wait_ready()
         logged(minion, "Running scheduled job: __master_alive", times=4)
         assert log_lines(minion, *MOVES) == []
 
 
+def test_a_master_that_hangs_is_never_left(lab: Lab, m1: Master) -> None:
+    masters = [m1.address, nobody(lab)]
+    with trapped(lab, "loyal", "HA218", master=masters, **FAILOVER) as minion:
+        minion.wait_ready()
+        m1.suspend()
+        try:
+            before = len(log_lines(minion, "__master_alive"))
+            logged(minion, "__master_alive", times=before + 5)
+            assert minion.bound_to() == ["m1"]
+            assert log_lines(minion, *MOVES) == []
+        finally:
+            m1.resume()
+
+
 def test_the_alive_check_at_the_wrong_port_loses_a_healthy_master(lab: Lab, m1: Master) -> None:
     # Where its master publishes is known to the running minion only, so not to salt-call --local.
     masters = [m1.address, nobody(lab)]
-    with trapped(lab, "flapping", master=masters, publish_port=None, **FAILOVER) as minion:
+    with trapped(lab, "flapping", "HA218", master=masters, publish_port=None, **FAILOVER) as minion:
         logged(minion, *MOVES, times=2)
 
 
@@ -161,7 +175,7 @@ def test_rejected_and_retrying_it_never_tries_the_next_master(lab: Lab, m1: Mast
     signing = lab.masters["signing"]
     masters = [m1.address, signing.address]
     config = {"master": masters, "rejected_retry": True, **FAILOVER}
-    with trapped(lab, "rejected", "HA206", **config) as minion:
+    with trapped(lab, "rejected", "HA206", "HA218", **config) as minion:
         (m1.pki_dir / "minions" / "rejected").unlink()
         m1.plant("minions_rejected", "rejected", minion.pub)
         logged(minion, "The Salt Master has rejected this minion's public", times=3)

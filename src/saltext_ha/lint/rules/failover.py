@@ -345,3 +345,25 @@ def unknown_type(facts: Facts) -> Hits:
 def safemode(facts: Facts) -> Hits:
     if facts.get("master_type") in MOVING and facts.get("auth_safemode"):
         yield Hit("auth_safemode", "True")
+
+
+@BOOK.rule(
+    "HA218",
+    INFO,
+    "failover without the watchdog",
+    why="A master that hangs (stopped, out of workers, behind a firewall that drops) keeps its "
+    "connections, and these are all that Salt's alive check looks at: no minion ever leaves it.",
+    fix="add  engines: [ha_watchdog: {}]  and master_tries: -1 (docs/minions.md)",
+    sources=(
+        Line(
+            "salt/modules/status.py",
+            1713,
+            "master",
+            "connected_ips = salt.utils.network.remote_port_tcp(port)",
+        ),
+        "tests/integration/test_lint_traps.py",
+    ),
+)
+def unwatched(facts: Facts) -> Hits:
+    if facts.failover and len(facts.masters) > 1 and not facts.watched:
+        yield Hit("master_type", "failover")

@@ -246,6 +246,30 @@ def local_tokens(facts: Facts) -> Hits:
 
 
 @BOOK.rule(
+    "HA514",
+    INFO,
+    "salt-api that answers for a salt-master that is dead",
+    why="GET / of salt-api says Welcome while its salt-master does not run: a load balancer that "
+    "asks for that sends callers to a dead master.",
+    fix="have the load balancer ask for what takes a salt-master, such as POST /login; or use "
+    "SaltApiPool (docs/api-pool.md)",
+    sources=(
+        Line("salt/netapi/rest_cherrypy/app.py", 1304, "LowDataAdapter.GET", '"return": "Welcome"'),
+        Line(
+            "salt/netapi/rest_tornado/saltnado.py",
+            871,
+            "SaltAPIHandler.get",
+            '"return": "Welcome"}',
+        ),
+    ),
+)
+def welcome(facts: Facts) -> Hits:
+    for rest in REST:
+        if facts.get(rest) and in_group(facts):
+            yield Hit(rest, "is configured")
+
+
+@BOOK.rule(
     "HA511",
     INFO,
     "minion data cache that masters share, and preserve_minion_cache: False",
