@@ -120,7 +120,8 @@ def test_the_alive_check_at_the_wrong_port_loses_a_healthy_master(lab: Lab, m1: 
 def test_a_publish_port_that_is_not_the_masters_makes_it_deaf(lab: Lab, m1: Master) -> None:
     with trapped(lab, "deaf", publish_port=m1.publish_port + 7) as minion:
         wait_for(lambda: log_lines(m1, "Authentication accepted from deaf"), SOON, "it is let in")
-        assert m1.salt("deaf", "test.ping").data == {"deaf": False}
+        answered = m1.salt("deaf", "test.ping").data or {}
+        assert not answered.get("deaf")
         assert log_lines(minion, "Executing command") == []
 
 
