@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: The release that they were read on, where no other is named.
 READ_ON = "3008.3"
@@ -56,6 +56,12 @@ ALIVE_CHECK = Line(
     "master",
     'port = __salt__["config.get"]("publish_port", default=4505)',
 )
+ALIVE_LOOK = Line(
+    "salt/modules/status.py",
+    1713,
+    "master",
+    "connected_ips = salt.utils.network.remote_port_tcp(port)",
+)
 ALIVE_JOB = Line(
     "salt/minion.py",
     2147,
@@ -87,21 +93,16 @@ PEER_ID = Line(
     "MasterPubServerChannel.send_aes_key_event",
     'data = {"peer_id": master_id, "peers": {}}',
 )
+_IPC_PORTS = Line(
+    "salt/transport/base.py",
+    255,
+    "ipc_publish_server",
+    'pub_port=int(opts["tcp_pub_port"]),',
+    release="3008.3",
+)
 IPC_PORTS = (
-    Line(
-        "salt/transport/base.py",
-        255,
-        "ipc_publish_server",
-        'pub_port=int(opts["tcp_pub_port"]),',
-        release="3008.3",
-    ),
-    Line(
-        "salt/transport/base.py",
-        255,
-        "ipc_publish_server",
-        'pub_port=int(opts["tcp_pub_port"]),',
-        release="3007.15",
-    ),
+    _IPC_PORTS,
+    replace(_IPC_PORTS, release="3007.15"),
     Line(
         "salt/utils/event.py",
         1133,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from saltext_ha.lint.cited import ALIVE_JOB, Line
+from dataclasses import replace
+
+from saltext_ha.lint.cited import ALIVE_JOB, ALIVE_LOOK, Line
 from saltext_ha.lint.model import ERROR, INFO, MINION, MOVING, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MINION)
@@ -12,6 +14,7 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
 PATIENCE = 60.0  # seconds that nobody minds
+LOOK = "set master_alive_interval: 30 (seconds), or run the engine ha_watchdog"
 
 
 @BOOK.rule(
@@ -19,10 +22,40 @@ PATIENCE = 60.0  # seconds that nobody minds
     ERROR,
     "failover without master_alive_interval",
     why="The check that notices a lost master is never scheduled: the minion stays with it.",
-    fix="set master_alive_interval: 30 (seconds), or run the engine ha_watchdog",
-    sources=(ALIVE_JOB,),
+    fix=LOOK,
+    before=3007,
+    sources=(
+        replace(ALIVE_JOB, number=1959, release="3006.28"),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def never_looks(facts: Facts) -> Hits:
+    yield from _blind(facts)
+
+
+@BOOK.rule(
+    "HA219",
+    WARNING,
+    "failover without master_alive_interval",
+    why="The minion moves when its connection breaks, and only then: when the master's host or the "
+    "network between just goes, it stays until TCP keepalive gives up.",
+    fix=LOOK,
+    since=3007,
+    sources=(
+        Line(
+            "salt/transport/zeromq.py",
+            1730,
+            "ZeroMQSocketMonitor.monitor_callback",
+            "self.disconnect_callback()",
+        ),
+        "tests/integration/test_lint_traps.py",
+    ),
+)
+def looks_at_the_connection(facts: Facts) -> Hits:
+    yield from _blind(facts)
+
+
+def _blind(facts: Facts) -> Hits:
     if facts.moving and not _looks(facts) and not facts.get("master_failback"):
         yield Hit("master_alive_interval", "is 0", beside="master_type")
 
@@ -31,8 +64,8 @@ def never_looks(facts: Facts) -> Hits:
     "HA202",
     ERROR,
     "failback without master_alive_interval",
-    why="Without the check for a lost master neither this check nor the way back is scheduled: "
-    "the minion moves neither away nor back.",
+    why="The way back is looked for together with the check for a lost master, so never: the "
+    "minion does not return, and on 3006 does not even leave a lost master.",
     fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
     sources=(
         ALIVE_JOB,
@@ -246,12 +279,7 @@ def auth_tries(facts: Facts) -> Hits:
     "idle + count × interval, over 16 minutes by Salt's defaults. Until then the minion stays.",
     fix="set tcp_keepalive_idle: 20, tcp_keepalive_intvl: 5, tcp_keepalive_cnt: 3",
     sources=(
-        Line(
-            "salt/modules/status.py",
-            1713,
-            "master",
-            "connected_ips = salt.utils.network.remote_port_tcp(port)",
-        ),
+        ALIVE_LOOK,
         Line("salt/transport/zeromq.py", 1094, "_set_tcp_keepalive", 'opts["tcp_keepalive_idle"]'),
     ),
 )
@@ -355,12 +383,7 @@ def safemode(facts: Facts) -> Hits:
     "connections, and these are all that Salt's alive check looks at: no minion ever leaves it.",
     fix="add  engines: [ha_watchdog: {}]  and master_tries: -1 (docs/minions.md)",
     sources=(
-        Line(
-            "salt/modules/status.py",
-            1713,
-            "master",
-            "connected_ips = salt.utils.network.remote_port_tcp(port)",
-        ),
+        ALIVE_LOOK,
         "tests/integration/test_lint_traps.py",
     ),
 )
