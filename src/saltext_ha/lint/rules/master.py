@@ -208,6 +208,23 @@ def prunes(facts: Facts) -> Hits:
             yield Hit("schedule", f"{name}: manage.down with removekeys")
 
 
+@BOOK.rule(
+    "HA515",
+    INFO,
+    "a reactor on who is present",
+    why="A failover minion that moves is lost on one master and new on the other. A reactor that "
+    "deletes the keys of those that are lost deletes healthy ones, on all masters of the group.",
+    fix="do not delete keys there; ask all masters (salt-run ha.status) before",
+    sources=(Line("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),),
+)
+def presence(facts: Facts) -> Hits:
+    reactors = facts.get("reactor", [])
+    for number, entry in enumerate(reactors if isinstance(reactors, list) else []):
+        for event in entry if isinstance(entry, dict) and in_group(facts) else ():
+            if str(event).startswith("salt/presence"):
+                yield Hit("reactor", str(event), number)
+
+
 def _jobs(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
     schedule = facts.get("schedule", {})
     for name, job in schedule.items() if isinstance(schedule, dict) else ():
