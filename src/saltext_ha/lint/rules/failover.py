@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from saltext_ha.lint.cited import ALIVE_JOB, ALIVE_LOOK, Line
 from saltext_ha.lint.model import ERROR, INFO, MINION, MOVING, WARNING, Book, Facts, Hit, Hits
 
@@ -14,7 +12,6 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
 PATIENCE = 60.0  # seconds that nobody minds
-LOOK = "set master_alive_interval: 30 (seconds), or run the engine ha_watchdog"
 
 
 @BOOK.rule(
@@ -22,40 +19,10 @@ LOOK = "set master_alive_interval: 30 (seconds), or run the engine ha_watchdog"
     ERROR,
     "failover without master_alive_interval",
     why="The check that notices a lost master is never scheduled: the minion stays with it.",
-    fix=LOOK,
-    before=3007,
-    sources=(
-        replace(ALIVE_JOB, number=1959, release="3006.28"),
-        "tests/integration/test_lint_traps.py",
-    ),
+    fix="set master_alive_interval: 30 (seconds), or run the engine ha_watchdog",
+    sources=(ALIVE_JOB, "tests/integration/test_lint_traps.py"),
 )
 def never_looks(facts: Facts) -> Hits:
-    yield from _blind(facts)
-
-
-@BOOK.rule(
-    "HA219",
-    WARNING,
-    "failover without master_alive_interval",
-    why="The minion moves when its connection breaks, and only then: when the master's host or the "
-    "network between just goes, it stays until TCP keepalive gives up.",
-    fix=LOOK,
-    since=3007,
-    sources=(
-        Line(
-            "salt/transport/zeromq.py",
-            1730,
-            "ZeroMQSocketMonitor.monitor_callback",
-            "self.disconnect_callback()",
-        ),
-        "tests/integration/test_lint_traps.py",
-    ),
-)
-def looks_at_the_connection(facts: Facts) -> Hits:
-    yield from _blind(facts)
-
-
-def _blind(facts: Facts) -> Hits:
     if facts.moving and not _looks(facts) and not facts.get("master_failback"):
         yield Hit("master_alive_interval", "is 0", beside="master_type")
 
@@ -64,8 +31,8 @@ def _blind(facts: Facts) -> Hits:
     "HA202",
     ERROR,
     "failback without master_alive_interval",
-    why="The way back is looked for together with the check for a lost master, so never: the "
-    "minion does not return, and on 3006 does not even leave a lost master.",
+    why="Without the check for a lost master neither this check nor the way back is scheduled: "
+    "the minion moves neither away nor back.",
     fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
     sources=(
         ALIVE_JOB,
