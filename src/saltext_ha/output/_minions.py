@@ -67,7 +67,7 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
     cells = [
         [
             clean(row.get("id")),
-            *(_cell((row.get("answers") or {}).get(name) or {}) for name in masters),
+            *(_cell(row, name) for name in masters),
             clean(row.get("type") or "?"),
             clean(row.get("state")),
         ]
@@ -118,9 +118,12 @@ def _moved(row: Mapping[str, Any]) -> str:
     return "would move" if row.get("planned") else shorten(clean(row.get("note")), LONGEST)
 
 
-def _cell(cell: Mapping[str, Any]) -> str:
+def _cell(row: Mapping[str, Any], master: str) -> str:
+    cell = (row.get("answers") or {}).get(master) or {}
     if cell.get("state") == "hears":
         return f"{float(cell.get('seconds') or 0) * 1000:.0f} ms"
+    if cell.get("state") == "silent" and row.get("state") == "ok":
+        return "-"  # it has another master, and is right not to hear this one
     return _CELL.get(str(cell.get("state")), "?")
 
 

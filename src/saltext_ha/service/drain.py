@@ -61,8 +61,7 @@ class Drain:
             here = {i: each for i, each in everyone.items() if each.on == source}
             # Of a hot-hot minion any master may have been the first to be looked at.
             here.update(
-                (i, spread.found(source, value))
-                for i, (_, value) in answers[source].returned.items()
+                (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
             )
             steps, stay = spread.drain(here, self._names(everyone), load)
             quiet = await self._quiet(source, {*here, *everyone})
@@ -118,6 +117,8 @@ class Drain:
         self, steps: list[Step], batch: int, seconds: float, test: bool
     ) -> list[dict[str, Any]]:
         rows = []
+        if steps and not test:
+            log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
         for part in chunks(steps, batch):
             rows += await self._batch(part, seconds, test)
         return rows
@@ -190,10 +191,16 @@ class Drain:
 def _everyone(answers: Mapping[str, Answers]) -> dict[str, Found]:
     """Each minion that answered, with one of the masters that it answered."""
     return {
-        minion_id: spread.found(name, value)
+        minion_id: _found(minion_id, name, value)
         for name, each in sorted(answers.items(), reverse=True)
         for minion_id, (_, value) in each.returned.items()
     }
+
+
+def _found(minion_id: str, on: str, value: Any) -> Found:
+    if "," in minion_id:
+        return Found(on, stays="its id has a comma, so that Salt cannot name it in a list")
+    return spread.found(on, value)
 
 
 def _row(step: Step, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -100,7 +101,7 @@ class Jobs:
         jids = dict(zip(chosen, new_jids(len(chosen)), strict=True))
         # All listen before anybody publishes, so that no return can come too early to be seen.
         expected = await self._each(
-            self.masters, "job_expect", {"jids": [*jids.values()], "seconds": timeout + PUBLISHING}
+            self.masters, "job_expect", {"jids": [*jids.values()], "timeout": timeout}
         )
         found = {
             name: Answers(error=problem)
@@ -154,7 +155,7 @@ class Jobs:
 
     def _expect(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         self._group.service.returns.expect(
-            _jids(payload), _seconds(payload.get("seconds")) + AFTERWARDS
+            _jids(payload), _seconds(payload.get("timeout")) + PUBLISHING + AFTERWARDS
         )
         return {}
 
@@ -175,7 +176,8 @@ class Jobs:
         service, loop = self._group.service, asyncio.get_running_loop()
         returns = service.returns
         async with self._turns:
-            returns.expect([jid], timeout + PUBLISHING + AFTERWARDS)
+            keep = functools.partial(answer, order.what)
+            returns.expect([jid], timeout + PUBLISHING + AFTERWARDS, keep)
             began = time.monotonic()
             try:
                 targeted = frozenset(
@@ -193,7 +195,7 @@ class Jobs:
             "error": "",
             "targeted": sorted(targeted),
             "returned": [
-                [minion_id, round(max(0.0, each.at - began), 4), answer(order.what, each.value)]
+                [minion_id, round(max(0.0, each.at - began), 4), each.value]
                 for minion_id, each in sorted(came.items())
                 if minion_id in targeted  # anybody may fire an event that looks like a return
             ],

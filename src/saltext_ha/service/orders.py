@@ -24,7 +24,7 @@ MAX_IDS = 1_000
 MAX_TEXT = 300
 LONGEST = 300.0
 JID = re.compile(r"[0-9]{20}")
-GLOB = re.compile(r"[A-Za-z0-9_.*?\[\]!@:+-]+")
+GLOB = re.compile(r"[\w.*?\[\]!@:+-]+")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}(:[0-9]{1,5})?")
 _ANSWERS = {
     WHERE: ("address", "masters", "type", "connected", "note"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from saltext_ha.service.heard import FROM_PEER
+
+Keep = Callable[[Any], Any]
 
 MAX_JOBS = 256
 MAX_RETURNS = 100_000
@@ -25,6 +28,17 @@ class Return(NamedTuple):
     relayed: bool = False
 
 
+def _nothing(value: Any) -> None:
+    return None
+
+
+@dataclass
+class _Job:
+    until: float
+    keep: Keep = _nothing
+    returned: dict[str, Return] = field(default_factory=dict)
+
+
 class Returns:
     """Collects the returns of expected jobs off the bus; any thread may use it."""
 
@@ -32,7 +46,7 @@ class Returns:
         self.arrived: Callable[[], None] = lambda: None
         """Called at every one of them, in the thread of the bus."""
         self._clock = clock
-        self._expected: dict[str, tuple[float, dict[str, Return]]] = {}
+        self._expected: dict[str, _Job] = {}
         self._lock = threading.Lock()
 
     def __call__(self, tag: str, data: Any) -> None:
@@ -42,33 +56,39 @@ class Returns:
             return
         jid, minion_id = parts[2], parts[4]
         with self._lock:
-            entry = self._expected.get(jid)
-            if entry is None or not isinstance(data, Mapping) or data.get("id") != minion_id:
+            job = self._expected.get(jid)
+            if job is None or not isinstance(data, Mapping) or data.get("id") != minion_id:
                 return
-            if len(entry[1]) < MAX_RETURNS:
-                came = Return(self._clock(), data.get("return"), bool(data.get(FROM_PEER)))
-                entry[1].setdefault(minion_id, came)
+            if len(job.returned) < MAX_RETURNS and minion_id not in job.returned:
+                value = job.keep(data.get("return"))
+                came = Return(self._clock(), value, bool(data.get(FROM_PEER)))
+                job.returned[minion_id] = came
         self.arrived()
 
-    def expect(self, jids: Iterable[str], seconds: float) -> None:
-        """From now on, and for so long, keep what is returned for these jobs."""
+    def expect(self, jids: Iterable[str], seconds: float, keep: Keep | None = None) -> None:
+        """
+        From now on, and for so long, note who returns these jobs.
+
+        :param keep: what to keep of the values; without, nothing.
+        """
         now = self._clock()
         with self._lock:
-            for jid in [jid for jid, (until, _) in self._expected.items() if until < now]:
+            for jid in [jid for jid, job in self._expected.items() if job.until < now]:
                 del self._expected[jid]
             for jid in jids:
-                self._expected.setdefault(jid, (now + seconds, {}))
+                job = self._expected.setdefault(jid, _Job(now + seconds))
+                job.keep = keep or job.keep
             for jid in list(self._expected)[:-MAX_JOBS]:
                 del self._expected[jid]
 
     def of(self, jid: str) -> dict[str, Return]:
         """What was returned for that job so far: minion id → return."""
         with self._lock:
-            entry = self._expected.get(jid)
-            return dict(entry[1]) if entry else {}
+            job = self._expected.get(jid)
+            return dict(job.returned) if job else {}
 
     def count(self, jid: str) -> int:
         """How many have returned it."""
         with self._lock:
-            entry = self._expected.get(jid)
-            return len(entry[1]) if entry else 0
+            job = self._expected.get(jid)
+            return len(job.returned) if job else 0

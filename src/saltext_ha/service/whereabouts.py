@@ -77,7 +77,9 @@ def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
 
 
 def _latest(sight: Sight) -> tuple[float, str]:
-    """Age and kind of the latest evidence; of equal ones the sure one."""
+    """Age and kind of the best evidence: what is sure, unless it has become old."""
+    if sight.sure is not None and sight.sure <= sight.lasts:
+        return sight.sure, sight.sure_by
     ages = [
         (age, by)
         for age, by in ((sight.sure, sight.sure_by), (sight.likely, sight.likely_by))
