@@ -37,7 +37,7 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
 
 
 def _of_linux(port: int) -> Iterator[str | bytes]:
-    """The local ends of established connections to *port*: twenty times faster than psutil."""
+    """Local ends of established connections to *port*; psutil would look into every process."""
     local, established = b":%04X" % port, b"01"
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(FileNotFoundError), (PROC / name).open("rb") as file:
@@ -69,8 +69,8 @@ def is_ours(opts: Mapping[str, Any], address: str, port: int) -> bool:
     if port != int(opts.get("ret_port") or binding.DEFAULT_REQUEST_PORT):
         return False
     ip, mine = binding.bare_ip(address), _bound_to(opts)
-    if mine is not None or ip is None:
-        return ip == mine
+    if ip is None or mine is not None:
+        return ip is not None and ip == mine
     with contextlib.suppress(psutil.Error, OSError):
         return any(
             binding.bare_ip(each.address) == ip

@@ -7,13 +7,12 @@ choose neither function nor arguments. What minions answer is cut to what the co
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha import minion_key
+from saltext_ha import binding, minion_key
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.history import sqlite_glob
 
@@ -26,6 +25,7 @@ LONGEST = 300.0
 JID = re.compile(r"[0-9]{20}")
 GLOB = re.compile(r"[\w.*?\[\]!@:+-]+")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}(:[0-9]{1,5})?")
+SIX = re.compile(r"\[([0-9A-Fa-f:.]+)\](:[0-9]{1,5})?|([0-9A-Fa-f:.]+)")
 _ANSWERS = {
     WHERE: ("address", "masters", "type", "connected", "note"),
     MOVE: ("from", "to", "result", "comment"),
@@ -121,11 +121,8 @@ def is_host(text: str) -> bool:
     """Whether *text* may stand in a minion's list of masters."""
     if HOST.fullmatch(text):
         return True
-    try:
-        ipaddress.ip_address(text.partition("]")[0].removeprefix("["))
-    except ValueError:
-        return False
-    return bool(re.fullmatch(r"\[?[0-9A-Fa-f:.]+\]?(:[0-9]{1,5})?", text))
+    six = SIX.fullmatch(text)
+    return six is not None and binding.bare_ip(six[1] or six[3]) is not None
 
 
 def answer(what: str, value: Any) -> Any:
