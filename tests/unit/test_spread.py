@@ -43,7 +43,8 @@ def after(found: dict[str, Found], steps: list[Step]) -> dict[str, int]:
         ({"type": "str", "masters": ["m1"]}, "knows no other master"),
         ({"type": "func", "masters": ["m1"]}, "knows no other master"),
         ({"error": "'ha.current_master' is not available."}, "not installed"),
-        (None, "not installed"),
+        ({"error": "Traceback: boom"}, "it says: Traceback: boom"),
+        (None, "it says: None"),
         ({"type": "failover", "masters": "m1"}, "names no other master"),
     ],
 )

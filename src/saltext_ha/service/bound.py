@@ -170,16 +170,8 @@ class Bound:
         ids = await self.accepted(glob)
         known, unknown = await self.everywhere({"glob": glob})
         unknown.update((name, each.error) for name, each in asked.items() if each.error)
-        rows = [
-            {
-                "id": minion_id,
-                **whereabouts.locate(
-                    {n: k.sights[minion_id] for n, k in known.items() if minion_id in k.sights},
-                    known,
-                ),
-            }
-            for minion_id in ids
-        ]
+        # Ten thousand take a third of a second, in which the peers are to be heard.
+        rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
         if live:
             answered = {i for each in asked.values() for i in each.returned}
             for row in rows:
@@ -211,6 +203,23 @@ class Bound:
             }
             for name in sorted({*known, *unknown})
         ]
+
+
+def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": minion_id,
+            **whereabouts.locate(
+                {
+                    n: each.sights[minion_id]
+                    for n, each in known.items()
+                    if minion_id in each.sights
+                },
+                known,
+            ),
+        }
+        for minion_id in ids
+    ]
 
 
 def seconds_of(payload: Mapping[str, Any], default: float) -> float:

@@ -44,7 +44,11 @@ class Step:
 def found(on: str, answer: Any) -> Found:
     """What a minion that answers the master *on* said to ``ha.current_master``."""
     if not isinstance(answer, Mapping) or "error" in answer:
-        return Found(on, stays="saltext-ha is not installed on it")
+        said = str(answer["error"] if isinstance(answer, Mapping) else answer)
+        missing = "is not available" in said
+        return Found(
+            on, stays="saltext-ha is not installed on it" if missing else f"it says: {said}"
+        )
     kind, entries = answer.get("type"), answer.get("masters")
     here = host_of(str(answer.get("address") or ""))
     known = entries if isinstance(entries, list) else []
