@@ -273,6 +273,15 @@ def test_live_asks_from_every_master_at_once(tmp_path: Path) -> None:
             minions["one"].hears = set()
             answer = await run(m1(there), "minions", live=True, timeout=SECONDS)
             assert (states(answer)["one"], answer["retcode"]) == ("silent", 1)
+            minions["hot"].hears = {"m1"}
+            answer = await run(m1(there), "minions", "hot", live=True, timeout=SECONDS)
+            assert (answer["minions"][0]["masters"], answer["retcode"]) == (["m1"], 1)
+            assert states(answer) == {"hot": "partly"}
+            there.broken = {"m2"}
+            minions["one"].hears = {"m1"}
+            answer = await run(m1(there), "minions", "one", live=True, timeout=SECONDS)
+            assert (states(answer)["one"], answer["retcode"]) == ("bound", 2)
+            assert answer["masters"][1]["state"] == "unknown"
 
     asyncio.run(act())
 

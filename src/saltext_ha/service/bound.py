@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
@@ -18,7 +18,7 @@ from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import Answers, Jobs
 from saltext_ha.service.orders import LONGEST, WHERE, Order, check_glob
-from saltext_ha.service.whereabouts import BOUND, PARTLY, SILENT
+from saltext_ha.service.whereabouts import BOUND, PARTLY, SILENT, UNKNOWN
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
@@ -33,6 +33,13 @@ class Known:
         self.connections: int | None = None
         self.listening = 0.0
         self.sights: dict[str, Sight] = {}
+
+    def of(self, ids: Collection[str]) -> Known:
+        """The same, of these minions only."""
+        part = Known()
+        part.connections, part.listening = self.connections, self.listening
+        part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
+        return part
 
     def add(self, page: Mapping[str, Any]) -> None:
         """
@@ -170,12 +177,13 @@ class Bound:
         ids = await self.accepted(glob)
         known, unknown = await self.everywhere({"glob": glob})
         unknown.update((name, each.error) for name, each in asked.items() if each.error)
+        if live:
+            known = _just_now(known, asked)
         # Ten thousand take a third of a second, in which the peers are to be heard.
         rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
-        if live:
-            answered = {i for each in asked.values() for i in each.returned}
-            for row in rows:
-                _did_not_answer(row, answered, seconds)
+        for row in rows if live else ():
+            if row["state"] == UNKNOWN:
+                row.update(state=SILENT, note=f"no answer within {seconds:g} s")
         return {
             "kind": "minions",
             "live": live,
@@ -236,10 +244,13 @@ def seconds_of(payload: Mapping[str, Any], default: float) -> float:
     return float(value)
 
 
-def _did_not_answer(row: dict[str, Any], answered: set[str], seconds: float) -> None:
-    """Who was asked just now and does not answer is not bound, whatever was heard before."""
-    if row["id"] not in answered:
-        row.update(state=SILENT, masters=[], note=f"no answer within {seconds:g} s")
+def _just_now(known: Mapping[str, Known], asked: Mapping[str, Answers]) -> dict[str, Known]:
+    """What each master knows of those that answered it now; what was heard before is past."""
+    return {
+        name: each.of(asked[name].returned)
+        for name, each in known.items()
+        if name in asked and not asked[name].error
+    }
 
 
 def _retcode(rows: Iterable[Mapping[str, Any]], unknown: Mapping[str, str], live: bool) -> int:
