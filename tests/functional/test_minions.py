@@ -15,7 +15,7 @@ import pytest
 from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError, PeerRefused
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import bound, drain
+from saltext_ha.service import bound, drain, jobs
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import new_jids
 from saltext_ha.service.orders import MOVE, PING, WHERE, Order
@@ -324,7 +324,9 @@ def test_who_is_deaf_to_whom(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
-def test_peers_may_have_nothing_else_published(tmp_path: Path) -> None:
+def test_peers_may_have_nothing_else_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def act() -> None:
         async with world(tmp_path, web1=failover("m2")) as there:
             link = there.engines["m1"].link(there.engines["m2"])
@@ -344,6 +346,11 @@ def test_peers_may_have_nothing_else_published(tmp_path: Path) -> None:
                     with pytest.raises(PeerRefused):
                         await link.call(method, {"timeout": 1, **payload})
             assert there.published == []
+            with monkeypatch.context() as full:
+                full.setattr(jobs, "MAX_RUNNING", 0)
+                with pytest.raises(PeerRefused, match="jobs are under way"):
+                    await link.call("job_run", good)
+            assert there.published == []
             # A call that is repeated, because its connection broke, publishes once.
             first, second = await asyncio.gather(
                 link.call("job_run", good), link.call("job_run", good)
@@ -358,12 +365,12 @@ def test_peers_may_have_nothing_else_published(tmp_path: Path) -> None:
 def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) -> None:
     async def act() -> None:
         async with world(tmp_path, web1=failover("m1")) as there:
-            jobs, (jid,) = there.engines["m1"].service.jobs, new_jids(1)
+            ours, (jid,) = there.engines["m1"].service.jobs, new_jids(1)
             # Anybody may fire an event that looks like a return.
-            jobs._expect({"jids": [jid], "timeout": 1})
+            ours._expect({"jids": [jid], "timeout": 1})
             there.fire("m1", f"salt/job/{jid}/ret/web9", {"id": "web9", "return": True})
             order = Order(WHERE, ids=("web1",)).to_wire()
-            told = await jobs._run({"jid": jid, "order": order, "timeout": SECONDS})
+            told = await ours._run({"jid": jid, "order": order, "timeout": SECONDS})
             assert [each[0] for each in told["returned"]] == ["web1"]
 
     asyncio.run(act())

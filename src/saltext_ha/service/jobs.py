@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 PUBLISHING = 10.0  # seconds that Salt's own publisher may take
 AFTERWARDS = 10.0  # for which stray returns are still kept
-AT_ONCE = 4
+AT_ONCE = 4  # being published
+MAX_RUNNING = 32  # being waited for
 
 Publish = Callable[[Mapping[str, Any], Order, str], list[str]]
 
@@ -74,8 +75,7 @@ class Jobs:
             return self._expect(payload)
 
         async def run(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            log.info("ha job for a peer: name=%s what=%s", peer.name, payload.get("order"))
-            return await self._run(payload)
+            return await self._run(payload, peer.name)
 
         async def strays(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return self._strays(payload)
@@ -159,12 +159,15 @@ class Jobs:
         )
         return {}
 
-    async def _run(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    async def _run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         (jid,) = _jids({"jids": [payload.get("jid")]})
         order, timeout = Order.from_wire(payload.get("order")), _seconds(payload.get("timeout"))
         # A call may come twice, when a connection breaks; the job is published once.
         task = self._running.get(jid)
         if task is None:
+            if sum(not each.done() for each in self._running.values()) >= MAX_RUNNING:
+                raise InvalidRecord(f"{MAX_RUNNING} jobs are under way; try again later")
+            log.debug("ha job: jid=%s what=%s asked by=%s", jid, order.what, by or "this master")
             task = self._running[jid] = asyncio.ensure_future(self._carry_out(order, jid, timeout))
             loop = asyncio.get_running_loop()
             task.add_done_callback(
@@ -175,21 +178,21 @@ class Jobs:
     async def _carry_out(self, order: Order, jid: str, timeout: float) -> dict[str, Any]:
         service, loop = self._group.service, asyncio.get_running_loop()
         returns = service.returns
-        async with self._turns:
-            keep = functools.partial(answer, order.what)
-            returns.expect([jid], timeout + PUBLISHING + AFTERWARDS, keep)
-            began = time.monotonic()
-            try:
+        keep = functools.partial(answer, order.what)
+        try:
+            async with self._turns:
+                returns.expect([jid], timeout + PUBLISHING + AFTERWARDS, keep)
+                began = time.monotonic()
                 targeted = frozenset(
                     await loop.run_in_executor(None, self.publish, service.opts, order, jid)
                 )
-            except HaError as exc:
-                return {"error": f"{service.config.name} could not publish: {exc}"}
-            end = loop.time() + timeout
-            while returns.count(jid) < len(targeted) and (left := end - loop.time()) > 0:
-                self._arrived.clear()
-                if returns.count(jid) < len(targeted):
-                    await _within(self._arrived, left)
+        except HaError as exc:
+            return {"error": f"{service.config.name} could not publish: {exc}"}
+        end = loop.time() + timeout
+        while returns.count(jid) < len(targeted) and (left := end - loop.time()) > 0:
+            self._arrived.clear()
+            if returns.count(jid) < len(targeted):
+                await _within(self._arrived, left)
         came = returns.of(jid)
         return {
             "error": "",
