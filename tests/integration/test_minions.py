@@ -122,6 +122,7 @@ def test_where_minions_are(site: Site) -> None:
         assert {row["type"] for row in told} == {"failover"}
         known = master.control("minions", {"glob": "web*"})
         assert (where(known), known["retcode"]) == (home, 0)
+    wait_for(lambda: live(site.m1)["retcode"] == 0, SOON, "all answer")
     asked = site.m2.salt_run("ha.minions", live=True, timeout=TIMEOUT)
     assert asked.returncode == 0, asked.stdout
     assert where(asked.data) == {
@@ -137,9 +138,11 @@ def test_where_minions_are(site: Site) -> None:
 
 
 def test_who_hears_whom(site: Site) -> None:
-    answer = reach(site.m1)
-    assert answer["retcode"] == 0, answer
-    assert cells(answer) == {
+    def well() -> dict[str, Any] | None:
+        answer = reach(site.m1)
+        return answer if answer["retcode"] == 0 else None
+
+    assert cells(wait_for(well, SOON, "all answer in time")) == {
         "hot": ("ok", {"m1": "hears", "m2": "hears"}),
         "stock": ("ok", {"m1": "hears", "m2": "silent"}),
         "web1": ("ok", {"m1": "hears", "m2": "silent"}),
@@ -195,7 +198,9 @@ def test_a_master_is_drained_and_filled_again(site: Site) -> None:
     stay = {row["id"]: row["why"] for row in done.data["stay"]}
     assert "hot-hot" in stay["hot"]
     assert "not installed" in stay["stock"] or "no other master" in stay["stock"]
-    moved = live(site.m1)
+    moved = wait_for(
+        lambda: (found := live(site.m1))["retcode"] == 0 and found, SOON, "all answer in time"
+    )
     assert where(moved)["web1"] == where(moved)["web2"] == ("bound", ["m2"])
     assert where(moved)["hot"] == ("bound", ["m1", "m2"])
     # web2 prefers m1, which answers; but an operator has moved it.

@@ -20,7 +20,8 @@ from saltext_ha.service.spread import Found, Step
 
 log = logging.getLogger(__name__)
 
-ASKING = 5.0  # seconds for a minion to answer where it is
+ASKING = 5.0  # seconds for minions to answer where they are,
+PER_SECOND = 500  # and for so many of them one more
 ANSWERING = 15.0  # and for one that asks its other masters first whether they answer
 ARRIVING = 60.0  # for it to be heard by the other master
 POLL = 0.5
@@ -46,7 +47,7 @@ class Drain:
             raise HaError(f"no master {source!r} in the group; there are: {', '.join(masters)}")
         batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
         async with self._alone():
-            answers, _ = await self._jobs.run(Order(WHERE, glob="*"), ASKING)
+            answers = await self._where()
             if answers[source].error:
                 raise HaError(
                     f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
@@ -73,7 +74,7 @@ class Drain:
         """``ha.rebalance``."""
         batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
         async with self._alone():
-            answers, _ = await self._jobs.run(Order(WHERE, glob="*"), ASKING)
+            answers = await self._where()
             everyone = _everyone(answers)
             working = [name for name, told in answers.items() if not told.error]
             steps = spread.level(everyone, self._names(everyone), working)
@@ -89,6 +90,11 @@ class Drain:
             name: {"before": before[name], "after": after[name]} for name in sorted(working)
         }
         return self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+
+    async def _where(self) -> dict[str, Answers]:
+        many = len(await self._bound.accepted("*"))
+        answers, _ = await self._jobs.run(Order(WHERE, glob="*"), ASKING + many / PER_SECOND)
+        return answers
 
     def _alone(self) -> asyncio.Lock:
         if self._turn.locked():
