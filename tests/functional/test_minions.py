@@ -34,7 +34,8 @@ SECONDS = 0.5
 class Minion:
     """
     ``hears``: masters that its publisher connection leads to. ``returns``: where what it returns
-    arrives, when not where it was asked. ``stuck``: it agrees to move and does not.
+    arrives, when not where it was asked. ``stuck``: it agrees to move and does not; ``mute``: it does
+    not even answer.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Minion:
     returns: str = ""
     installed: bool = True
     stuck: bool = False
+    mute: bool = False
     asked: list[str] = field(default_factory=list)
 
 
@@ -77,6 +79,8 @@ class World:
                 minion = self.minions[minion_id]
                 if master in minion.hears:
                     minion.asked.append(function)
+                    if minion.mute and function == "ha.failover":
+                        continue
                     value = self._does(minion_id, minion, master, function, arguments)
                     data = {"id": minion_id, "fun": function, "return": value, "jid": jid}
                     self.fire(minion.returns or master, f"salt/job/{jid}/ret/{minion_id}", data)
@@ -404,6 +408,7 @@ def test_a_master_is_drained_and_filled_again(
             assert plan["retcode"] == 0
             assert all(minion.hears == {"m1"} for minion in minions.values())
 
+            minions["web1"].mute = True  # the others have long arrived when it is given up
             minions["web3"].stuck = True
             # From the other master, in batches; a second drain waits for its turn.
             other = there.engines["m2"].place
@@ -412,8 +417,10 @@ def test_a_master_is_drained_and_filled_again(
             assert "being moved already" in (await run(other, "rebalance"))["error"]
             done = await busy
             moved = {row["id"]: row["moved"] for row in done["moves"]}
-            assert moved == {"web0": True, "web1": True, "web2": True, "web3": False}
+            assert moved == {"web0": True, "web1": False, "web2": True, "web3": False}
+            assert done["moves"][1]["note"] == "did not answer"
             assert "heard nowhere within 1 s" in done["moves"][3]["note"]
+            minions["web1"].mute, minions["web1"].hears = False, {"m2"}
             assert done["retcode"] == 1
             assert {name for name, fun, _ in there.published if fun == "ha.failover"} == {"m1"}
 

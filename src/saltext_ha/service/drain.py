@@ -133,6 +133,8 @@ class Drain:
         """Have some minions move, and wait until they are heard where they went."""
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
+        # The first have arrived when the last has not answered yet.
+        began = asyncio.get_running_loop().time()
 
         async def ask(source: str, entry: str) -> None:
             ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
@@ -147,16 +149,19 @@ class Drain:
         ]
         leaving = {row["id"]: row for row in rows if row["leaves"]}
         if leaving:
-            await self._await_arrival(leaving, seconds)
+            await self._await_arrival(leaving, began, seconds)
         for row in rows:
             del row["leaves"]
         return rows
 
-    async def _await_arrival(self, leaving: Mapping[str, dict[str, Any]], seconds: float) -> None:
+    async def _await_arrival(
+        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
+    ) -> None:
+        """Until each was surely heard by another master after it was asked, or the time is over."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        end = loop.time() + seconds
         missing = dict(leaving)
-        while missing and loop.time() - began < seconds:
+        while missing and loop.time() < end:
             await asyncio.sleep(POLL)
             known, _ = await self._bound.everywhere({"ids": sorted(missing)})
             for minion_id, row in list(missing.items()):
