@@ -34,8 +34,8 @@ SECONDS = 0.5
 class Minion:
     """
     ``hears``: masters that its publisher connection leads to. ``returns``: where what it returns
-    arrives, when not where it was asked. ``stuck``: it agrees to move and does not; ``mute``: it does
-    not even answer.
+    arrives, when not where it was asked. ``stuck``: it agrees to move and does not; ``mute``: it
+    does not even answer.
     """
 
     kind: str
