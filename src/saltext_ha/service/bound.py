@@ -169,7 +169,7 @@ class Bound:
 
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.minions``."""
-        glob, live = check_glob(str(payload.get("glob", "*"))), bool(payload.get("live"))
+        glob, live = glob_of(payload), bool(payload.get("live"))
         seconds = seconds_of(payload, LIVE_TIMEOUT)
         asked: dict[str, Answers] = {}
         if live:
@@ -230,6 +230,18 @@ def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]
     ]
 
 
+def glob_of(payload: Mapping[str, Any]) -> str:
+    """
+    The minions that a command is about.
+
+    :raises InvalidRecord: that is no glob.
+    """
+    glob = payload.get("glob", "*")
+    if not isinstance(glob, str):
+        raise InvalidRecord("takes a glob over minion ids")
+    return check_glob(glob)
+
+
 def seconds_of(payload: Mapping[str, Any], default: float) -> float:
     """
     The ``timeout`` of a command.
@@ -240,8 +252,16 @@ def seconds_of(payload: Mapping[str, Any], default: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
-        raise InvalidRecord(f"timeout={value!r}: takes seconds, more than 0, at most {LONGEST:g}")
+        raise InvalidRecord(
+            f"timeout={shown(value)}: takes seconds, more than 0, at most {LONGEST:g}"
+        )
     return float(value)
+
+
+def shown(value: object) -> str:
+    """A wrong argument, for a message; what may be deep or long, by its type only."""
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value)[:80] if plain else type(value).__name__
 
 
 def _just_now(known: Mapping[str, Known], asked: Mapping[str, Answers]) -> dict[str, Known]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.service import spread
 from saltext_ha.service.antientropy import chunks
-from saltext_ha.service.bound import Bound, seconds_of
+from saltext_ha.service.bound import Bound, seconds_of, shown
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.jobs import Answers, Jobs
 from saltext_ha.service.orders import MOVE, WHERE, Order
@@ -42,9 +42,10 @@ class Drain:
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.drain``."""
-        source, masters = str(payload.get("name", "")), self._jobs.masters
-        if source not in masters:
-            raise HaError(f"no master {source!r} in the group; there are: {', '.join(masters)}")
+        source, masters = payload.get("name"), self._jobs.masters
+        if not isinstance(source, str) or source not in masters:
+            there = ", ".join(masters)
+            raise HaError(f"no master {shown(source)} in the group; there are: {there}")
         batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
         async with self._alone():
             answers = await self._where()
@@ -240,5 +241,5 @@ def _row(step: Step, answer: Any, problem: str | None, test: bool) -> dict[str, 
 def _batch(payload: Mapping[str, Any]) -> int:
     value = payload.get("batch", BATCH)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise InvalidRecord(f"batch={value!r}: takes a whole number from 1 to {LARGEST}")
+        raise InvalidRecord(f"batch={shown(value)}: takes a whole number from 1 to {LARGEST}")
     return value

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from saltext_ha.service.bound import Bound, seconds_of
+from saltext_ha.service.bound import Bound, glob_of, seconds_of
 from saltext_ha.service.group import Command
 from saltext_ha.service.jobs import Answers, Jobs, Stray
-from saltext_ha.service.orders import PING, WHERE, Order, check_glob
+from saltext_ha.service.orders import PING, WHERE, Order
 
 OK = "ok"
 DEAF = "deaf"
@@ -33,7 +33,7 @@ class Reach:
 
     async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.reachability``."""
-        glob = check_glob(str(payload.get("glob", "*")))
+        glob = glob_of(payload)
         seconds = seconds_of(payload, TIMEOUT)
         answers, strays = await self._jobs.run(Order(PING, glob=glob), seconds)
         ids = sorted({*await self._bound.accepted(glob), *_targeted(answers)})
