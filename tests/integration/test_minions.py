@@ -123,7 +123,7 @@ def test_where_minions_are(site: Site) -> None:
         known = master.control("minions", {"glob": "web*"})
         assert (where(known), known["retcode"]) == (home, 0)
     wait_for(lambda: live(site.m1)["retcode"] == 0, SOON, "all answer")
-    asked = site.m2.salt_run("ha.minions", live=True, timeout=TIMEOUT)
+    asked = site.m2.salt_run("ha.minions", f"timeout={TIMEOUT}", live=True)
     assert asked.returncode == 0, asked.stdout
     assert where(asked.data) == {
         **home, "hot": ("bound", ["m1", "m2"]), "stock": ("bound", ["m1"]),
@@ -152,7 +152,7 @@ def test_who_hears_whom(site: Site) -> None:
     # A firewall that drops what m2 publishes: connections stand, and nobody notices but this.
     site.publisher.dropping = True
     try:
-        deaf = site.m2.salt_run("ha.reachability", "hot", timeout=TIMEOUT)
+        deaf = site.m2.salt_run("ha.reachability", "hot", f"timeout={TIMEOUT}")
         assert deaf.returncode == 1, deaf.stdout
         assert cells(deaf.data) == {"hot": ("deaf", {"m1": "hears", "m2": "silent"})}
         assert "deaf to m2" in deaf.data["minions"][0]["note"]
