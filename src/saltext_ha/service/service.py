@@ -30,19 +30,26 @@ from saltext_ha.service import hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.answers import Answers
+from saltext_ha.service.bound import Bound
 from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.claims import Claims
+from saltext_ha.service.connections import is_ours
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
+from saltext_ha.service.drain import Drain
 from saltext_ha.service.group import Command, Group
+from saltext_ha.service.heard import Heard
+from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
 from saltext_ha.service.opening import open_keeper
 from saltext_ha.service.past import Past, prune_regularly
+from saltext_ha.service.reach import Reach
 from saltext_ha.service.retention import Retention
+from saltext_ha.service.returns import Returns
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
@@ -100,6 +107,8 @@ class Service:
         """Why it does not beside Salt's own cluster; empty without one, or with ``repair``."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self.heard = Heard(functools.partial(is_ours, opts))
+        self.returns = Returns()
         self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
@@ -125,6 +134,8 @@ class Service:
         telling = Telling(group)
         checking = Checking(group, telling)
         linting, members = Linting(group), Members(group)
+        self.jobs = Jobs(group)
+        self.bound = Bound(group, self.jobs)
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -134,6 +145,8 @@ class Service:
             linting,
             members,
             telling,
+            self.jobs,
+            self.bound,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -153,6 +166,9 @@ class Service:
             Decisions(group),
             members,
             Past(group),
+            self.bound,
+            Reach(self.jobs, self.bound),
+            Drain(group, self.jobs, self.bound),
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
@@ -171,6 +187,7 @@ class Service:
                     lambda h: loop.call_soon_threadsafe(self._hint, h),
                     self._calls,
                     over,
+                    self._hear,
                 ),
                 daemon=True,
             ).start()
@@ -262,6 +279,10 @@ class Service:
     def _publish(self, records: Sequence[Record]) -> None:
         for link in self.links.values():
             link.push(records)
+
+    def _hear(self, tag: str, data: Any) -> None:
+        self.heard(tag, data)
+        self.returns(tag, data)
 
     def _hint(self, hint: hints.Hint) -> None:
         self._hints.append(hint)

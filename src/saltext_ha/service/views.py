@@ -127,6 +127,7 @@ class Views:
             "digest": root.hex()[:6] if isinstance(root, bytes) else None,
             "behind": behind,
             "held": answer.get("held"),
+            "bound": answer.get("bound"),
             "seen": seen,
             "note": "; ".join(note for note in notes if note),
         }
