@@ -99,6 +99,8 @@ def methods(known: Known) -> dict[str, Sample]:
         "summary": lambda rng: {},
         "keys": lambda rng: {"glob": "hostile1*"} if rng.random() < 0.3 else {"ids": ids(rng)},
         "lint": lambda rng: {},
+        "door": lambda rng: {},
+        "prospects": lambda rng: {"glob": "hostile1*"},
         "clock": lambda rng: {},
         "consistency": lambda rng: {"nonce": nonce(rng), "sections": ["keys", "access", "clock"]},
         "facts": lambda rng: {
@@ -147,6 +149,8 @@ def commands() -> dict[str, Sample]:
         },
         "check": nothing,
         "lint": lambda rng: {"only": ["HA101"], "ignore": [], "by": "root"},
+        "minion_config": lambda rng: {"type": rng.choice(("failover", "hot")), "alive": 30},
+        "failover_safe": lambda rng: {"master": "m1", "glob": "hostile1*"},
         "sync": nothing,
         "resolve": decision,
         "restore": decision,

@@ -104,6 +104,85 @@ def lint(only: str = "", ignore: str = "") -> Answer:
     return _shaped(lambda: ask.master(__opts__, only, ignore))
 
 
+def minion_config(
+    type: str = "failover",
+    format: str = "yaml",
+    alive: int = 30,
+    failback: bool = False,
+    watchdog: bool = False,
+) -> Answer:
+    """
+    Print what minions of this group need in their configuration: one file for minion.d.
+
+    type
+        ``failover``: one master at a time; ``hot``: all at once.
+    format
+        ``yaml``: the file; ``sls``: a state that manages it (``ha.multi_master``).
+    alive
+        Failover: seconds between two looks at the master.
+    failback
+        Failover: go back to the first master when it is there again.
+    watchdog
+        Run the engine ``ha_watchdog`` there, which notices a hung master, too.
+
+    The masters stand in it as bare hosts, with the address under which peers reach them, and are
+    known by the fingerprint of their key, or by their signature where they sign. Masters for which
+    no such file would work (different keys and no signature, different ports) are an error that
+    says what mends it. ``ha.lint`` looks at the file before it is printed.
+
+    Returns a dict: ``options``, ``text`` (the file), ``masters`` (their names), ``sign_finger``,
+    ``notes``, ``findings`` (of lint), ``unknown`` (who could not be asked, and why). Exit code 2
+    where somebody could not be asked, 1 with findings.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.minion_config > ha-masters.conf
+        salt-run ha.minion_config type=hot format=sls
+    """
+
+    def work(settings: config.HaConfig) -> Answer:
+        if format not in ("yaml", "sls"):
+            raise HaError(f"format={format!r}: takes yaml or sls")
+        wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
+        found = control.request(settings.control_socket, "minion_config", wish)
+        return {**found, "text": found["sls"]} if format == "sls" else found
+
+    return _answer(work)
+
+
+def failover_safe(master: str = "", minions: str = "*") -> Answer:
+    """
+    Would every minion go on without that master? Ask it before a master is taken down.
+
+    master
+        Its name, as ``ha.status`` shows it. Without, each master is taken away in turn.
+    minions
+        Ask about some minions only: a glob of ids.
+
+    Looked at are: the minions' keys, the masters' keys or signatures, access rules and roots (as
+    ``ha.check_consistency`` compares them), what the minions that answer say of their masters and
+    their configuration (a job of every master: ``ha.lint``, ``ha.masters``), and whether each
+    remaining master has worker threads and open files for all. Every doubt counts as no: a
+    minion that does not answer, a master that cannot be asked.
+
+    Returns a dict: ``safe``, ``masters`` (name, safe, and ``reasons``: about, text, fix, unknown,
+    minions, count), ``minions`` (accepted, answered). Exit code 0 when it is safe, 2 when something
+    could not be looked at, else 1.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.failover_safe
+        salt-run ha.failover_safe m1 minions='web*'
+    """
+    wish = {"master": str(master), "glob": str(minions)}
+    # Slow minions are waited for, as long as they work on it.
+    return _answer(lambda s: control.request(s.control_socket, "failover_safe", wish, timeout=180))
+
+
 def keys_(match: str = "*") -> Answer:
     """
     The minion keys on every master.

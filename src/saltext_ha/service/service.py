@@ -38,6 +38,7 @@ from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
+from saltext_ha.service.doors import Doors
 from saltext_ha.service.drain import Drain
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.heard import Heard
@@ -50,6 +51,7 @@ from saltext_ha.service.past import Past, prune_regularly
 from saltext_ha.service.reach import Reach
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.returns import Returns
+from saltext_ha.service.safe import Safe
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
@@ -133,7 +135,8 @@ class Service:
         group = Group(self)
         telling = Telling(group)
         checking = Checking(group, telling)
-        linting, members = Linting(group), Members(group)
+        linting, members, doors = Linting(group), Members(group), Doors(group)
+        safe = Safe(group, doors, checking)
         self.jobs = Jobs(group)
         self.bound = Bound(group, self.jobs)
         handlers = self.membership.handlers()
@@ -147,6 +150,8 @@ class Service:
             telling,
             self.jobs,
             self.bound,
+            doors,
+            safe,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -169,6 +174,8 @@ class Service:
             self.bound,
             Reach(self.jobs, self.bound),
             Drain(group, self.jobs, self.bound),
+            doors,
+            safe,
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
