@@ -353,6 +353,8 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "join_plan": _join_plan,
     "history": _history.render,
     "lint": _lint.render,
+    # To be put into a file: as it is.
+    "proxy_config": lambda data, screen: str(data.get("text") or "").splitlines(),
     "notice": _notice,
     "error": _error,
 }

@@ -35,6 +35,7 @@ from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
+from saltext_ha.service.doors import ProxyConfig
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
@@ -119,7 +120,7 @@ class Service:
         group = Group(self)
         telling = Telling(group)
         checking = Checking(group, telling)
-        linting, members = Linting(group), Members(group)
+        linting, members, proxy = Linting(group), Members(group), ProxyConfig(group)
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -129,6 +130,7 @@ class Service:
             linting,
             members,
             telling,
+            proxy,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -148,6 +150,7 @@ class Service:
             Decisions(group),
             members,
             Past(group),
+            proxy,
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
