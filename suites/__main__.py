@@ -154,9 +154,12 @@ def failures(report: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """A TCP port that nobody uses on any of :data:`ADDRESSES`, below those of connections."""
+    """
+    The first of two TCP ports that nobody uses on any of :data:`ADDRESSES`, below those of
+    connections.
+    """
     for port in range(24530, 30000, 10):
-        if all(is_free(address, port) for address in ADDRESSES):
+        if all(is_free(address, port + more) for address in ADDRESSES for more in (0, 1)):
             return port
     raise SystemExit("no free TCP port from 24530 to 30000")
 

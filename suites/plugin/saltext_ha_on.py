@@ -2,8 +2,8 @@
 A pytest plugin beside pytest-salt-factories: whatever master or minion a suite starts runs with the
 engine ``ha`` or ``ha_watchdog`` as well, and the masters of a suite form a group.
 
-Environment: ``SALTEXT_HA_ON`` (``1``: on; else all is as the suite has it), ``SALTEXT_HA_PORT`` (a
-TCP port that is free on all loopback addresses), ``SALTEXT_HA_SECRET_FILE``.
+Environment: ``SALTEXT_HA_ON`` (``1``: on; else all is as the suite has it), ``SALTEXT_HA_PORT``
+(that and the next TCP port are free), ``SALTEXT_HA_SECRET_FILE``.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def master_settings(config: dict[str, Any]) -> dict[str, Any]:
         "address": config["interface"],
         "listen_host": config["interface"],
         "port": port,
+        "status": {"host": config["interface"], "port": port + 1},
         "masters": [f"https://127.0.0.{number}:{port}" for number in (1, 2)],
         "secret_file": os.environ["SALTEXT_HA_SECRET_FILE"],
     }

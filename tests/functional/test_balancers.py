@@ -177,13 +177,13 @@ class From(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[(kind, TIMEOUT) for kind in KINDS], ids=KINDS)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    kind, network = request.param, Network()
+    (kind, limit), network = request.param, Network()
     address, port = network.address(), network.ports.api
     masters = [Backend(name, network.address(), network) for name in ("m1", "m2")]
     cert, ca = pem(tmp_path, address)
-    wanted = wishes(kind=kind, cert=str(cert), listen=f"{address}:{port}", timeout=TIMEOUT)
+    wanted = wishes(kind=kind, cert=str(cert), listen=f"{address}:{port}", timeout=limit)
     text = render(wanted, "prod", "m1", [master.doors for master in masters])
     try:
         balancer = Balancer(kind, text, tmp_path, address, port)
@@ -253,7 +253,7 @@ def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
         assert next(lines) == b"second"
 
 
-@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
+@pytest.mark.parametrize("site", [("haproxy", TIMEOUT)], ids=["haproxy"], indirect=True)
 def test_haproxy_sends_nobody_to_a_master_that_is_not_ready(site: Site) -> None:
     site.m1.ready = False
     with site.client() as session:
@@ -266,7 +266,7 @@ def test_haproxy_sends_nobody_to_a_master_that_is_not_ready(site: Site) -> None:
         wait_for(lambda: site.login(session).endswith("of-m1"), SOON, "m1 is back")
 
 
-@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
+@pytest.mark.parametrize("site", [("haproxy", TIMEOUT)], ids=["haproxy"], indirect=True)
 def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
     for _ in range(4):
         with site.client() as one, site.client() as other:
@@ -274,7 +274,7 @@ def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
             assert site.call(other, token).status_code == 200
 
 
-@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
+@pytest.mark.parametrize("site", [("haproxy", 600)], ids=["haproxy"], indirect=True)
 def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(site: Site) -> None:
     with site.client() as session:
         token = site.login(session)

@@ -36,7 +36,9 @@ from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.doors import ProxyConfig
+from saltext_ha.service.ear import Ear
 from saltext_ha.service.group import Command, Group
+from saltext_ha.service.health import Watcher
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
@@ -47,6 +49,8 @@ from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
 from saltext_ha.service.watching import Watch
+from saltext_ha.web.listener import RETRY, StatusListener
+from saltext_ha.web.pages import Pages
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +100,14 @@ class Service:
         """Why it does not beside Salt's own cluster; empty without one, or with ``repair``."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self.draining = False
+        """Whether an operator takes this master out of service: no more callers, then."""
+        self.ear = Ear()
+        self.health = Watcher(self, config.health)
+        self._status: StatusListener | None = None
+        if config.status:
+            pages = Pages(self).by_path()
+            self._status = StatusListener(config.status, pages, source=config.source)
         self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
@@ -169,6 +181,7 @@ class Service:
                     lambda h: loop.call_soon_threadsafe(self._hint, h),
                     self._calls,
                     over,
+                    self.ear.heard,
                 ),
                 daemon=True,
             ).start()
@@ -182,6 +195,8 @@ class Service:
                 "consistency",
                 self.watch.run(checking.answer, self.config.consistency.interval),
             )
+            self._start("health", self.health.run())
+            self._start("status page", self._serve_status())
             self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
@@ -200,6 +215,8 @@ class Service:
             if self._tasks:
                 await asyncio.wait([*self._tasks.values()], timeout=STOPPING)
             await control.stop()
+            if self._status:
+                await self._status.stop()
             await self.listener.stop()
             self.core.close()
             self.announce.stop()
@@ -254,6 +271,22 @@ class Service:
                 self.stop()
 
         self._tasks[name] = asyncio.ensure_future(guarded())
+
+    async def _serve_status(self) -> None:
+        """Keys are to be the same whatever becomes of this: a port that is taken is tried again."""
+        said = ""
+        while self._status:
+            try:
+                await self._status.start()
+            except HaError as exc:
+                self.notes["status page"] = str(exc)
+                if str(exc) != said:
+                    log.error("ha %s", exc)
+                    said = str(exc)
+                await asyncio.sleep(RETRY)
+            else:
+                self.notes.pop("status page", None)
+                return
 
     # -- from this master to the peers
 

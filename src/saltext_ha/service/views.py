@@ -113,6 +113,10 @@ class Views:
         answer = summary or {}
         root = answer.get("root")
         notes = [error, *texts(answer, "notes")]
+        health = answer.get("health")
+        health = health if isinstance(health, Mapping) else {}
+        if health.get("healthy") is False:
+            notes.append(f"does not serve: {health.get('problem')}")
         if answer.get("dirty"):
             notes.append(f"{answer['dirty']} keys still to be applied")
         return {
@@ -128,6 +132,7 @@ class Views:
             "behind": behind,
             "held": answer.get("held"),
             "seen": seen,
+            "health": dict(health),
             "note": "; ".join(note for note in notes if note),
         }
 
