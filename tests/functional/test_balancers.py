@@ -6,9 +6,10 @@ are told and count what reaches them.
 from __future__ import annotations
 
 import itertools
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from saltext_ha.proxy.doors import Door, Doors
 from saltext_ha.proxy.render import render, wishes
 from tests.api_server import Listener, respond
 from tests.balancer import Balancer, pem
+from tests.certificates import self_signed
 
 KINDS = ["haproxy", "nginx"]
 SOON = 20.0
@@ -38,8 +40,10 @@ class Backend:
         ``hang``, or a number: that HTTP status.
     """
 
-    def __init__(self, name: str, address: str, network: Network) -> None:
-        self.name, self.address, self.does, self.ready = name, address, "answer", True
+    def __init__(
+        self, name: str, address: str, network: Network, context: ssl.SSLContext | None = None
+    ) -> None:
+        self.name, self.does, self.ready, self._context = name, "answer", True, context
         self.calls: list[tuple[str, str]] = []
         self.asked = 0
         self.more, self.over = threading.Event(), threading.Event()
@@ -51,12 +55,18 @@ class Backend:
     @property
     def doors(self) -> Doors:
         api, status = self._at
-        return Doors(self.name, Door(*api, False), Door(*status, False))
+        tls = self._context is not None
+        return Doors(self.name, Door(*api, tls), Door(*status, tls))
 
     def start(self) -> None:
         for at, handler in zip(self._at, (self._api(), self._status()), strict=True):
             server = Listener(at, handler)
             server.daemon_threads = True
+            if self._context:
+                # Not in accept(), where one that says nothing would keep all others out.
+                server.socket = self._context.wrap_socket(
+                    server.socket, server_side=True, do_handshake_on_connect=False
+                )
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
             self._servers.append(server)
 
@@ -66,6 +76,12 @@ class Backend:
             server = self._servers.pop()
             server.shutdown()
             server.server_close()
+
+    def close(self) -> None:
+        """The end of everything that waits."""
+        self.more.set()
+        self.over.set()
+        self.die()
 
     def count(self, path: str) -> int:
         return sum(called == path for called, _ in self.calls)
@@ -177,27 +193,59 @@ class From(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
-@pytest.fixture(params=[(kind, TIMEOUT) for kind in KINDS], ids=KINDS)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    (kind, limit), network = request.param, Network()
+@contextmanager
+def site_of(
+    kind: str, folder: Path, timeout: int = TIMEOUT, name: str = "", of: str = ""
+) -> Iterator[Site]:
+    """
+    A balancer before two masters.
+
+    :param of: the name in the masters' certificates; without, they speak plain HTTP.
+    :param name: what the balancer takes for it.
+    """
+    network = Network()
     address, port = network.address(), network.ports.api
-    masters = [Backend(name, network.address(), network) for name in ("m1", "m2")]
-    cert, ca = pem(tmp_path, address)
-    wanted = wishes(kind=kind, cert=str(cert), listen=f"{address}:{port}", timeout=limit)
-    text = render(wanted, "prod", "m1", [master.doors for master in masters])
-    try:
-        balancer = Balancer(kind, text, tmp_path, address, port)
+    masters: list[Backend] = []
+    authorities = folder / "authorities.pem"
+    with ExitStack() as stack:
+        stack.callback(network.close)
+        for master in ("m1", "m2"):
+            own = network.address()
+            context = tls(folder / master, authorities, own, of) if of else None
+            masters.append(Backend(master, own, network, context))
+            stack.callback(masters[-1].close)
+        cert, ca = pem(folder, address)
+        wanted = wishes(
+            kind=kind,
+            cert=str(cert),
+            listen=f"{address}:{port}",
+            timeout=timeout,
+            ca=str(authorities),
+            name=name,
+        )
+        text = render(wanted, "prod", "m1", [master.doors for master in masters])
+        balancer = Balancer(kind, text, folder, address, port)
         balancer.check()
         with balancer:
-            site = Site(kind, balancer, ca, *masters)
-            site.both_are_in()
-            yield site
-    finally:
-        for master in masters:
-            master.more.set()
-            master.over.set()
-            master.die()
-        network.close()
+            yield Site(kind, balancer, ca, *masters)
+
+
+def tls(folder: Path, authorities: Path, address: str, name: str) -> ssl.SSLContext:
+    """With a certificate for *name*, which is added to *authorities*."""
+    folder.mkdir()
+    certificate, key = self_signed(folder, address, name)
+    with authorities.open("ab") as file:
+        file.write(certificate.read_bytes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+@pytest.fixture(params=KINDS)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    with site_of(request.param, tmp_path) as site:
+        site.both_are_in()
+        yield site
 
 
 def test_a_token_comes_back_to_the_master_that_made_it(site: Site) -> None:
@@ -253,7 +301,7 @@ def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
         assert next(lines) == b"second"
 
 
-@pytest.mark.parametrize("site", [("haproxy", TIMEOUT)], ids=["haproxy"], indirect=True)
+@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
 def test_haproxy_sends_nobody_to_a_master_that_is_not_ready(site: Site) -> None:
     site.m1.ready = False
     with site.client() as session:
@@ -266,7 +314,7 @@ def test_haproxy_sends_nobody_to_a_master_that_is_not_ready(site: Site) -> None:
         wait_for(lambda: site.login(session).endswith("of-m1"), SOON, "m1 is back")
 
 
-@pytest.mark.parametrize("site", [("haproxy", TIMEOUT)], ids=["haproxy"], indirect=True)
+@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
 def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
     for _ in range(4):
         with site.client() as one, site.client() as other:
@@ -274,11 +322,30 @@ def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
             assert site.call(other, token).status_code == 200
 
 
-@pytest.mark.parametrize("site", [("haproxy", 600)], ids=["haproxy"], indirect=True)
-def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(site: Site) -> None:
-    with site.client() as session:
+def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) -> None:
+    with site_of("haproxy", tmp_path, timeout=600) as site, site.client() as session:
         token = site.login(session)
         on = site.m1 if token.endswith("m1") else site.m2
         on.does, on.ready = "hang", False
         assert site.call(session, token).status_code in (502, 503)
         assert on.count("/") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masters_with_tls_are_known_by_their_name(kind: str, tmp_path: Path) -> None:
+    with site_of(kind, tmp_path, name="salt-api.test", of="salt-api.test") as site:
+        site.both_are_in()
+        for _ in range(6):
+            with site.client() as session:
+                assert site.call(session, site.login(session)).status_code == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masters_with_another_name_get_nobody(kind: str, tmp_path: Path) -> None:
+    with (
+        site_of(kind, tmp_path, name="salt-api.test", of="another.test") as site,
+        site.client() as session,
+        pytest.raises(requests.HTTPError, match=r"502|503"),
+    ):
+        site.login(session)
+    assert site.count("/login") == 0, "the password was sent"

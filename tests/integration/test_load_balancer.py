@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lab import Lab, Master, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from tests.balancer import Balancer, pem
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, level
+from tests.integration.group import QUICK
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -89,42 +90,43 @@ class From(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
+@dataclass(frozen=True)
+class Printed:
+    """What was printed for one kind, where it listens, and whom its certificate is checked by."""
+
+    text: str
+    address: str
+    ca: Path
+
+
+@dataclass(frozen=True)
 class Site:
-    """Two masters with salt-api, and a balancer for each kind."""
+    """Two masters with salt-api, and what the first of them printed."""
 
-    def __init__(self, lab: Lab, masters: list[Master], apis: list[SaltApi], folder: Path) -> None:
-        self.lab, self.masters, self.apis, self._folder = lab, masters, apis, folder
-        self.balancers: dict[str, Balancer] = {}
-        self._authorities: dict[str, Path] = {}
-        self._callers: list[Caller] = []
+    lab: Lab
+    masters: list[Master]
+    apis: list[SaltApi]
+    printed: dict[str, Printed]
 
-    @contextmanager
-    def balanced(self) -> Iterator[None]:
-        folders = [self._folder / kind for kind in KINDS]
-        for kind, folder in zip(KINDS, folders, strict=True):
-            folder.mkdir()
-            address, port = self.lab.new_address(), self.lab.ports.api
-            cert, self._authorities[kind] = pem(folder, address)
-            printed = self.masters[0].salt_run_text(
-                "ha.proxy_config", kind, cert=str(cert), listen=f"{address}:{port}"
-            )
-            assert printed.returncode == 0, printed.stdout + printed.stderr
-            self.balancers[kind] = Balancer(kind, printed.stdout, folder, address, port)
-            self.balancers[kind].check()
-        with self.balancers["haproxy"], self.balancers["nginx"]:
-            yield
 
-    def caller(self, kind: str) -> Caller:
-        made = Caller(self.balancers[kind].url, self._authorities[kind])
+class Door:
+    """A balancer that has just been started, and those who come to it."""
+
+    def __init__(self, kind: str, site: Site, balancer: Balancer) -> None:
+        self.kind, self._balancer = kind, balancer
+        self._ca, self._callers = site.printed[kind].ca, list[Caller]()
+
+    def caller(self) -> Caller:
+        made = Caller(self._balancer.url, self._ca)
         self._callers.append(made)
         return made
 
-    def on_both(self, kind: str) -> tuple[Caller, Caller]:
+    def on_both(self) -> tuple[Caller, Caller]:
         """A caller that is on m1, and one that is on m2."""
         found: dict[str, Caller] = {}
 
         def both() -> bool:
-            caller = self.caller(kind)
+            caller = self.caller()
             found.setdefault(caller.master(), caller)
             return found.keys() == {"m1", "m2"}
 
@@ -143,23 +145,37 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name in ("m1", "m2"):
             address = lab.new_address()
             settings = api_settings(lab.root / f"api-{name}", address, lab.ports.api)
-            health = {"interval": 1, "deep_interval": 0}
-            masters.append(
-                lab.add_master(
-                    name, address=address, ha={**QUICK, "health": health}, config=settings
-                )
-            )
+            ha = {**QUICK, "health": {"interval": 1, "deep_interval": 0}}
+            masters.append(lab.add_master(name, address=address, ha=ha, config=settings))
         masters[0].share_master_key(masters[1])
         lab.start_all(masters)
         lab.form_group(masters)
-        wait_for(lambda: level(masters[0]), SOON, "the group has met")
         with SaltApi(masters[0]) as api1, SaltApi(masters[1]) as api2:
-            site = Site(lab, masters, [api1, api2], tmp_path_factory.mktemp("balancers"))
             for master in masters:
                 wait_for(lambda m=master: ready(m), SOON, f"{master.name} is ready")
-            with site.balanced():
-                yield site
-            site.close()
+            printed = {}
+            for kind in KINDS:
+                address = lab.new_address()
+                cert, ca = pem(tmp_path_factory.mktemp(kind), address)
+                listen = f"{address}:{lab.ports.api}"
+                answer = masters[0].salt_run_text(
+                    "ha.proxy_config", kind, cert=str(cert), listen=listen
+                )
+                assert answer.returncode == 0, answer.stdout + answer.stderr
+                printed[kind] = Printed(answer.stdout, address, ca)
+            yield Site(lab, masters, [api1, api2], printed)
+
+
+@pytest.fixture(params=KINDS)
+def door(request: pytest.FixtureRequest, site: Site, tmp_path: Path) -> Iterator[Door]:
+    kind = request.param
+    printed = site.printed[kind]
+    balancer = Balancer(kind, printed.text, tmp_path, printed.address, site.lab.ports.api)
+    balancer.check()
+    with balancer:
+        door = Door(kind, site, balancer)
+        yield door
+        door.close()
 
 
 def ready(master: Master) -> bool:
@@ -204,28 +220,25 @@ def test_what_is_printed_names_both_masters(site: Site) -> None:
     assert "takes haproxy or nginx" in wrong.data["error"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_token_comes_to_a_wrong_master(site: Site, kind: str) -> None:
-    callers = [*site.on_both(kind), *(site.caller(kind) for _ in range(4))]
+def test_no_token_comes_to_a_wrong_master(door: Door) -> None:
+    callers = [*door.on_both(), *(door.caller() for _ in range(4))]
     homes = [caller.master() for caller in callers]
     for _ in range(3):
         assert [caller.master() for caller in callers] == homes
     assert sum(caller.refused for caller in callers) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_events_pass(site: Site, kind: str) -> None:
-    for caller, master in zip(site.on_both(kind), site.masters, strict=True):
+def test_events_pass(site: Site, door: Door) -> None:
+    for caller, master in zip(door.on_both(), site.masters, strict=True):
         with caller.events() as lines:
             assert next(lines) == b"retry: 400"
-            tag = f"test/{kind}/{master.name}"
+            tag = f"test/{door.kind}/{master.name}"
             with fired(master, tag):
                 assert any(line == f"tag: {tag}".encode() for line in lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_master_is_killed_and_the_next_call_works(site: Site, kind: str) -> None:
-    on_m1, on_m2 = site.on_both(kind)
+def test_a_master_is_killed_and_the_next_call_works(site: Site, door: Door) -> None:
+    on_m1, on_m2 = door.on_both()
     m1, api1 = site.masters[0], site.apis[0]
     m1.kill()
     api1.kill()
@@ -233,40 +246,39 @@ def test_a_master_is_killed_and_the_next_call_works(site: Site, kind: str) -> No
         assert on_m2.master() == "m2"
         assert on_m1.master() == "m2"
         assert (on_m1.refused, on_m2.refused) == (1, 0), "its master is gone, so it logs in again"
-        assert site.caller(kind).master() == "m2"
+        assert door.caller().master() == "m2"
     finally:
         m1.start()
         api1.start()
         wait_for(lambda: ready(m1), LONG, "m1 is ready again")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_dead_master_behind_a_living_salt_api(site: Site, kind: str) -> None:
-    site.on_both(kind)
+@pytest.mark.parametrize("door", ["haproxy"], indirect=True)
+def test_a_dead_master_behind_a_living_salt_api(site: Site, door: Door) -> None:
+    door.on_both()
     m1 = site.masters[0]
     m1.kill()
     try:
         # salt-api of m1 goes on, and says 200 on GET /.
         assert requests.get(site.apis[0].url, timeout=SOON).status_code == 200
-        assert [site.caller(kind).master() for _ in range(4)] == ["m2"] * 4
+        assert [door.caller().master() for _ in range(4)] == ["m2"] * 4
     finally:
         m1.start()
         wait_for(lambda: ready(m1), LONG, "m1 is ready again")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_master_hangs(site: Site, kind: str) -> None:
-    on_m1, on_m2 = site.on_both(kind)
+def test_a_master_hangs(site: Site, door: Door) -> None:
+    on_m1, on_m2 = door.on_both()
     m1, api1 = site.masters[0], site.apis[0]
     m1.suspend()
     api1.daemon.suspend()
     try:
         assert on_m2.master() == "m2"
-        if kind == "nginx":
+        if door.kind == "nginx":
             on_m1.login()  # what notices it there
         # haproxy ends what waits there, or sends it elsewhere at once.
         wait_for(lambda: on_m1.master() == "m2", LONG, "its caller is on m2")
-        assert [site.caller(kind).master() for _ in range(4)] == ["m2"] * 4
+        assert [door.caller().master() for _ in range(4)] == ["m2"] * 4
         assert on_m2.refused == 0
     finally:
         m1.resume()
