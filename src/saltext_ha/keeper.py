@@ -108,8 +108,10 @@ class Keeper(Observer):
     ) -> int:
         learned = 0
         before: dict[str, dict[bytes, Record]] = {}
+        after: dict[str, dict[bytes, Record]] = {}
         for theirs in batch:
-            ours = self.replica.get(theirs.minion_id)
+            minion_id = theirs.minion_id
+            ours = after.get(minion_id) or self.replica.get(minion_id)
             known = ours.get(theirs.fingerprint)
             if known is None and within(theirs, horizon):
                 dropped.append(theirs)
@@ -117,17 +119,23 @@ class Keeper(Observer):
             merged = merge(known, theirs) if known else theirs
             if merged == known:
                 continue
-            before.setdefault(theirs.minion_id, ours)
+            before.setdefault(minion_id, ours)
+            after[minion_id] = {**ours, theirs.fingerprint: merged}
             self.replica.put(merged)
             learned += 1
         for minion_id, ours in before.items():
-            self._mark(minion_id, ours)
+            self._mark(minion_id, ours, after[minion_id])
         return learned
 
-    def _mark(self, minion_id: str, before: dict[bytes, Record]) -> None:
-        """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
+    def _mark(
+        self, minion_id: str, before: dict[bytes, Record], records: dict[bytes, Record]
+    ) -> None:
+        """
+        Note that the store is to be changed, if it is.
+
+        :param before: the records that it agreed with. :param records: those of now.
+        """
         applied = self.replica.applied(minion_id)
-        records = self.replica.get(minion_id)
         self._explain(minion_id, before, records)
         desired = place(records.values(), applied.stored)
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
@@ -191,7 +199,7 @@ class Keeper(Observer):
         value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
         changed = decide(record, dict(record.context), value)
         self.replica.put(changed)
-        self._mark(record.minion_id, before)
+        self._mark(record.minion_id, before, {**before, record.fingerprint: changed})
         return changed
 
     # -- from an operator to the replica
@@ -213,7 +221,7 @@ class Keeper(Observer):
                 record = decide(record, dict(record.context), value)
                 self.replica.put(record)
                 changed.append(record)
-            self._mark(minion_id, before)
+            self._mark(minion_id, before, before | {new.fingerprint: new for new in changed})
         point("decide.done")
         return changed
 

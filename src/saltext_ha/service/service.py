@@ -337,6 +337,8 @@ class Service:
                 await self.membership.exchange(brief=True)
                 await self.sharing.check_all()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+            elif self.sharing.due:
+                await self.sharing.check_all()
             await asyncio.sleep(0.5)
 
     async def _relink(self) -> None:
