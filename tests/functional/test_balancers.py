@@ -112,7 +112,7 @@ class Backend:
                 if backend.does == "drop":
                     self.close_connection = True
                 elif backend.does == "hang":
-                    backend.over.wait(SOON)
+                    backend.over.wait()
                     self.close_connection = True
                 elif backend.does.isdigit():
                     respond(self, {}, int(backend.does))
@@ -135,7 +135,7 @@ class Backend:
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 self._chunk(b"first\n")
-                backend.more.wait(SOON)
+                backend.more.wait()
                 self._chunk(b"second\n")
                 self._chunk(b"")
 

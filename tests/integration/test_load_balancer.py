@@ -202,6 +202,7 @@ def fired(master: Master, tag: str) -> Iterator[None]:
         firing.join()
 
 
+@pytest.mark.core
 def test_what_is_printed_names_both_masters(site: Site) -> None:
     first, port = site.masters[0], site.lab.ports.api
     answer = first.salt_run("ha.proxy_config", "haproxy").data
@@ -220,6 +221,7 @@ def test_what_is_printed_names_both_masters(site: Site) -> None:
     assert "takes haproxy or nginx" in wrong.data["error"]
 
 
+@pytest.mark.core
 def test_no_token_comes_to_a_wrong_master(door: Door) -> None:
     callers = [*door.on_both(), *(door.caller() for _ in range(4))]
     homes = [caller.master() for caller in callers]
@@ -237,6 +239,7 @@ def test_events_pass(site: Site, door: Door) -> None:
                 assert any(line == f"tag: {tag}".encode() for line in lines)
 
 
+@pytest.mark.core
 def test_a_master_is_killed_and_the_next_call_works(site: Site, door: Door) -> None:
     on_m1, on_m2 = door.on_both()
     m1, api1 = site.masters[0], site.apis[0]
