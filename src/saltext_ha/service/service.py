@@ -17,6 +17,7 @@ from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
+from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.client import certificates_of, introduce
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import Invite, Invites
@@ -77,13 +78,17 @@ class Service:
         self.membership = Membership(
             self.identity,
             self.trust,
-            Invites(config.state_dir),
             config.name,
             config.url,
             config.group,
+            timeout=config.peer_timeout,
+        )
+        self.admission = Admission(
+            self.membership,
+            self.trust,
+            Invites(config.state_dir),
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             outlook=self._outlook,
-            timeout=config.peer_timeout,
             standing=Standing(
                 config.state_dir, config.group, config.share_master_key, config.secret
             )
@@ -151,7 +156,7 @@ class Service:
             handlers,
             self.config.listen_host,
             self.config.port,
-            strangers=self.membership.strangers(),
+            strangers=self.admission.handlers(),
         )
         commands: dict[str, Command] = {}
         for part in (
