@@ -106,10 +106,11 @@ def missing() -> list[str]:
     """Which daemon ran without ours after all, as its own files show it."""
     found = []
     for config in _masters:
-        if not list(Path(config["pki_dir"], "ha", "peers").glob("*.json")):
+        peers = Path(config["root_dir"], config["pki_dir"], "ha", "peers")
+        if not list(peers.glob("*.json")):
             found.append(f"{config['id']}: no engine, or one that met no other master")
     for config in _minions:
-        log = Path(config["log_file"])
+        log = Path(config["root_dir"], config["log_file"])
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         if "ha_watchdog: watching" not in text:
             found.append(f"{config['id']}: no watchdog")
