@@ -46,5 +46,5 @@ def test_only_the_tests_are_unpacked(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_the_suites_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="has no .*scenarios/failover"):
+    with pytest.raises(SystemExit, match=r"has no .*scenarios/failover"):
         unpack(archive(tmp_path, "tests/conftest.py", REQUIREMENTS), tmp_path / "tree")
