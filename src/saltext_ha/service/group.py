@@ -80,6 +80,7 @@ class Group:
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
             "notes": notes,
+            "health": service.health.told(),
         }
 
     async def shown(self, payload: Mapping[str, Any]) -> list[list[Any]]:
