@@ -33,6 +33,11 @@ WEIGHTS = {
     "peers": 0.2,
     "release": 0.2,
     "refill": 0.2,
+    "drain": 0.01,
+    "rebalance": 0.01,
+    "reachability": 0.01,
+    "minions": 0.05,
+    "job_run": 0.05,
 }
 
 
