@@ -82,7 +82,14 @@ class Place:
                 "user": getpass.getuser(),
                 "interface": "127.0.0.1",
                 **self.options,
-                "ha": {"name": self.name, "port": self.port, **self.ha},
+                # No salt-master serves here, and many engines share this machine.
+                "ha": {
+                    "name": self.name,
+                    "port": self.port,
+                    "health": False,
+                    "status": False,
+                    **self.ha,
+                },
             }
         )
         for key in ("pki_dir", "sock_dir", "cachedir"):

@@ -56,6 +56,7 @@ def master_settings(
             "address": address,
             "listen_host": address,
             "port": ports.peer,
+            "status": {"host": address, "port": ports.status},
             **settings.get("ha", {}),
             **ha,
         }

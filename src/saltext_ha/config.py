@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 from saltext_ha import cluster, secret
 from saltext_ha.consistency import settings
 from saltext_ha.errors import ConfigError
+from saltext_ha.health import settings as health
+from saltext_ha.web import settings as status
 
 DEFAULT_PEER_PORT = 4530
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -45,6 +47,7 @@ class HaConfig:
     ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
     join, and is handed the master key when ``share_master_key`` is set.
     ``repair``: write the key store of a member of Salt's own cluster, too.
+    ``health`` and ``status`` are None where they are switched off.
     """
 
     name: str
@@ -68,6 +71,8 @@ class HaConfig:
     secret: bytes | None = field(default=None, repr=False, compare=False)
     keep_history: float = 365.0  # days
     consistency: settings.Settings = field(default_factory=settings.Settings)
+    health: health.Settings | None = field(default_factory=health.Settings)
+    status: status.Settings | None = field(default_factory=status.Settings)
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -186,7 +191,12 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "secret_file": _path,
     "keep_history": _number(1, 36500),
 }
-_LISTS = ("peers", "masters", "consistency")
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {
+    "consistency": settings.parse,
+    "health": health.parse,
+    "status": status.parse,
+}
+_LISTS = ("peers", "masters", *_MAPPINGS)
 
 
 def parse(opts: Mapping[str, Any]) -> HaConfig:
@@ -209,11 +219,11 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             values["peers"] = _peers(source, value)
         elif key == "masters":
             values["masters"] = _masters(source, value)
-        elif key == "consistency":
+        elif key in _MAPPINGS:
             try:
-                values["consistency"] = settings.parse(value)
+                values[key] = _MAPPINGS[key](value)
             except ValueError as exc:
-                raise ConfigError(f"{source}: ha: consistency{exc}") from None
+                raise ConfigError(f"{source}: ha: {key}{exc}") from None
         elif key in _FIELDS:
             try:
                 values[key] = _FIELDS[key](value)

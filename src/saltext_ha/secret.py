@@ -25,12 +25,17 @@ def read(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
     :raises ValueError: it cannot be used; says why and what to do, and nothing of the secret.
     """
     if path is not None:
-        return _usable(_content(path))
+        return _usable(content(path))
     value = environ.get(VARIABLE)
     return None if value is None else _usable(value.encode(errors="surrogateescape"))
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """
+    What the file *path* holds, which must not be open to others.
+
+    :raises ValueError: it cannot be read, or others may; says what to do.
+    """
     try:
         with path.open("rb") as file:
             # Of the file that was opened: the name may stand for another one by now.

@@ -33,9 +33,9 @@ from saltext_ha.api import (
     Secret,
 )
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.health import Rules
 from saltext_ha.api.jobs import new_jid
 from saltext_ha.api.master import MasterApi
+from saltext_ha.hysteresis import Rules
 from tests.api_server import everything
 from tests.certificates import self_signed
 from tests.forwarder import Forwarder

@@ -151,7 +151,7 @@ def test_renewed_certificates_and_a_new_address_lock_nobody_out(pair: Lab) -> No
     m1.stop()
     # m2 comes back alone, at another port, and renews as well.
     config = yaml.safe_load(m2.config_file.read_text())
-    config["ha"]["port"] = pair.ports.status
+    config["ha"]["port"] = pair.ports.api
     m2.config_file.write_text(yaml.safe_dump(config))
     m2.start()
     m2.salt_run("ha.renew").check()
@@ -162,7 +162,7 @@ def test_renewed_certificates_and_a_new_address_lock_nobody_out(pair: Lab) -> No
     plant(pair, "minions", "renewed1", m1, m2)
     plant(pair, "minions", "renewed2", m2, m1)
     (peer,) = m1.control("peers")["peers"]
-    assert peer["url"].endswith(f":{pair.ports.status}")
+    assert peer["url"].endswith(f":{pair.ports.api}")
     text = m1.salt_run_text("ha.renew").check().stdout
     assert "m2 knows it" in text
     wait_for(lambda: level(m1) and level(m2), SOON, "and again")

@@ -90,7 +90,7 @@ def facts_of(root: Path, case: Case, monkeypatch: pytest.MonkeyPatch, fixed: boo
         host: None if ips is None else frozenset(ips)
         for host, ips in case.get("addresses", {}).items()
     }
-    monkeypatch.setattr(collect, "_addresses", lambda masters: known)  # the name service
+    monkeypatch.setattr(collect, "addresses", lambda masters: known)  # the name service
     path = write(root, case, fixed)
     pki_dir = root / "etc/salt/pki" / role_of(case)
     running = {"conf_file": str(path), "pki_dir": str(pki_dir), "id": "web1"}
@@ -334,7 +334,7 @@ def test_the_page_is_current() -> None:
 
 def test_names_are_looked_up() -> None:
     entries = ["localhost", "no-such-host.invalid:4506", "10.0.0.1", "a,b", "[::1]:4506"]
-    found = collect._addresses(entries)
+    found = collect.addresses(entries)
     assert set(found) == {"localhost", "no-such-host.invalid"}
     assert found["no-such-host.invalid"] is None
     assert found["localhost"] is not None

@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.api import health as states
+from saltext_ha import hysteresis as states
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import CallFailed
-from saltext_ha.api.health import Health, Rules
 from saltext_ha.api.jobs import JobStatus, read_status
 from saltext_ha.api.selection import Standing
 from saltext_ha.api.tokens import Refused, Tokens, hint
 from saltext_ha.api.transport import Answer, Lost, NotSent, Transport
+from saltext_ha.hysteresis import Health, Rules
 
 log = logging.getLogger(__name__)
 

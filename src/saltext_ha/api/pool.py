@@ -19,7 +19,6 @@ from saltext_ha.api.errors import (
     CallFailed,
     TimedOut,
 )
-from saltext_ha.api.health import Rules
 from saltext_ha.api.jobs import Job, JobStatus, new_jid
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.minions import Minions, union
@@ -29,6 +28,7 @@ from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import POLICIES, Policy, Selector
 from saltext_ha.api.tokens import Refused
 from saltext_ha.api.transport import Lost, NotSent
+from saltext_ha.hysteresis import Rules
 
 GOODBYE_LIMIT = 1.0
 

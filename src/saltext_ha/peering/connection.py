@@ -40,13 +40,14 @@ class Door:
     Makes a :class:`Connection` of everything that connects, and keeps their number bounded.
 
     :param context: the TLS context for a new handshake; asked each time, so trust may change.
+        None: no TLS here, what is sent is a request at once.
     :param requests: makes the protocol that speaks HTTP once the handshake is done.
     :param refuse: told (reason, host) of everyone who did not get in.
     """
 
     def __init__(
         self,
-        context: Callable[[], ssl.SSLContext],
+        context: Callable[[], ssl.SSLContext | None],
         requests: Callable[[], asyncio.Protocol],
         refuse: Callable[[str, str], None],
         limits: Limits,
@@ -168,14 +169,18 @@ class Connection(asyncio.Protocol):
     # How it goes on
 
     async def _secure(self, raw: asyncio.Transport) -> None:
-        limits = self._door.limits
         try:
+            context = self._door.context()
+            if context is None:
+                self._admit(raw, None)
+                raw.resume_reading()
+                return
             secured = await asyncio.get_running_loop().start_tls(
                 raw,
                 self,
-                self._door.context(),
+                context,
                 server_side=True,
-                ssl_handshake_timeout=limits.handshake,
+                ssl_handshake_timeout=self._door.limits.handshake,
             )
             if secured is None or self._over or secured.is_closing():
                 raise ConnectionResetError
@@ -186,6 +191,10 @@ class Connection(asyncio.Protocol):
                 self._door.refuse(_handshake_failure(exc), self.host)
                 self.drop()
             return
+        self._admit(secured, der)
+
+    def _admit(self, secured: asyncio.Transport, der: bytes | None) -> None:
+        limits = self._door.limits
         self._door.handshakes.pop(self, None)
         self._transport = secured
         if der:

@@ -72,10 +72,11 @@ def listen(
     tell: Callable[[Hint], None],
     calls: WheelCalls,
     stop: threading.Event,
+    hear: Callable[[str, Any], None] = lambda tag, data: None,
 ) -> None:
     """
-    Call *tell* for every hint, and keep *calls* up to date, until *stop* is set; blocks, so give
-    it a thread.
+    Call *tell* for every hint, *hear* for every event, and keep *calls* up to date, until *stop* is
+    set; blocks, so give it a thread.
 
     Salt's blocking bus client is used because it is the same on 3006, 3007 and 3008.
     """
@@ -91,6 +92,7 @@ def listen(
                         continue
                     tag, data = event.get("tag", ""), event.get("data")
                     calls.heard(tag, data)
+                    hear(tag, data)
                     hint = read_hint(tag, data, calls)
                     if hint:
                         tell(hint)

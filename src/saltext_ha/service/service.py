@@ -30,23 +30,37 @@ from saltext_ha.service import hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.answers import Answers
+from saltext_ha.service.balancing import ProxyConfig
+from saltext_ha.service.bound import Bound
 from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.claims import Claims
+from saltext_ha.service.connections import is_ours
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
+from saltext_ha.service.doors import Doors
+from saltext_ha.service.drain import Drain
+from saltext_ha.service.ear import Ear
 from saltext_ha.service.group import Command, Group
+from saltext_ha.service.health import Watcher
+from saltext_ha.service.heard import Heard
+from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
 from saltext_ha.service.opening import open_keeper
 from saltext_ha.service.past import Past, prune_regularly
+from saltext_ha.service.reach import Reach
 from saltext_ha.service.retention import Retention
+from saltext_ha.service.returns import Returns
+from saltext_ha.service.safe import Safe
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
 from saltext_ha.service.watching import Watch
+from saltext_ha.web.listener import RETRY, StatusListener
+from saltext_ha.web.pages import Pages
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +114,16 @@ class Service:
         """Why it does not beside Salt's own cluster; empty without one, or with ``repair``."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
+        self.heard = Heard(functools.partial(is_ours, opts))
+        self.returns = Returns()
+        self.draining = False
+        """Whether an operator takes this master out of service: no more callers, then."""
+        self.ear = Ear()
+        self.health = Watcher(self, config.health)
+        self._status: StatusListener | None = None
+        if config.status:
+            pages = Pages(self).by_path()
+            self._status = StatusListener(config.status, pages, source=config.source)
         self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
@@ -124,7 +148,10 @@ class Service:
         group = Group(self)
         telling = Telling(group)
         checking = Checking(group, telling)
-        linting, members = Linting(group), Members(group)
+        linting, members, doors = Linting(group), Members(group), Doors(group)
+        safe, proxy = Safe(group, doors, checking), ProxyConfig(group)
+        self.jobs = Jobs(group)
+        self.bound = Bound(group, self.jobs)
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -134,6 +161,11 @@ class Service:
             linting,
             members,
             telling,
+            self.jobs,
+            self.bound,
+            doors,
+            safe,
+            proxy,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -153,6 +185,12 @@ class Service:
             Decisions(group),
             members,
             Past(group),
+            self.bound,
+            Reach(self.jobs, self.bound),
+            Drain(group, self.jobs, self.bound),
+            doors,
+            safe,
+            proxy,
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
@@ -171,6 +209,7 @@ class Service:
                     lambda h: loop.call_soon_threadsafe(self._hint, h),
                     self._calls,
                     over,
+                    self._hear,
                 ),
                 daemon=True,
             ).start()
@@ -184,6 +223,8 @@ class Service:
                 "consistency",
                 self.watch.run(checking.answer, self.config.consistency.interval),
             )
+            self._start("health", self.health.run())
+            self._start("status page", self._serve_status())
             self._start("prune", prune_regularly(self.core, self.config.keep_history))
             log.info(
                 "ha engine running: name=%s group=%s mode=%s node=%s",
@@ -202,6 +243,8 @@ class Service:
             if self._tasks:
                 await asyncio.wait([*self._tasks.values()], timeout=STOPPING)
             await control.stop()
+            if self._status:
+                await self._status.stop()
             await self.listener.stop()
             self.core.close()
             self.announce.stop()
@@ -257,11 +300,32 @@ class Service:
 
         self._tasks[name] = asyncio.ensure_future(guarded())
 
+    async def _serve_status(self) -> None:
+        """Keys are to be the same whatever becomes of this: a port that is taken is tried again."""
+        said = ""
+        while self._status:
+            try:
+                await self._status.start()
+            except HaError as exc:
+                self.notes["status page"] = str(exc)
+                if str(exc) != said:
+                    log.error("ha %s", exc)
+                    said = str(exc)
+                await asyncio.sleep(RETRY)
+            else:
+                self.notes.pop("status page", None)
+                return
+
     # -- from this master to the peers
 
     def _publish(self, records: Sequence[Record]) -> None:
         for link in self.links.values():
             link.push(records)
+
+    def _hear(self, tag: str, data: Any) -> None:
+        self.heard(tag, data)
+        self.returns(tag, data)
+        self.ear.heard(tag, data)
 
     def _hint(self, hint: hints.Hint) -> None:
         self._hints.append(hint)

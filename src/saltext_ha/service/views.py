@@ -113,6 +113,10 @@ class Views:
         answer = summary or {}
         root = answer.get("root")
         notes = [error, *texts(answer, "notes")]
+        health = answer.get("health")
+        health = health if isinstance(health, Mapping) else {}
+        if health.get("healthy") is False:
+            notes.append(f"does not serve: {health.get('problem')}")
         if answer.get("dirty"):
             notes.append(f"{answer['dirty']} keys still to be applied")
         return {
@@ -127,7 +131,9 @@ class Views:
             "digest": root.hex()[:6] if isinstance(root, bytes) else None,
             "behind": behind,
             "held": answer.get("held"),
+            "bound": answer.get("bound"),
             "seen": seen,
+            "health": dict(health),
             "note": "; ".join(note for note in notes if note),
         }
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltext_ha.api.calls import publication
-from saltext_ha.api.health import Health, Rules, after
 from saltext_ha.api.jobs import new_jid, read_status
 from saltext_ha.api.minions import union
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import Selector, Standing, ranked
+from saltext_ha.hysteresis import Health, Rules, after
 
 pytestmark = pytest.mark.core
 

@@ -1,0 +1,202 @@
+"""
+The questions to the doors of one master. Each blocks until its deadline at the latest, and returns
+what is wrong: an empty text is a good answer.
+
+A connection alone proves nothing: the kernel accepts it for a process that hangs. So each door has
+to say something of its own.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltext_ha import binding
+
+# What a ZeroMQ socket sends to whoever connects: ff, eight bytes, 7f.
+GREETING = 10
+MAX_ANSWER = 65536
+WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # nosec B104
+
+
+def own_address(interface: Any) -> str:
+    """Where a daemon of this machine that listens on *interface* is to be reached."""
+    text = str(interface or "").strip("[]")
+    return WILDCARD.get(text, text)
+
+
+def request_port(opts: Mapping[str, Any], timeout: float) -> str:
+    """Send one request to a worker of the master, as a minion does."""
+    address = own_address(opts.get("interface"))
+    master = binding.Master(None, None, int(opts["ret_port"]), frozenset({address}))
+    answer = binding.ping(opts, master, timeout)
+    return "" if answer["answers"] else str(answer["note"])
+
+
+def publisher(opts: Mapping[str, Any], timeout: float) -> str:
+    """Connect to the publish port; with ZeroMQ its process has to greet."""
+    where = own_address(opts.get("interface")), int(opts["publish_port"])
+    greets = opts.get("transport", "zeromq") == "zeromq" and not opts.get("ssl")
+    try:
+        with socket.create_connection(where, timeout) as connection:
+            if not greets:
+                return ""
+            connection.settimeout(timeout)
+            greeting = b""
+            while len(greeting) < GREETING:
+                part = connection.recv(GREETING - len(greeting))
+                if not part:
+                    return "hung up"
+                greeting += part
+    except OSError as exc:
+        return _reason(exc)
+    return "" if greeting[0] == 0xFF and greeting[9] == 0x7F else "does not speak ZeroMQ"
+
+
+@dataclass(frozen=True)
+class Api:
+    """
+    salt-api of this machine, as the master's configuration has it.
+
+    :ivar certificate: the file of the one it shows; None without TLS.
+    """
+
+    host: str
+    port: int
+    certificate: Path | None
+    prefix: str = ""
+
+    @property
+    def url(self) -> str:
+        """Its address, as far as this machine knows it."""
+        scheme = "https" if self.certificate else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}{self.prefix}"
+
+
+def api_of(opts: Mapping[str, Any]) -> Api | None:
+    """The salt-api that *opts* configure; None when they configure none."""
+    for name, host in (("rest_cherrypy", "host"), ("rest_tornado", "address")):
+        conf = opts.get(name)
+        if not isinstance(conf, Mapping) or not isinstance(conf.get("port"), int):
+            continue
+        crt = conf.get("ssl_crt")
+        prefix = str(conf.get("root_prefix") or "").rstrip("/")
+        return Api(
+            own_address(conf.get(host)),
+            conf["port"],
+            Path(str(crt)) if crt and not conf.get("disable_ssl") else None,
+            prefix,
+        )
+    return None
+
+
+def api_answers(api: Api, timeout: float) -> str:
+    """
+    Ask salt-api for what only its workers can refuse: a call without credentials. ``GET /`` would
+    be answered while nothing behind it works.
+    """
+    status, _ = _post(api, "/run", {"client": "local", "tgt": "-", "fun": "test.ping"}, timeout)
+    if isinstance(status, str):
+        return status
+    return "" if status < 500 else f"answered HTTP {status}"
+
+
+def api_login(api: Api, user: str, password: str, eauth: str, timeout: float) -> str:
+    """Log in; that takes salt-api, a worker of the master and the authentication behind it."""
+    order = {"username": user, "password": password, "eauth": eauth}
+    status, body = _post(api, "/login", order, timeout)
+    if isinstance(status, str):
+        return status
+    if status == 401:
+        return f"does not let {user} in by eauth {eauth}"
+    return "" if status == 200 and b'"token"' in body else f"answered HTTP {status}"
+
+
+def run_runner(opts: Mapping[str, Any], timeout: float) -> str:
+    """
+    Have the master start the runner ``test.arg``, as ``salt-api`` would.
+
+    :return: its job id; what became of it is told by the event bus.
+    :raises RuntimeError: it was not started; says why.
+    """
+    import salt.utils.master
+    from salt.channel.client import ReqChannel
+
+    user = str(opts.get("user") or "root")
+    address = own_address(opts.get("interface"))
+    host = f"[{address}]" if ":" in address else address
+    options = {**opts, "master_uri": f"tcp://{host}:{opts['ret_port']}"}
+    key = salt.utils.master.get_master_key(user, options)
+    order = {"cmd": "runner", "fun": "test.arg", "kwarg": {}, "user": user, "key": key}
+    try:
+        with ReqChannel.factory(options, crypt="clear", usage="master_call") as channel:
+            answer = channel.send(order, tries=1, timeout=timeout)
+    except Exception as exc:  # Salt's transports raise many kinds, and each means: no answer
+        raise RuntimeError(str(exc) or type(exc).__name__) from None
+    if isinstance(answer, Mapping) and isinstance(answer.get("jid"), str):
+        return str(answer["jid"])
+    error = answer.get("error") if isinstance(answer, Mapping) else None
+    message = error.get("message") if isinstance(error, Mapping) else error
+    raise RuntimeError(f"not started: {message or 'no answer of use'}")
+
+
+def _post(
+    api: Api, path: str, order: Mapping[str, Any], timeout: float
+) -> tuple[int, bytes] | tuple[str, bytes]:
+    try:
+        connection = _connect(api, timeout)
+        try:
+            headers = {"Content-Type": "application/json", "Accept": "application/json"}
+            connection.request("POST", api.prefix + path, json.dumps(order), headers)
+            response = connection.getresponse()
+            return response.status, response.read(MAX_ANSWER)
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as exc:
+        return _reason(exc), b""
+
+
+def _connect(api: Api, timeout: float) -> http.client.HTTPConnection:
+    if api.certificate is None:
+        return http.client.HTTPConnection(api.host, api.port, timeout=timeout)
+    # Its names are for callers from elsewhere; here it must be the very one of the configuration,
+    # lest another user of this machine who took the port is given the password.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(api.host, api.port, timeout=timeout, context=context)
+    connection.connect()
+    shown = connection.sock.getpeercert(binary_form=True)
+    pem = api.certificate.read_text(encoding="ascii", errors="replace")
+    begin = pem.find("-----BEGIN CERTIFICATE-----")
+    end = pem.find("-----END CERTIFICATE-----")
+    if shown != ssl.PEM_cert_to_DER_cert(pem[begin : end + 25]):
+        connection.close()
+        raise ssl.SSLError(f"shows another certificate than {api.certificate}")
+    return connection
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, TimeoutError):
+        return "timed out"
+    if isinstance(exc, ConnectionRefusedError):
+        return "refused the connection"
+    return str(getattr(exc, "strerror", None) or exc) or type(exc).__name__
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on *host*."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

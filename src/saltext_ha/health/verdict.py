@@ -1,0 +1,53 @@
+"""
+What follows from a round of questions: a pure function, so that every case can be tried.
+
+A master is up or down after so many rounds in a row (:mod:`saltext_ha.hysteresis`). Before the
+first decision it is neither: salt-master starts its engines before its workers answer, so that
+failures in the first seconds decide nothing, and one whole round that succeeds decides at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from saltext_ha.hysteresis import Health, Rules, after
+
+STARTING = 30.0
+UNDECIDED = Health(usable=False, known=False, reason="not asked yet")
+
+
+@dataclass(frozen=True)
+class Result:
+    """
+    The answer to one question.
+
+    :ivar problem: empty when it was as it should be.
+    :ivar seconds: how long it took.
+    :ivar at: when it was there (Unix seconds).
+    """
+
+    name: str
+    problem: str
+    seconds: float
+    at: float
+
+
+def reason(results: Iterable[Result]) -> str:
+    """What is wrong, in one line; empty when nothing is."""
+    return "; ".join(f"{result.name}: {result.problem}" for result in results if result.problem)
+
+
+def follow(state: Health, problem: str, now: float, rules: Rules, age: float) -> Health:
+    """
+    *state* after one more round that found *problem* (empty: none) at *now* (monotonic seconds).
+
+    :param age: seconds since the first round.
+    """
+    if state.known:
+        return after(state, not problem, problem, now, rules)
+    if not problem:
+        return Health(True, True, 0, now, "")
+    if age < STARTING:
+        return replace(state, reason=problem)
+    return Health(False, True, 0, now, problem)

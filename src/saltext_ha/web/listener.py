@@ -1,0 +1,214 @@
+"""
+The status listener: HTTP for whoever may look, and nobody may change anything.
+
+On loopback without TLS unless configured; a token, where one is set, is asked for everything but
+``/live`` and ``/ready``, which say little and which balancers ask. Connections pass the same door
+as those of peers (:mod:`saltext_ha.peering.connection`): deadlines, and no more than so many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from saltext_ha.errors import ConfigError, HaError
+from saltext_ha.health.checks import is_loopback
+from saltext_ha.peering.connection import Connection, Door, Limits
+from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
+from saltext_ha.web.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# Nobody holds a connection for longer than that without asking, and a page asks every few seconds.
+LIMITS = Limits(header=5.0, keepalive=20.0, max_handshakes=32, max_anonymous=64)
+MAX_LINE = 4096
+OPEN = ("/live", "/ready")
+RETRY = 5.0
+
+HEADERS = {
+    "Server": "saltext-ha",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+
+Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class StatusListener:
+    """
+    Serves *pages* (path → coroutine function) as *settings* say.
+
+    :raises ConfigError: certificate and key cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pages: Mapping[str, Page],
+        *,
+        source: str = "the master configuration",
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._settings = settings
+        self._pages = dict(pages)
+        self._limits = limits
+        self._context = _context(settings, source)
+        self._refusals = Refusals()
+        self._failures = Allowance()
+        self._http: web.Server | None = None
+        self._door: Door | None = None
+        self._server: asyncio.AbstractServer | None = None
+        self.port = settings.port
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Reason → how many were turned away for it since the start."""
+        return dict(self._refusals.counts)
+
+    async def start(self) -> None:
+        """
+        Begin to listen.
+
+        :raises HaError: the address cannot be bound.
+        """
+        self._http = web.Server(
+            self._respond,
+            access_log=None,
+            keepalive_timeout=86400.0,
+            lingering_time=1.0,
+            max_line_size=MAX_LINE,
+            max_field_size=MAX_LINE,
+            logger=HttpLog(self._refusals.add),
+        )
+        self._door = Door(lambda: self._context, self._http, self._refusals.add, self._limits)
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._door, self._settings.host, self.port, reuse_address=True, backlog=64
+            )
+        except OSError as exc:
+            raise HaError(
+                f"status page: cannot listen on {self._settings.url}: {exc.strerror or exc}; see "
+                "ha: status: (another host or port, or false)"
+            ) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        log.info("ha status page: url=%s", self._settings.url)
+
+    async def stop(self, grace: float = 0.5) -> None:
+        """Stop listening, and end what is being answered."""
+        if self._server is not None:
+            self._server.close()
+        if self._http is not None:
+            for idle in self._http.connections:
+                idle.close()
+            await self._http.shutdown(grace)
+        if self._door is not None:
+            self._door.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._server = self._http = self._door = None
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self._door and self._door.by_requests.get(request.protocol)
+        if not connection:
+            return _text(408, "too late")  # hung up meanwhile; nobody hears this
+        connection.busy()
+        try:
+            response = await self._answer(request, connection)
+        finally:
+            connection.idle()
+        for name, value in HEADERS.items():
+            if not response.prepared:
+                response.headers.setdefault(name, value)
+        if request.body_exists:
+            # It is not read, and cannot be told from the next request.
+            response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            self._refusals.add("not a GET", connection.host)
+            response = _text(405, "here is only something to look at: GET")
+            response.headers["Allow"] = "GET, HEAD"
+            return response
+        page = self._pages.get(request.path)
+        if request.path not in OPEN:
+            if not self._is_meant(request):
+                self._refusals.add("another host's name", connection.host)
+                return _text(421, "no such host here; ask for the address that is configured")
+            if not self._may_look(request):
+                self._refusals.add("no token", connection.host)
+                response = _text(401, "takes the token: as password of any user, or as Bearer")
+                response.headers["WWW-Authenticate"] = 'Basic realm="saltext-ha", charset="UTF-8"'
+                return response
+        if page is None:
+            return _text(404, f"there is no {request.path[:80]!r} here")
+        try:
+            return await page(request)
+        except HaError as exc:
+            return _text(503, str(exc))
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            if self._failures.take():
+                log.exception("ha status page: failed path=%s", request.path[:80])
+            return _text(500, "failed there; salt-master's log says why")
+
+    def _is_meant(self, request: web.BaseRequest) -> bool:
+        """
+        Where no token keeps others out, the page of a stranger that has its own name point to
+        this machine must not read along (DNS rebinding): only names of ours are answered.
+        """
+        if self._settings.token:
+            return True
+        name = request.headers.get("Host", "")
+        host = name[1 : name.find("]")] if name.startswith("[") else name.rsplit(":", 1)[0]
+        return not name or is_loopback(host) or host == self._settings.host
+
+    def _may_look(self, request: web.BaseRequest) -> bool:
+        token = self._settings.token
+        if token is None:
+            return True
+        kind, _, value = request.headers.get("Authorization", "").partition(" ")
+        shown = value.strip().encode(errors="replace")
+        if kind.lower() == "basic":
+            try:
+                shown = base64.b64decode(shown, validate=True).partition(b":")[2]
+            except (binascii.Error, ValueError):
+                return False
+        elif kind.lower() != "bearer":
+            return False
+        return hmac.compare_digest(shown, token)
+
+
+def _context(settings: Settings, source: str) -> ssl.SSLContext | None:
+    if settings.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.certificate, settings.key)
+    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+        raise ConfigError(
+            f"{source}: ha: status: certificate: {settings.certificate} cannot be used: "
+            f"{getattr(exc, 'reason', None) or getattr(exc, 'strerror', None) or exc}; it takes a "
+            "PEM certificate, and key: its private key, readable for the user of salt-master"
+        ) from None
+    return context
+
+
+def _text(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text + "\n")

@@ -1,0 +1,296 @@
+"""The status listener of a real engine, as a stranger meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from benchmarks.engines import Engine, Place, befriend, free_port
+from saltext_ha.errors import ConfigError
+from saltext_ha.peering.connection import Limits
+from saltext_ha.replica import Replica
+from saltext_ha.service.service import Service
+from saltext_ha.web.listener import StatusListener
+from saltext_ha.web.settings import Settings
+from tests.certificates import self_signed
+from tests.engines import no_bus, running, until
+
+pytestmark = pytest.mark.core
+
+__all__ = ["no_bus"]
+
+TOKEN = "0123456789" * 4
+
+
+def place(root: Path, name: str = "m1", **status: Any) -> Place:
+    """A master with a status page."""
+    port = free_port()
+    return Place(root, name, {"status": {"port": port, **status}, "sync_interval": 0.1})
+
+
+async def get(place: Place, path: str, **more: Any) -> tuple[int, str]:
+    """Status and text of ``GET path``."""
+    assert place.config.status
+    url = place.config.status.url
+    async with aiohttp.ClientSession() as session, session.get(url + path, **more) as answer:
+        return answer.status, await answer.text()
+
+
+async def raw(place: Place, words: bytes) -> bytes:
+    """What is answered to *words* until it hangs up."""
+    assert place.config.status
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.config.status.port)
+    try:
+        writer.write(words)
+        await writer.drain()
+        return await asyncio.wait_for(reader.read(), 20)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,):
+            await served(engine)
+            assert await get(m1, "/live") == (200, "live\n")
+            assert await get(m1, "/ready") == (200, "ready\n")
+            engine.service.draining = True
+            status, reason = await get(m1, "/ready")
+            assert status == 503
+            assert "draining" in reason
+            assert (await get(m1, "/nothing"))[0] == 404
+
+    asyncio.run(scene())
+
+
+async def served(engine: Engine) -> None:
+    """Wait until the page is there."""
+    status = engine.service._status
+    await until(lambda: bool(status and status._server), "the status page is served")
+
+
+def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1, m2, m3 = place(tmp_path), place(tmp_path, "m2"), place(tmp_path, "m3")
+        befriend(m1, m2, m3)
+        async with running(m2) as (_,):
+            engine = Engine(m1)
+            # Nobody is asked yet, and m3 is down for good.
+            service = engine.service
+            async with engine:
+                await served(engine)
+                await until(lambda: service.health.ready()[0], "it is ready")
+                assert all(link.up is not None for link in service.links.values())
+                assert service.links["m3"].up is False
+                # Once is enough: a peer that goes is no reason to stop serving.
+                service.links["m2"].up = None
+                assert service.health.ready() == (True, "")
+
+    asyncio.run(scene())
+
+
+def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1, m2 = place(tmp_path), place(tmp_path, "m2")
+        befriend(m1, m2)
+        replica = Replica(m1.replica_file)
+        with replica.transaction():
+            replica.blank = False
+        replica.close()
+        # Accepts, and never says a word.
+        port = m2.config.port
+        silent = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
+        async with silent, running(m1) as (engine,):
+            await served(engine)
+            await until(lambda: engine.service.links["m2"].up is None, "m2 is being asked")
+            status, reason = await get(m1, "/ready")
+            assert status == 503
+            assert "not yet level with m2" in reason
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"garbage\r\n\r\n",
+        b"GET /" + b"a" * 10000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 10000 + b"\r\n\r\n",
+        b"GET /live HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+    ],
+)
+def test_garbage_is_a_bad_request(tmp_path: Path, words: bytes) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,):
+            await served(engine)
+            answer = await raw(m1, words)
+            assert answer.startswith(b"HTTP/1.1 400 ") or answer.startswith(b"HTTP/1.0 400 ")
+            assert await get(m1, "/live") == (200, "live\n")
+
+    asyncio.run(scene())
+
+
+def test_nothing_can_be_changed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+            await served(engine)
+            assert m1.config.status
+            for path in ("/", "/ready", "/status", "/v1/push"):
+                for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+                    url = m1.config.status.url + path
+                    async with session.request(method, url, data=b"x" * 100) as answer:
+                        assert (method, answer.status) == (method, 405)
+
+    asyncio.run(scene())
+
+
+def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async def page(request: Any) -> Any:
+            return aiohttp.web.Response(text="here")
+
+        settings = Settings(port=free_port())
+        limits = Limits(header=0.2, keepalive=0.3, max_anonymous=4)
+        listener = StatusListener(settings, {"/live": page}, limits=limits)
+        await listener.start()
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
+
+            async def drip() -> None:
+                for byte in b"GET /live HTTP/1.1\r\nX: " + b"a" * 1000:
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(0.02)
+
+            dripping = asyncio.ensure_future(drip())
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            dripping.cancel()
+            assert listener.refused["no request in time"] == 1
+            # After an answer, too.
+            reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
+            writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"here")
+            # Many who say nothing do not keep out one who asks.
+            crowd = [await asyncio.open_connection("127.0.0.1", settings.port) for _ in range(40)]
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(settings.url + "/live") as answer,
+            ):
+                assert answer.status == 200
+            for _, each in crowd:
+                each.close()
+        finally:
+            await listener.stop()
+
+    asyncio.run(scene())
+
+
+def test_a_token_keeps_out_who_has_none(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o600)
+
+    async def scene() -> None:
+        m1 = place(tmp_path, token_file=str(file))
+        async with running(m1) as (engine,):
+            await served(engine)
+
+            async def look(authorization: str | None, path: str = "/nothing") -> int:
+                headers = {"Authorization": authorization} if authorization else {}
+                return (await get(m1, path, headers=headers))[0]
+
+            basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
+            wrong = base64.b64encode(f"{TOKEN}:".encode()).decode()
+            assert await look(f"Bearer {TOKEN}") == 404
+            assert await look(f"Basic {basic}") == 404
+            for bad in (None, "Bearer", "Bearer x", f"Basic {wrong}", "Basic ?", f"Digest {TOKEN}"):
+                assert (bad, await look(bad)) == (bad, 401)
+            # Balancers ask these, and see no more than whether.
+            assert await look(None, "/live") == 200
+            assert await look(None, "/ready") == 200
+
+    asyncio.run(scene())
+
+
+def test_a_name_that_was_pointed_here_is_not_answered(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,):
+            await served(engine)
+            hosts = {
+                "evil.example": 421,
+                "evil.example:4531": 421,
+                "10.0.0.1": 421,
+                "localhost:9": 404,
+                "127.0.0.1": 404,
+                "[::1]:4531": 404,
+            }
+            for host, status in hosts.items():
+                assert (host, (await get(m1, "/nothing", headers={"Host": host}))[0]) == (
+                    host,
+                    status,
+                )
+
+    asyncio.run(scene())
+
+
+def test_tls(tmp_path: Path) -> None:
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+
+    async def scene() -> None:
+        m1 = place(tmp_path, certificate=str(crt), key=str(key))
+        async with running(m1) as (engine,):
+            await served(engine)
+            context = ssl.create_default_context(cafile=str(crt))
+            assert await get(m1, "/live", ssl=context) == (200, "live\n")
+            with pytest.raises(aiohttp.ClientError):
+                await get_plain(m1)
+
+    asyncio.run(scene())
+
+
+async def get_plain(place: Place) -> None:
+    assert place.config.status
+    url = f"http://127.0.0.1:{place.config.status.port}/live"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        await answer.text()
+
+
+def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "c.pem").write_text("no certificate")
+    m1 = place(tmp_path, certificate=str(tmp_path / "c.pem"))
+    with pytest.raises(ConfigError, match=r"ha: status: certificate: .*c\.pem cannot be used"):
+        Service(m1.opts, m1.config)
+
+
+def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        assert m1.config.status
+        port = m1.config.status.port
+        taken = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
+        async with running(m1) as (engine,):
+            notes = engine.service.notes
+            await until(lambda: "status page" in notes, "it says so")
+            assert f"cannot listen on http://127.0.0.1:{port}" in notes["status page"]
+            taken.close()
+            await taken.wait_closed()
+            await until(lambda: "status page" not in notes, "the page is there")
+            assert await get(m1, "/live") == (200, "live\n")
+
+    asyncio.run(scene())

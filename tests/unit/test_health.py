@@ -1,0 +1,255 @@
+"""What follows from the answers to a master's health questions, and how they are configured."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.health import checks, settings, verdict
+from saltext_ha.hysteresis import Rules
+from saltext_ha.service.ear import Ear, read_failover
+from saltext_ha.service.health import _Question
+from saltext_ha.web import settings as status
+
+pytestmark = pytest.mark.core
+
+RULES = Rules(fall=2, rise=3, spacing=0.0)
+
+
+def course(problems: list[str], age: float = 100.0) -> list[bool | None]:
+    """Whether the master counts as up after each of these rounds."""
+    state, shown = verdict.UNDECIDED, []
+    for turn, problem in enumerate(problems):
+        state = verdict.follow(state, problem, float(turn), RULES, age)
+        shown.append(state.usable if state.known else None)
+    return shown
+
+
+def test_falls_after_so_many_and_rises_after_so_many() -> None:
+    assert course(["", "x", "", "x", "x", "", "", "x", "", "", ""]) == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_master_that_starts_is_unknown_and_not_down() -> None:
+    assert course(["x", "x", "x", ""], age=5.0) == [None, None, None, True]
+    assert course(["x"], age=verdict.STARTING) == [False]
+
+
+def test_the_reason_names_the_questions() -> None:
+    results = [
+        verdict.Result("request port", "", 0.1, 1.0),
+        verdict.Result("publisher", "timed out", 3.0, 1.0),
+        verdict.Result("runner", "not started", 0.1, 1.0),
+    ]
+    assert verdict.reason(results) == "publisher: timed out; runner: not started"
+
+
+def test_a_thread_that_hangs_is_not_asked_again_and_its_late_answer_does_not_count() -> None:
+    async def scene() -> None:
+        asked, go = [], threading.Event()
+
+        async def ask() -> str:
+            asked.append(1)
+            await asyncio.get_running_loop().run_in_executor(None, go.wait, 20)
+            return ""
+
+        question = _Question("it", ask)
+        assert (await question.result(0.01)).problem == "timed out"
+        assert (await question.result(0.01)).problem == "timed out"
+        assert len(asked) == 1
+        go.set()
+        assert (await question.result(5)).problem == ""
+        assert (await question.result(5)).problem == ""
+        assert len(asked) == 2
+
+    asyncio.run(scene())
+
+
+def test_what_is_waited_for_in_vain_is_asked_anew() -> None:
+    async def scene() -> None:
+        lost = True
+
+        async def ask() -> str:
+            if lost:
+                await asyncio.Event().wait()
+            return ""
+
+        question = _Question("it", ask, threaded=False)
+        assert (await question.result(0.01)).problem == "timed out"
+        lost = False
+        assert (await question.result(5)).problem == ""
+
+    asyncio.run(scene())
+
+
+@contextmanager
+def talker(words: bytes | None) -> Iterator[int]:
+    """A port where whoever connects is told *words*, or nothing: the kernel alone accepts."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.sendall(words or b"")
+                connection.close()
+
+        if words is not None:
+            threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        # Closing alone wakes nobody who waits in accept.
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def asked(port: int, **more: object) -> str:
+    opts = {"interface": "127.0.0.1", "publish_port": port, "transport": "zeromq", **more}
+    return checks.publisher(opts, 0.3)
+
+
+def test_a_publisher_has_to_say_something() -> None:
+    with talker(b"\xff" + bytes(8) + b"\x7f\x03") as port:
+        assert asked(port) == ""
+    with talker(None) as port:
+        assert asked(port) == "timed out"
+        assert asked(port, transport="tcp") == ""
+    with talker(b"HTTP/1.1 400 ") as port:
+        assert asked(port) == "does not speak ZeroMQ"
+    with talker(b"\xff") as port:
+        assert asked(port) == "hung up"
+    assert asked(port) == "refused the connection"
+
+
+def test_which_salt_api_a_master_has() -> None:
+    api = checks.api_of({"rest_cherrypy": {"port": 8000, "disable_ssl": True}})
+    assert api is not None
+    assert api.url == "http://127.0.0.1:8000"
+    conf = {"port": 8001, "ssl_crt": "/c", "host": "::", "root_prefix": "/salt/"}
+    api = checks.api_of({"rest_cherrypy": conf})
+    assert api is not None
+    assert api.url == "https://[::1]:8001/salt"
+    api = checks.api_of({"rest_tornado": {"port": 8002, "address": "10.0.0.1", "ssl_crt": "/c"}})
+    assert api is not None
+    assert api.url == "https://10.0.0.1:8002"
+    assert checks.api_of({"rest_cherrypy": {}}) is None
+    assert checks.api_of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (7, "takes false, or a mapping"),
+        ({"intervall": 5}, "did you mean 'interval'?"),
+        ({"interval": 0}, "interval: 0 takes seconds from 1 to 300"),
+        ({"deep_interval": 1}, "or 0 for never"),
+        ({"fall": 0}, "takes a whole number from 1 to 20"),
+        ({"fall": True}, "takes a whole number from 1 to 20"),
+        ({"user": "ha"}, "belong together"),
+        ({"password_file": "pw", "user": "ha"}, "takes an absolute path"),
+        ({"password_file": "/nonexistent/pw", "user": "ha"}, "cannot be read"),
+    ],
+)
+def test_wrong_settings_of_health(value: object, words: str) -> None:
+    with pytest.raises(ValueError, match=r"^:") as caught:
+        settings.parse(value)
+    assert words in str(caught.value)
+
+
+def test_the_password_is_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "pw"
+    file.write_text("correct horse\n")
+    file.chmod(0o644)
+    with pytest.raises(ValueError, match="open to others"):
+        settings.parse({"user": "ha", "password_file": str(file)})
+    file.chmod(0o600)
+    parsed = settings.parse({"user": "ha", "password_file": str(file)})
+    assert parsed is not None
+    assert parsed.password == "correct horse"
+    assert "horse" not in repr(parsed)
+    assert settings.parse(False) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (True, "takes false, or a mapping"),
+        ({"hosts": "x"}, "did you mean 'host'?"),
+        ({"port": 0}, "takes a whole number from 1 to 65535"),
+        ({"host": "10.0.0.1"}, "set certificate and token_file"),
+        ({"host": "0.0.0.0"}, "set certificate and token_file"),
+        ({"host": "::"}, "set certificate and token_file"),
+        ({"host": "salt.example.com", "certificate": "/c.pem"}, "set token_file"),
+        ({"key": "/k.pem"}, "key: is set without certificate:"),
+        ({"token_file": "/nonexistent"}, "cannot be read"),
+        ({"certificate": "c.pem"}, "takes an absolute path"),
+    ],
+)
+def test_wrong_settings_of_the_status_page(value: object, words: str) -> None:
+    with pytest.raises(ValueError, match=r"^:") as caught:
+        status.parse(value)
+    assert words in str(caught.value)
+
+
+def test_settings_of_the_status_page(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789" * 4)
+    token.chmod(0o600)
+    assert status.parse(False) is None
+    assert status.parse(None) == status.Settings()
+    for host in ("127.0.0.7", "::1", "localhost"):
+        assert status.parse({"host": host}) is not None
+    value = {"host": "10.0.0.1", "certificate": "/c.pem", "token_file": str(token)}
+    parsed = status.parse(value)
+    assert parsed is not None
+    assert parsed.url == "https://10.0.0.1:4531"
+    assert parsed.token
+    assert "0123456789" not in repr(parsed)
+
+
+def test_what_is_waited_for_on_the_bus() -> None:
+    async def scene() -> None:
+        ear = Ear()
+        with ear.listening("salt/run/") as waiting:
+            thread = threading.Thread(target=ear.heard, args=("salt/run/7/ret", {}))
+            thread.start()
+            await asyncio.wait_for(waiting.until("salt/run/7/ret"), 5)
+            thread.join()
+            ear.heard("salt/job/7/ret", {})
+            ear.heard(7, {})
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(waiting.until("salt/job/7/ret"), 0.05)
+
+    asyncio.run(scene())
+
+
+def test_failovers_that_minions_tell() -> None:
+    said = {"id": "web1", "from": "m1", "to": "m2", "why": "no answer"}
+    ear = Ear()
+    ear.heard("salt/ha/minion/web1/failover", said)
+    ear.heard("salt/ha/minion/web1/failover", {"id": "web1", "data": said})
+    ear.heard("salt/ha/minion/web1/failover", {"id": "web1", "from": 3})
+    ear.heard("salt/ha/minion/web1/failover", "nonsense")
+    assert ear.failovers == 2
+    assert [(f.id, f.source, f.target) for f in ear.last] == [("web1", "m1", "m2")] * 2
+    # Whoever sent it is who Salt says, and nothing in it reaches a terminal or a log as a control.
+    failover = read_failover({"id": "web1", "data": {**said, "id": "db1", "why": "a\x1b\nb"}}, 1.0)
+    assert failover is not None
+    assert (failover.id, failover.why) == ("web1", "ab")
