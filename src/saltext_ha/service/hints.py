@@ -72,11 +72,11 @@ def listen(
     tell: Callable[[Hint], None],
     calls: WheelCalls,
     stop: threading.Event,
-    heard: Callable[[Any, Any], None],
+    hear: Callable[[str, Any], None] = lambda tag, data: None,
 ) -> None:
     """
-    Call *tell* for every hint, and keep *calls* up to date, until *stop* is set; blocks, so give
-    it a thread. *heard* is told tag and data of every event.
+    Call *tell* for every hint, *hear* for every event, and keep *calls* up to date, until *stop* is
+    set; blocks, so give it a thread.
 
     Salt's blocking bus client is used because it is the same on 3006, 3007 and 3008.
     """
@@ -92,7 +92,7 @@ def listen(
                         continue
                     tag, data = event.get("tag", ""), event.get("data")
                     calls.heard(tag, data)
-                    heard(tag, data)
+                    hear(tag, data)
                     hint = read_hint(tag, data, calls)
                     if hint:
                         tell(hint)

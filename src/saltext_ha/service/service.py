@@ -36,6 +36,7 @@ from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.ear import Ear
+from saltext_ha.service.figures import Figures
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.health import Watcher
 from saltext_ha.service.link import Link
@@ -101,8 +102,13 @@ class Service:
         """Why this master never writes its key store; empty when it does."""
         self.draining = False
         """Whether an operator takes this master out of service: no more callers, then."""
+        self.minions: Command | None = None
+        """Tells on which masters minions hang, as ``ha.minions`` does; None: nobody knows."""
+        self.figures = Figures()
         self.ear = Ear()
         self.health = Watcher(self, config.health)
+        self.group = Group(self)
+        self.views = Views(self.group)
         self._status: StatusListener | None = None
         if config.status:
             pages = Pages(self).by_path()
@@ -128,7 +134,7 @@ class Service:
         self.watch = Watch(self.config.state_dir, self.config.name, self.announce)
         keeper = open_keeper(self, announce=self.announce, who=self._calls.who)
         self.core = Core(keeper, self._publish)
-        group = Group(self)
+        group = self.group
         telling = Telling(group)
         checking = Checking(group, telling)
         linting, members = Linting(group), Members(group)
@@ -153,7 +159,7 @@ class Service:
         )
         commands: dict[str, Command] = {}
         for part in (
-            Views(group),
+            self.views,
             checking,
             Differences(group),
             linting,
@@ -178,7 +184,7 @@ class Service:
                     lambda h: loop.call_soon_threadsafe(self._hint, h),
                     self._calls,
                     over,
-                    self.ear.heard,
+                    self._hear,
                 ),
                 daemon=True,
             ).start()
@@ -291,6 +297,9 @@ class Service:
         for link in self.links.values():
             link.push(records)
 
+    def _hear(self, tag: str, data: Any) -> None:
+        self.ear.heard(tag, data)
+
     def _hint(self, hint: hints.Hint) -> None:
         self._hints.append(hint)
         self._hinted.set()
@@ -351,6 +360,7 @@ class Service:
                     self.identity,
                     self.core,
                     claims=self.claims,
+                    figures=self.figures,
                     greeting=self.describe,
                     announce=self.announce,
                     met=self.sharing.check,

@@ -131,8 +131,11 @@ class Views:
             "digest": root.hex()[:6] if isinstance(root, bytes) else None,
             "behind": behind,
             "held": answer.get("held"),
+            "bound": answer.get("bound"),
             "seen": seen,
             "health": dict(health),
+            "master_key": answer.get("master_key"),
+            "version": answer.get("version"),
             "note": "; ".join(note for note in notes if note),
         }
 
