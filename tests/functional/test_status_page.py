@@ -157,10 +157,10 @@ def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> None:
 
 
 async def scraped(place: Place) -> dict[tuple[str, ...], float]:
-    """(name, label values…) → value."""
+    """(name, label values in the order of the labels' names…) → value."""
     text = await get(place, "/metrics")
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -194,11 +194,11 @@ def test_metrics(tmp_path: Path) -> None:
             assert found["saltext_ha_behind_keys", "m2"] == 0
             assert found["saltext_ha_propagation_seconds_count", "m2"] >= 2
             assert (
-                found["saltext_ha_propagation_seconds_bucket", "m2", "+Inf"]
+                found["saltext_ha_propagation_seconds_bucket", "+Inf", "m2"]
                 == (found["saltext_ha_propagation_seconds_count", "m2"])
             )
             assert 0 < found["saltext_ha_propagation_seconds_sum", "m2"] < 20
-            assert found["saltext_ha_antientropy_bytes_total", "m2", "sent"] > 0
+            assert found["saltext_ha_antientropy_bytes_total", "sent", "m2"] > 0
             assert found["saltext_ha_failovers_total",] == 1
             assert found["saltext_ha_conflicts",] == found["saltext_ha_held_keys", "m1"] == 0
             assert found["saltext_ha_state", "degraded"] == 1
