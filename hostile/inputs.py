@@ -24,12 +24,20 @@ WEIGHTS = {
     "status": 0.01,
     "check": 0.01,
     "lint": 0.01,
+    "prospects": 0.005,
+    "failover_safe": 0.005,
+    "minion_config": 0.05,
     "sync": 0.01,
     "keys": 0.05,
     "knowledge": 0.05,
     "peers": 0.2,
     "release": 0.2,
     "refill": 0.2,
+    "drain": 0.01,
+    "rebalance": 0.01,
+    "reachability": 0.01,
+    "minions": 0.05,
+    "job_run": 0.05,
 }
 
 

@@ -20,6 +20,7 @@ from hostile.payloads import Known
 from hostile.values import bent_bytes, mutated
 from saltext_ha.errors import HaError
 from saltext_ha.peering import identity, wire
+from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.invites import Invites, make_token
 from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.standing import Standing
@@ -41,13 +42,10 @@ async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:
     trust = Trust(state)
     url = "https://127.0.0.1:1"
     standing = Standing(state, known.group, True, b"the right secret, which nobody here can know")
-    membership = Membership(
-        own,
+    admission = Admission(
+        Membership(own, trust, "m1", url, known.group),
         trust,
         Invites(state),
-        "m1",
-        url,
-        known.group,
         share=lambda invite: {"master.pem": "the master key"},
         standing=standing,
     )
@@ -57,10 +55,10 @@ async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:
         if tally.inputs == inputs:
             break
         tally.inputs += 1
-        membership._failed.clear()
-        membership._wrong_proofs.clear()
+        admission._failed.clear()
+        admission._wrong_proofs.clear()
         try:
-            await membership.join(payload, "127.0.0.66")
+            await admission.join(payload, "127.0.0.66")
             tally.accepted += 1
             tally.crashes.append(f"let in: {payload!r:.300}")
         except HaError as exc:

@@ -70,6 +70,14 @@ def methods(known: Known) -> dict[str, Sample]:
             ],
         }
 
+    def jids(rng: Random) -> list[str]:
+        return [f"{rng.randrange(10**19, 10**20)}" for _ in range(2)]
+
+    def order(rng: Random) -> dict[str, Any]:
+        what = rng.choice(("ping", "where", "move", "cmd.run"))
+        named = {"glob": "", "ids": ids(rng)} if rng.random() < 0.5 else {"glob": "*", "ids": []}
+        return {"what": what, **named, "to": rng.choice(("", "10.0.0.2")), "test": True}
+
     return {
         "hello": lambda rng: {"name": "evil", "group": known.group},
         "digest": digest,
@@ -91,6 +99,8 @@ def methods(known: Known) -> dict[str, Sample]:
         "summary": lambda rng: {},
         "keys": lambda rng: {"glob": "hostile1*"} if rng.random() < 0.3 else {"ids": ids(rng)},
         "lint": lambda rng: {},
+        "door": lambda rng: {},
+        "prospects": lambda rng: {"glob": "hostile1*"},
         "clock": lambda rng: {},
         "consistency": lambda rng: {"nonce": nonce(rng), "sections": ["keys", "access", "clock"]},
         "facts": lambda rng: {
@@ -98,6 +108,10 @@ def methods(known: Known) -> dict[str, Sample]:
             "buckets": {"access": rng.randbytes(rng.choice((2048, 2048, 8))), "keys": b""},
         },
         "pause": lambda rng: {"pause": rng.random() < 0.5},
+        "bound": lambda rng: {"glob": "hostile1*", "after": ids(rng)[0]},
+        "job_expect": lambda rng: {"jids": jids(rng), "timeout": 1},
+        "job_run": lambda rng: {"jid": jids(rng)[0], "order": order(rng), "timeout": 0.1},
+        "job_strays": lambda rng: {"jids": jids(rng)},
         "join": lambda rng: join(rng, known),
         "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
         "certificates": lambda rng: {},
@@ -135,6 +149,8 @@ def commands() -> dict[str, Sample]:
         },
         "check": nothing,
         "lint": lambda rng: {"only": ["HA101"], "ignore": [], "by": "root"},
+        "minion_config": lambda rng: {"type": rng.choice(("failover", "hot")), "alive": 30},
+        "failover_safe": lambda rng: {"master": "m1", "glob": "hostile1*"},
         "sync": nothing,
         "resolve": decision,
         "restore": decision,
@@ -146,6 +162,10 @@ def commands() -> dict[str, Sample]:
         "leave": nothing,
         "renew": nothing,
         "remove_peer": lambda rng: {"name": "m9", "test": True},
+        "minions": lambda rng: {"glob": "hostile1?", "live": rng.random() < 0.1, "timeout": 0.1},
+        "reachability": lambda rng: {"glob": "hostile1?", "timeout": 0.1},
+        "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
+        "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
     }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.peering import identity, tls
+from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.client import PeerClient
 from saltext_ha.peering.connection import Limits
 from saltext_ha.peering.invites import Invites
@@ -47,13 +48,13 @@ class Master:
 
     @property
     def membership(self) -> Membership:
-        return Membership(
-            self.identity,
+        return Membership(self.identity, self.trust, self.name, self.url, self.group)
+
+    def admission(self, membership: Membership) -> Admission:
+        return Admission(
+            membership,
             self.trust,
             Invites(self.state_dir),
-            self.name,
-            self.url,
-            self.group,
             share=lambda invite: self.shared if invite.share_master_key else {},
             standing=Standing(self.state_dir, self.group, self.share_master_key, self.secret)
             if self.secret
@@ -77,7 +78,7 @@ class Master:
             {**membership.handlers(), **(handlers or {})},
             "127.0.0.1",
             self.port,
-            strangers=membership.strangers(),
+            strangers=self.admission(membership).handlers(),
             limits=limits,
         )
         await listener.start()

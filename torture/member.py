@@ -94,7 +94,11 @@ class Member:
         self.stopped = False
         self.pid = self.nursery.start(self._spec)
         self.disk.limit(self.pid)
-        if self.disk.healthy:
+        self.await_listening()
+
+    def await_listening(self) -> None:
+        """An engine that was started on a bad disk may need a moment once that is good again."""
+        if self.healthy:
             wait_for(self._listens, STARTING, f"{self.name} listens; see {self.log}")
 
     def kill(self) -> bool:

@@ -122,6 +122,7 @@ class Player(People):
         member = self._member(step)
         was = member.disk.full
         self._make_room(member)
+        member.await_listening()
         return was
 
     def _make_room(self, member: Member) -> None:
@@ -135,9 +136,10 @@ class Player(People):
         return True
 
     def _unprotect(self, step: Step) -> bool:
-        disk = self._member(step).disk
-        was = disk.read_only
-        disk.unprotect()
+        member = self._member(step)
+        was = member.disk.read_only
+        member.disk.unprotect()
+        member.await_listening()
         return was
 
     def _unmount(self, step: Step) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
@@ -97,19 +97,25 @@ class Keeper(Observer):
             horizon = self.replica.horizon()
             point("merge.begin")
             with self.replica.transaction():
-                learned = self._merge_batch(batch, horizon, merged.dropped)
+                learned = self._merge_batch(batch, horizon, merged.dropped, found.unsettled)
                 point("merge.record")
             point("merge.done")
             merged = merged._replace(learned=merged.learned + learned)
         return merged
 
     def _merge_batch(
-        self, batch: Sequence[Record], horizon: Mapping[str, int], dropped: list[Record]
+        self,
+        batch: Sequence[Record],
+        horizon: Mapping[str, int],
+        dropped: list[Record],
+        unsettled: Collection[str],
     ) -> int:
         learned = 0
         before: dict[str, dict[bytes, Record]] = {}
+        after: dict[str, dict[bytes, Record]] = {}
         for theirs in batch:
-            ours = self.replica.get(theirs.minion_id)
+            minion_id = theirs.minion_id
+            ours = after.get(minion_id) or self.replica.get(minion_id)
             known = ours.get(theirs.fingerprint)
             if known is None and within(theirs, horizon):
                 dropped.append(theirs)
@@ -117,21 +123,33 @@ class Keeper(Observer):
             merged = merge(known, theirs) if known else theirs
             if merged == known:
                 continue
-            before.setdefault(theirs.minion_id, ours)
+            before.setdefault(minion_id, ours)
+            after[minion_id] = {**ours, theirs.fingerprint: merged}
             self.replica.put(merged)
             learned += 1
         for minion_id, ours in before.items():
-            self._mark(minion_id, ours)
+            self._mark(minion_id, ours, after[minion_id], minion_id in unsettled)
         return learned
 
-    def _mark(self, minion_id: str, before: dict[bytes, Record]) -> None:
-        """Note that the store is to be changed, if it is; *before*: the records it agreed with."""
+    def _mark(
+        self,
+        minion_id: str,
+        before: dict[bytes, Record],
+        records: dict[bytes, Record],
+        unsettled: bool = False,
+    ) -> None:
+        """
+        Note that the store is to be changed, if it is.
+
+        :param before: the records that it agreed with. :param records: those of now.
+        :param unsettled: somebody did something to the id that is not recorded yet, and could not
+            know what came since *before*.
+        """
         applied = self.replica.applied(minion_id)
-        records = self.replica.get(minion_id)
         self._explain(minion_id, before, records)
         desired = place(records.values(), applied.stored)
         todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
-        if not todo and not applied.dirty:
+        if not (todo or applied.dirty or unsettled):
             return
         known = contexts(before) if applied.known is None else applied.known
         self.replica.set_applied(minion_id, Applied(applied.stored, True, known, applied.aims))
@@ -191,7 +209,7 @@ class Keeper(Observer):
         value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
         changed = decide(record, dict(record.context), value)
         self.replica.put(changed)
-        self._mark(record.minion_id, before)
+        self._mark(record.minion_id, before, {**before, record.fingerprint: changed})
         return changed
 
     # -- from an operator to the replica
@@ -213,7 +231,7 @@ class Keeper(Observer):
                 record = decide(record, dict(record.context), value)
                 self.replica.put(record)
                 changed.append(record)
-            self._mark(minion_id, before)
+            self._mark(minion_id, before, before | {new.fingerprint: new for new in changed})
         point("decide.done")
         return changed
 

@@ -129,6 +129,19 @@ class Observer:
         """Look at every id whose entry in the store may have changed."""
         return self.observe(self.store.changed())
 
+    def weigh(self, ids: Iterable[str]) -> list[list[str]]:
+        """
+        What is too much at once among *ids* is held back, before any part of them is believed.
+
+        :return: *ids* in portions to :meth:`observe` one after the other; none is forgotten when
+            that is interrupted.
+        """
+        ids = in_order(ids)
+        self.missed.update(ids)
+        if not self.adopting and self.holds.look() not in (OLDER, NEWER) and not self.holds.doubt:
+            self.holds.hold_back(ids, certain=False, by="")
+        return list(batches(ids))
+
     def observe(
         self,
         ids: Iterable[str],

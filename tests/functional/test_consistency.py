@@ -18,8 +18,12 @@ from saltext_ha.consistency import sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
+from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.placement import Stored
 from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.answers import Answers
+from saltext_ha.service.group import Group
 from tests.engines import no_bus, run, running, until
 from tests.keys import public_key
 
@@ -240,6 +244,45 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
             assert told["denied"]["severity"] == "note"
             assert told["denied"]["values"] == {"m1": 1, "m2": 0}
             assert answer["retcode"] == 1
+
+    asyncio.run(act())
+
+
+def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the digests differ, and the key has arrived by the time that it is looked at."""
+    quiet = {"sync_interval": 3600}
+    one, two = place(tmp_path, "m1", quiet), place(tmp_path, "m2", quiet)
+    looked_at: list[list[str]] = []
+    push, keys_of = Answers._push, Group.keys_of
+
+    async def act() -> None:
+        looked = asyncio.Event()
+
+        async def late(self: Answers, peer: Peer, payload: Answer) -> Answer:
+            await looked.wait()
+            return await push(self, peer, payload)
+
+        async def after(self: Group, ids: list[str]) -> dict[str, dict[str, Stored]]:
+            if ids and self.service.config.name == "m1":
+                looked_at.append(ids)
+                looked.set()
+                await until(lambda: (two.pki_dir / "minions" / "web1").exists(), "it is there")
+                await until(same, "m2 knows")
+            return await keys_of(self, ids)
+
+        monkeypatch.setattr(Answers, "_push", late)
+        monkeypatch.setattr(Group, "keys_of", after)
+        async with group(one, two) as (m1, m2):
+
+            def same() -> bool:
+                roots = [e.service.core.replica.placements.root for e in (m1, m2)]
+                return roots[0] == roots[1]
+
+            (one.pki_dir / "minions" / "web1").write_text(public_key(0))
+            answer = await run(one, "check_consistency", only="keys")
+            assert looked_at == [["web1"]]
+            assert (found(answer), answer["retcode"]) == ({}, 0)
+            assert answer["sections"]["keys"]["counts"] == {"differ": 0, "of": 1}
 
     asyncio.run(act())
 

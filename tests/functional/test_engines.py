@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ import salt.version
 
 from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
+from saltext_ha.keystore import open_store
+from saltext_ha.keystore.base import KeyStore
+from saltext_ha.service import opening
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
@@ -257,6 +261,56 @@ def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> 
             )
             await level(m1, m2, m3)
 
+    asyncio.run(act())
+
+
+def test_a_cache_that_shows_an_old_signature_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may show for a while what was there before."""
+    pki = tmp_path / "shared"
+    one, two = (
+        Place(
+            tmp_path,
+            name,
+            {**QUICK, "state_dir": str(tmp_path / name / "state")},
+            {"root_dir": "/", "pki_dir": str(pki)},
+        )
+        for name in ("m1", "m2")
+    )
+    seen: list[str | None] = []
+
+    def through_a_cache(opts: dict[str, Any]) -> KeyStore:
+        store = open_store(opts)
+        if opts["id"] == one.opts["id"]:
+            really, until_then = store.signature, time.monotonic() + QUICK["scan_interval"] / 2
+
+            def signature(owner: str) -> str | None:
+                if owner != "m2" or time.monotonic() > until_then:
+                    return really(owner)
+                seen.append(before)
+                return before
+
+            monkeypatch.setattr(store, "signature", signature)
+        return store
+
+    async def act() -> None:
+        nonlocal before
+        accept(one, "web1")
+        async with running(one, two) as (m1, m2):
+            await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
+            before = m1.service.core.keeper.store.signature("m2")
+        monkeypatch.setattr(opening, "open_store", through_a_cache)
+        async with running(one, two) as (m1, m2):
+            modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
+            while time.monotonic() < over:
+                modes.add(m1.service.mode)
+                await asyncio.sleep(0.02)
+            assert set(seen) == {before}
+            assert modes == {"observe"}
+            assert m1.service.sharing.names == {"m2"}
+
+    before: str | None = None
     asyncio.run(act())
 
 

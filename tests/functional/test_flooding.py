@@ -15,7 +15,7 @@ import pytest
 from benchmarks.engines import Place
 from saltext_ha import control, minion_key
 from saltext_ha.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
-from saltext_ha.peering import membership, succession, trust, wire
+from saltext_ha.peering import admission, membership, succession, trust, wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.connection import Limits
 from saltext_ha.peering.invites import make_token
@@ -270,7 +270,7 @@ def test_a_join_whose_group_is_anything(m1: Master, m2: Master, invite: str) -> 
         "nonce": bytes(16),
     }
     with pytest.raises(TokenError):
-        asyncio.run(m1.membership.join(request, "127.0.0.1"))
+        asyncio.run(m1.admission(m1.membership).join(request, "127.0.0.1"))
 
 
 def test_a_body_that_is_nested_too_deeply(m1: Master, m2: Master) -> None:
@@ -354,21 +354,21 @@ def test_who_guesses_does_not_keep_others_from_joining(
         "group": "prod",
         "mac": bytes(32),
     }
-    ours = m1.membership
+    ours = m1.admission(m1.membership)
 
     def reason(host: str) -> str:
         with pytest.raises(TokenError) as caught:
             asyncio.run(ours.join(dict(request), host))
         return str(caught.value)
 
-    for _ in range(membership.MAX_FAILED_JOINS):
+    for _ in range(admission.MAX_FAILED_JOINS):
         assert "not known here" in reason("192.0.2.1")
     assert "too many failed joins" in reason("192.0.2.1")
     assert "not known here" in reason("192.0.2.2")
-    for number in range(membership.MAX_FAILED_ANYWHERE):
+    for number in range(admission.MAX_FAILED_ANYWHERE):
         reason(f"198.51.100.{number}")
     assert "too many failed joins" in reason("192.0.2.3")
-    monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
+    monkeypatch.setattr(admission, "FAILED_JOINS_PERIOD", 0.0)
     assert "not known here" in reason("192.0.2.1")
 
 

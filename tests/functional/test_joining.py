@@ -18,7 +18,7 @@ from saltext_ha.errors import (
     TokenError,
     TrustError,
 )
-from saltext_ha.peering import identity, membership, wire
+from saltext_ha.peering import admission, identity, wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.invites import Invites, invite, make_token
 from saltext_ha.peering.join import Joined, join
@@ -383,11 +383,11 @@ def test_failed_joins_are_throttled(
 ) -> None:
     async def main() -> None:
         async with m1.running():
-            for _ in range(membership.MAX_FAILED_JOINS):
+            for _ in range(admission.MAX_FAILED_JOINS):
                 await raw_call(m1, join_request(m2, m1, token_of(m1), invite="0" * 32))
             with pytest.raises(PeerRefused, match="too many failed joins"):
                 await let_join(m2, token_of(m1))
-            monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
+            monkeypatch.setattr(admission, "FAILED_JOINS_PERIOD", 0.0)
             await let_join(m2, token_of(m1))
 
     asyncio.run(main())

@@ -156,6 +156,38 @@ def test_more_ids_than_one_batch(m1: Master, m2: Master) -> None:
     assert m1.replica.placements.root == m2.replica.placements.root
 
 
+def test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it(
+    m1: Master, m2: Master, tmp_path: Path
+) -> None:
+    """Found by torture: the deletion stood in a full disk's folder only, and then a peer spoke."""
+    m3 = Master(tmp_path, "m3")
+    shared(m1, m2, "web1")
+    m3.knock("web1", 1, REJECTED)
+    m3.scan()
+    m2.remove("web1")
+    seen = m2.keeper.merge(m3.records()).seen
+    assert seen.unsettled == ["web1"]
+    m2.keeper.observe(seen.unsettled, certain=True)
+    assert (m2.state("web1"), m2.state("web1", 1)) == (DELETED, REJECTED)
+    m2.settle()
+    assert m2.file(REJECTED, "web1").read_text() == KEYS[1]
+
+
+def test_what_was_gone_for_an_instant_while_a_peer_spoke_is_as_before(
+    m1: Master, m2: Master, tmp_path: Path
+) -> None:
+    m3 = Master(tmp_path, "m3")
+    shared(m1, m2, "web1")
+    m3.knock("web1", 1, REJECTED)
+    m3.scan()
+    m2.remove("web1")
+    m2.keeper.merge(m3.records())
+    m2.knock("web1", state=ACCEPTED)  # Salt 3008 takes a key away before it writes the new state
+    m2.settle()
+    assert (m2.state("web1"), m2.state("web1", 1)) == (ACCEPTED, REJECTED)
+    assert not m2.replica.dirty()
+
+
 # -- what is written
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.errors import HaError, PeerRefused, PeerUnreachable, TokenError, TrustError
-from saltext_ha.peering import identity, membership, standing, tls, unattended, wire
+from saltext_ha.peering import admission, identity, standing, tls, unattended, wire
 from saltext_ha.peering.client import Exchange
 from saltext_ha.peering.join import Joined
 from saltext_ha.peering.token import mac_key
@@ -354,13 +354,13 @@ def test_a_request_for_one_master_is_worth_nothing_at_another(
 def test_guessing_is_throttled(m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with m1.running():
-            for n in range(membership.MAX_FAILED_JOINS):
+            for n in range(admission.MAX_FAILED_JOINS):
                 wrong = {**request_of(m2, m1), "mac": n.to_bytes(32, "big")}
                 assert b"403" in await send(wrong, m1)
             with pytest.raises(PeerRefused, match="too many failed joins"):
                 await let_in(m2, m1)
             assert nobody_is_pinned(m1)
-            monkeypatch.setattr(membership, "FAILED_JOINS_PERIOD", 0.0)
+            monkeypatch.setattr(admission, "FAILED_JOINS_PERIOD", 0.0)
             await let_in(m2, m1)
 
     asyncio.run(main())
@@ -380,7 +380,7 @@ def test_the_secret_is_shown_nowhere(
         async with m1.running():
             joined = await let_in(m2, m1)
         said = (str(refused.value), repr(m2.applicant), repr(joined), caplog.text)
-        said += (repr(m1.membership._standing),)
+        said += (repr(m1.admission(m1.membership)._standing),)
         for text in said:
             for secret in (SECRET, OTHER):
                 assert secret.decode() not in text
@@ -484,7 +484,7 @@ def test_who_has_no_master_key_yet_is_asked_again(m1: Master, m2: Master) -> Non
 
     async def main() -> None:
         async with m1.running() as listener:
-            through = m1.membership
+            through = m1.admission(m1.membership)
             through._share = share
             listener._strangers["join"] = through.join
             joining = asyncio.ensure_future(

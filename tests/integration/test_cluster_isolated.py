@@ -14,6 +14,7 @@ import salt.config
 from lab import Lab, Master, wait_for
 from lab.cluster import add_cluster, start_cluster
 from lab.keys import write_whole
+from saltext_ha.consistency import sections
 from tests.integration.conftest import MakeLab
 from tests.integration.group import (
     QUICK,
@@ -168,6 +169,42 @@ def test_the_master_key_is_not_for_us_to_hand_over(
     assert answer.returncode == 2
     assert "cluster.pem" in answer.data["error"]
     assert "without share_master_key" in answer.data["error"]
+
+
+def test_members_are_compared_as_other_masters_are(
+    lab: Lab,
+    masters: tuple[Master, Master, Master],
+) -> None:
+    m1, m2, m3 = masters
+    plant(lab, "minions", "auto-0", *masters)
+    result = m1.salt_run("ha.check_consistency").check()
+    assert {part["status"] for part in result.data["sections"].values()} == {"same"}
+    assert set(result.data["sections"]) == set(sections.NAMES)
+
+    autosign, config = Path(m2.opts["autosign_file"]), m3.config_file
+    public = Path(m3.opts["cluster_pki_dir"]) / "cluster.pub"
+    former = {path: path.read_text() for path in (autosign, config, public)}
+    write_whole(autosign, "auto-*\nmore-*\n", 0o600)
+    config.write_text(former[config] + "\ncluster_secret: hunter2\n")
+    write_whole(public, m1.keys()["minions"]["auto-0"])
+    try:
+        result = m1.salt_run("ha.check_consistency")
+        assert result.returncode == 1
+        assert {
+            f"{name}:{difference['path']}"
+            for name, part in result.data["sections"].items()
+            for difference in part["differences"]
+        } == {
+            "access:autosign_file:more-*",
+            "master_key:fingerprint",
+            "master_key:pair",
+            "running:cluster_secret",
+        }
+        assert "hunter2" not in result.stdout
+    finally:
+        for path, text in former.items():
+            write_whole(path, text, 0o600)
+    m1.salt_run("ha.check_consistency").check()
 
 
 def test_all_members_restarted_at_once(lab: Lab, masters: tuple[Master, Master, Master]) -> None:

@@ -57,6 +57,22 @@ def test_a_shared_key_folder_is_never_written(lab: Lab) -> None:
 
 
 @pytest.mark.skipif(not HAS_CLUSTERS, reason="this release of Salt has no cluster_id")
+def test_members_are_compared_as_other_masters_are(lab: Lab) -> None:
+    """A master outside of the cluster has another master key and other settings; no member has."""
+    m1, *_ = lab.masters.values()
+    result = m1.salt_run("ha.check_consistency", only="master_key,access,options,roots,running")
+    told = {
+        f"{name}:{difference['path']}": difference["values"]
+        for name, part in result.data["sections"].items()
+        for difference in part["differences"]
+    }
+    assert {path.partition(":")[0] for path in told} == {"master_key", "options"}
+    assert {"master_key:fingerprint", "options:cluster_id"} <= told.keys()
+    for path, values in told.items():
+        assert values["m1"] == values["m2"] != values["outside"], path
+
+
+@pytest.mark.skipif(not HAS_CLUSTERS, reason="this release of Salt has no cluster_id")
 def test_repair_is_refused_where_the_folder_is_shared(lab: Lab) -> None:
     m1 = lab.masters["m1"]
     m1.stop()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from salt.utils.event import SaltEvent
 
 import saltext_ha.errors
 from lab import Lab, Master, wait_for
+from saltext_ha.service.announce import Announcer
 from tests.integration.bus import heard, tags
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
@@ -31,6 +35,8 @@ class Story:
             self._a_key_goes_through_all_states(lab, m1, m2)
         with heard(m1) as self.of_the_peer:
             self._the_peer_goes_and_comes_back_with_another_key(lab, m1, m2)
+        with heard(m1) as self.of_the_wait:
+            self._an_event_is_announced_before_there_is_a_bus(m1)
         with heard(m2) as self.of_the_wipe:
             self._many_keys_vanish(lab, m1, m2)
 
@@ -63,6 +69,19 @@ class Story:
         wait_for(lambda: tags(events, "event2") == ["salt/ha/conflict"], SOON, "the conflict")
         wait_for(lambda: level(m1), SOON, "both have heard all")
 
+    def _an_event_is_announced_before_there_is_a_bus(self, m1: Master) -> None:
+        reach, there = SaltEvent.connect_pull, threading.Event()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                SaltEvent, "connect_pull", lambda *a, **k: there.is_set() and reach(*a, **k)
+            )
+            announce = Announcer(dict(m1.opts))
+            announce("early", {})
+            time.sleep(0.5)  # it was tried
+            there.set()
+            wait_for(lambda: "salt/ha/early" in dict(self.of_the_wait), SOON, "an early event")
+            announce.stop()
+
     def _many_keys_vanish(self, lab: Lab, m1: Master, m2: Master) -> None:
         for name in HELD:
             m1.plant("minions", name, lab.key_pair()[1])
@@ -87,6 +106,10 @@ def test_replicated_changes_have_events_of_their_own(story: Story) -> None:
     assert [d["before"] for d in data] == [None, *acts[:-1]]
     assert {d["master"] for d in data} == {"m2"}
     assert {len(d["fingerprint"]) for d in data} == {95}
+
+
+def test_an_event_waits_for_the_bus(story: Story) -> None:
+    assert [tag for tag, _ in story.of_the_wait].count("salt/ha/early") == 1
 
 
 def test_a_peer_that_goes_and_comes_and_a_conflict(story: Story) -> None:

@@ -24,7 +24,11 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """Two masters of a group, a hot-hot and a failover minion; all as the lab writes them."""
     with group(make_lab, "m1", "m2") as lab:
         m1, m2 = lab.masters.values()
-        minions = [lab.add_minion("hot", [m1, m2]), lab.add_minion("roaming", [m1, m2], "failover")]
+        watched = {"engines": [{"ha_watchdog": {}}], "master_tries": -1}
+        minions = [
+            lab.add_minion("hot", [m1, m2]),
+            lab.add_minion("roaming", [m1, m2], "failover", config=watched),
+        ]
         for minion in minions:
             for master in (m1, m2):
                 master.plant("minions", minion.name, minion.pub)
@@ -190,7 +194,7 @@ def test_safemode_keeps_a_failover_minion_at_a_dead_master(lab: Lab) -> None:
     minion = accepted(
         lab, "safe", master=[nobody, m1.address], auth_safemode=True, **config, **keepalive
     )
-    assert lints(minion) == {"HA217"}
+    assert lints(minion) == {"HA217", "HA218"}
     minion.start()
     logged(minion, "SaltReqTimeoutError", times=3)
     assert minion.bound_to() == []

@@ -26,8 +26,9 @@ Three = tuple[Master, Master, Master]
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """m1 and m2 keep their keys in one folder, as on a network file system; outside has its own."""
+    ha = {**QUICK, "scan_interval": 3}  # so long an old signature may be seen
     with make_lab() as lab:
-        m1, m2, outside = (lab.add_master(name, ha=QUICK) for name in ("m1", "m2", "outside"))
+        m1, m2, outside = (lab.add_master(name, ha=ha) for name in ("m1", "m2", "outside"))
         shutil.rmtree(m2.pki_dir)
         m2.pki_dir.symlink_to(m1.pki_dir)
         m1.share_master_key(outside)

@@ -12,6 +12,7 @@ Engine ``ha_watchdog``: moves this minion to another master when its own does no
         timeout: 2.5
         failures: 2
         jitter: 2
+        report: 300
         failback: false
         stable: 60
 

@@ -224,7 +224,9 @@ class FileStore:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name.startswith(".") or not _may_be_id(entry.name):
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.name not in self._seen and not _may_be_id(entry.name):
                         continue
                     try:
                         info = entry.stat(follow_symlinks=False)
@@ -285,8 +287,10 @@ def _read_key(path: str) -> str | None:
     """The key in normal form; None when the file is empty, half written or no key."""
     # A link or a pipe may have taken the place of the file that was seen there.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb", buffering=0) as stream:
-        raw = stream.read(minion_key.MAX_LENGTH + 1)
+    try:
+        raw = os.read(descriptor, minion_key.MAX_LENGTH + 1)
+    finally:
+        os.close(descriptor)
     try:
         text = minion_key.normalise(raw.decode())
         minion_key.check_shape(text)

@@ -19,6 +19,7 @@ from saltext_ha.faults import point
 WRITERS = 8
 # For fewer files threads are not worth their start.
 FEW = 16
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 LEFTOVER = re.compile(r"\.[0-9]+(\.[0-9]+)?\.ha")
 
 T = TypeVar("T")
@@ -68,10 +69,12 @@ def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) 
     :param uid: the owner; -1, or one that may not be given, leaves this process's.
     """
     point("store.write")
-    # What a crash left, or somebody put there: a link would be written through.
-    with contextlib.suppress(FileNotFoundError):
+    try:
+        descriptor = os.open(temporary, NEW_FILE, mode)
+    except FileExistsError:
+        # What a crash left, or somebody put there: a link would be written through.
         os.unlink(temporary)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = os.open(temporary, NEW_FILE, mode)
     try:
         _write_all(descriptor, text.encode())
         os.fchmod(descriptor, mode)

@@ -73,7 +73,7 @@ def of_minion(running: Mapping[str, Any]) -> Facts:
         KNOWN,
         files=_files(pki_dir, names, unknown),
         told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
-        addresses=_addresses(facts.masters),
+        addresses=addresses(facts.masters),
         fingerprint=_cached_key(pki_dir / trust.CACHED_KEY, str(options.get("hash_type"))),
         unknown=unknown,
     )
@@ -204,7 +204,7 @@ def _on_network(folders: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
+def addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
     """The addresses of all hosts that are names; None of those that nobody knows in time."""
     hosts = set()
     for entry in masters:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.lint.cited import Line
+
 # Severities. The first two count: exit code 1.
 ERROR = "error"  # something does not work, or is open to others
 WARNING = "warning"  # works until the day it is needed, or may lose minions
@@ -188,8 +190,8 @@ class Rule:
     """
     One trap.
 
-    ``why`` is what happens and for which reason, ``fix`` what to write instead, ``source`` where
-    that is known from: Salt's file and function, or a test. It holds on releases of Salt from
+    ``why`` is what happens and for which reason, ``fix`` what to write instead, ``sources`` where
+    that is known from: lines of Salt, or a test that shows it. It holds on releases of Salt from
     ``since`` on, and on none from ``before`` on.
     """
 
@@ -199,7 +201,7 @@ class Rule:
     title: str
     why: str
     fix: str
-    source: str
+    sources: tuple[Line | str, ...]
     check: Check
     since: int = 3006
     before: int | None = None
@@ -226,13 +228,21 @@ class Book:
         self.rules: list[Rule] = []
 
     def rule(
-        self, code: str, severity: str, title: str, *, why: str, fix: str, source: str, **more: Any
+        self,
+        code: str,
+        severity: str,
+        title: str,
+        *,
+        why: str,
+        fix: str,
+        sources: tuple[Line | str, ...],
+        **more: Any,
     ) -> Callable[[Check], Check]:
         """Write the function that is decorated down as the check of a rule."""
 
         def add(check: Check) -> Check:
             self.rules.append(
-                Rule(code, severity, self._about, title, why, fix, source, check, **more)
+                Rule(code, severity, self._about, title, why, fix, sources, check, **more)
             )
             return check
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 
+from saltext_ha.lint.cited import Line
 from saltext_ha.lint.model import FILES, GROUP, MASTER, MINION, Rule
 from saltext_ha.lint.rules import RULES
 
@@ -54,6 +55,10 @@ ha:
 
 `status` is `clean`, `findings` or `unknown`; `line` is 0 and `file` empty where the option stands
 in no file. Codes stay what they are; new rules get new ones.
+
+*Known from* names the line of Salt that a rule was read from, on the release in brackets, or the
+test that shows it on a real minion. Each rule holds on the releases beside it and is silent on
+others.
 """
 
 TITLES = {
@@ -82,14 +87,20 @@ def _cells(rule: Rule) -> str:
 
 
 def _section(rule: Rule) -> str:
-    source = re.sub(r"\b((?:salt|saltext_ha|tests|docs)/[\w/]+\.\w+)", r"`\1`", rule.source)
+    sources = "; ".join(map(_source, rule.sources))
     return (
         f"### {rule.code}\n\n"
         f"**{rule.title}** ({rule.severity}; Salt {rule.versions})\n\n"
         f"{rule.why}\n\n"
         f"→ {rule.fix}\n\n"
-        f"Known from: {source}\n"
+        f"Known from: {sources}\n"
     )
+
+
+def _source(source: Line | str) -> str:
+    if isinstance(source, Line):
+        return source.markdown()
+    return re.sub(r"\b((?:saltext_ha|tests|docs)/[\w/-]+\.\w+)", r"`\1`", source)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 import salt.loader
 import salt.utils.color
 
-from saltext_ha.output import _consistency, _history, _lint
+from saltext_ha.output import _consistency, _failover, _history, _lint, _minions
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -353,6 +353,12 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "join_plan": _join_plan,
     "history": _history.render,
     "lint": _lint.render,
+    "minions": _minions.minions,
+    "reachability": _minions.reachability,
+    "drain": _minions.moves,
+    "rebalance": _minions.moves,
+    "minion_config": _failover.config,
+    "failover_safe": _failover.safe,
     "notice": _notice,
     "error": _error,
 }

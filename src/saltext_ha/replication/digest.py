@@ -9,6 +9,7 @@ The XOR is no defence against a forger: those who could forge are authenticated 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ BUCKETS = FANOUT * FANOUT
 SHORT = 8  # bytes of a child's digest on the wire
 
 
+@functools.lru_cache(maxsize=4096)  # each id is asked for several times while it is worked on
 def bucket_of(minion_id: str) -> int:
     """The bucket of an id, 0 … 65 535; the same on every master."""
     return int.from_bytes(hashlib.blake2b(minion_id.encode(), digest_size=2).digest(), "big")

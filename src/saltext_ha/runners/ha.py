@@ -18,6 +18,8 @@ from saltext_ha.errors import HaError
 
 Answer = dict[str, Any]
 
+LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
+
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
 __context__: dict[str, Any]
@@ -100,6 +102,85 @@ def lint(only: str = "", ignore: str = "") -> Answer:
     from saltext_ha.lint import ask
 
     return _shaped(lambda: ask.master(__opts__, only, ignore))
+
+
+def minion_config(
+    type: str = "failover",
+    format: str = "yaml",
+    alive: int = 30,
+    failback: bool = False,
+    watchdog: bool = False,
+) -> Answer:
+    """
+    Print what minions of this group need in their configuration: one file for minion.d.
+
+    type
+        ``failover``: one master at a time; ``hot``: all at once.
+    format
+        ``yaml``: the file; ``sls``: a state that manages it (``ha.multi_master``).
+    alive
+        Failover: seconds between two looks at the master.
+    failback
+        Failover: go back to the first master when it is there again.
+    watchdog
+        Run the engine ``ha_watchdog`` there, which notices a hung master, too.
+
+    The masters stand in it as bare hosts, with the address under which peers reach them, and are
+    known by the fingerprint of their key, or by their signature where they sign. Masters for which
+    no such file would work (different keys and no signature, different ports) are an error that
+    says what mends it. ``ha.lint`` looks at the file before it is printed.
+
+    Returns a dict: ``options``, ``text`` (the file), ``masters`` (their names), ``sign_finger``,
+    ``notes``, ``findings`` (of lint), ``unknown`` (who could not be asked, and why). Exit code 2
+    where somebody could not be asked, 1 with findings.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.minion_config > ha-masters.conf
+        salt-run ha.minion_config type=hot format=sls
+    """
+
+    def work(settings: config.HaConfig) -> Answer:
+        if format not in ("yaml", "sls"):
+            raise HaError(f"format={format!r}: takes yaml or sls")
+        wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
+        found = control.request(settings.control_socket, "minion_config", wish)
+        return {**found, "text": found["sls"]} if format == "sls" else found
+
+    return _answer(work)
+
+
+def failover_safe(master: str = "", minions: str = "*") -> Answer:
+    """
+    Would every minion go on without that master? Ask it before a master is taken down.
+
+    master
+        Its name, as ``ha.status`` shows it. Without, each master is taken away in turn.
+    minions
+        Ask about some minions only: a glob of ids.
+
+    Looked at are: the minions' keys, the masters' keys or signatures, access rules and roots (as
+    ``ha.check_consistency`` compares them), what the minions that answer say of their masters and
+    their configuration (a job of every master: ``ha.lint``, ``ha.masters``), and whether each
+    remaining master has worker threads and open files for all. Every doubt counts as no: a
+    minion that does not answer, a master that cannot be asked.
+
+    Returns a dict: ``safe``, ``masters`` (name, safe, and ``reasons``: about, text, fix, unknown,
+    minions, count), ``minions`` (accepted, answered). Exit code 0 when it is safe, 2 when something
+    could not be looked at, else 1.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.failover_safe
+        salt-run ha.failover_safe m1 minions='web*'
+    """
+    wish = {"master": str(master), "glob": str(minions)}
+    # Slow minions are waited for, as long as they work on it.
+    return _answer(lambda s: control.request(s.control_socket, "failover_safe", wish, timeout=180))
 
 
 def keys_(match: str = "*") -> Answer:
@@ -486,9 +567,131 @@ def join(
     return _answer(work)
 
 
+def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
+    """
+    On which master each accepted minion hangs, by all that the masters of the group have heard of
+    it: no job is published.
+
+    tgt
+        Which minion ids, as a shell-style glob.
+    live
+        Ask the minions, from every master at once; who does not answer is not bound.
+    timeout
+        With ``live``: seconds for their answers.
+
+    Returns a dict: ``masters`` (name, ``connections`` to its publisher, ``minions`` that are known
+    to be bound to it, ``listening``: for how many seconds its engine has heard events),
+    ``minions`` (id, ``state``, ``masters``, ``seen`` seconds ago, ``by`` what evidence, ``type``,
+    ``note``, and ``on``: the same for each master), ``counts`` by state, ``unknown``: masters that
+    could not be asked, and why. docs/minions.md says what the states mean.
+
+    Exit code 0 when all are known to be bound, 2 where a master or a minion is unknown; with
+    ``live`` 1 when a minion does not answer.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.minions
+        salt-run ha.minions 'web*' live=True
+    """
+    return _ask_long("minions", timeout, glob=str(tgt), live=bool(live), timeout=timeout)
+
+
+def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
+    """
+    Which minion hears which master: every master pings the minions at once.
+
+    tgt
+        Which minion ids, as a shell-style glob.
+    timeout
+        Seconds for their answers.
+
+    Returns a dict: ``masters``, ``minions`` (id, ``state``: ok, deaf, silent or unknown, ``type``,
+    ``note``, ``answers``: master → ``state`` and ``seconds``), ``strays`` (answers that came to
+    another master than the one that had asked), ``counts``, ``unknown`` (masters that could not
+    ask, and why) and ``partial``: whether there are such.
+
+    Exit code 0 when all hear whom they have to, 1 when somebody is deaf or silent or an answer
+    went astray, 2 where something is unknown.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.reachability
+        salt-run ha.reachability 'web*' timeout=20
+    """
+    return _ask_long("reachability", timeout, glob=str(tgt), timeout=timeout)
+
+
+def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
+    """
+    Move all minions off a master that have another one to go to, for planned work on it.
+
+    master
+        Its name, as ``ha.status`` shows it.
+    test
+        Only say who would go where, and who would stay. The minions are asked.
+    batch
+        How many are moved at a time.
+    timeout
+        Seconds in which those of one batch have to be heard on their new master.
+
+    Minions that are bound to several masters at once are left alone: they go on with the others.
+    Who was moved stays where it is until that master fails, or ``ha.rebalance``: the watchdog does
+    not take it back. It may be repeated.
+
+    Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why),
+    ``unknown`` (masters that could not be asked). Exit code 1 when a minion did not move, 2 where a
+    master could not be asked.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.drain m1 test=True
+        salt-run ha.drain m1
+    """
+    payload = {"test": bool(test), "batch": batch, "timeout": timeout}
+    return _ask_long("drain", LONG, name=str(master), **payload)
+
+
+def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
+    """
+    Spread the failover minions evenly over the masters that work, by as few moves as possible:
+    after ``ha.drain`` and the work on that master, or after a failover.
+
+    test
+        Only say who would go where. The minions are asked.
+    batch
+        How many are moved at a time.
+    timeout
+        Seconds in which those of one batch have to be heard on their new master.
+
+    Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.rebalance test=True
+        salt-run ha.rebalance
+    """
+    return _ask_long("rebalance", LONG, test=bool(test), batch=batch, timeout=timeout)
+
+
 def _ask(command: str, **payload: Any) -> Answer:
+    return _ask_long(command, 0, **payload)
+
+
+def _ask_long(command: str, seconds: Any, **payload: Any) -> Answer:
+    """The same for a command whose work takes *seconds* more; the engine checks the arguments."""
     payload["by"] = _user()
-    return _answer(lambda settings: control.request(settings.control_socket, command, payload))
+    wait = 60.0 + (3 * seconds if isinstance(seconds, (int, float)) else 0)
+    return _answer(
+        lambda settings: control.request(settings.control_socket, command, payload, wait)
+    )
 
 
 def _user() -> str:

@@ -7,6 +7,7 @@ run once on every master.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 PREFIX = "salt/ha/"
 # Someone who floods the bus must not fill our memory; the replica has the truth.
 MAX_WAITING = 20_000
+# Seconds: Salt tries without a pause for that long, so it is given little and asked seldom.
+CONNECT = 0.05
+RETRY = 1.0
 
 
 class Announcer:
@@ -27,6 +31,7 @@ class Announcer:
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
         self._opts = dict(opts)
+        self._stopping = threading.Event()
         self._waiting: queue.Queue[tuple[str, Mapping[str, Any]] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._work, name="ha-announce", daemon=True)
         self._thread.start()
@@ -39,11 +44,10 @@ class Announcer:
             log.warning("ha events: too many are waiting; tag=%s was dropped", tag)
 
     def stop(self) -> None:
-        """Fire what is waiting, then end."""
-        try:
+        """Fire what is waiting, if the bus is there, then end."""
+        self._stopping.set()
+        with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=1)
-        except queue.Full:
-            return
         self._thread.join(2)
 
     def _work(self) -> None:
@@ -52,6 +56,9 @@ class Announcer:
         ) as bus:
             while (event := self._waiting.get()) is not None:
                 tag, data = event
+                while not bus.connect_pull(timeout=CONNECT):
+                    if self._stopping.wait(RETRY):
+                        return
                 try:
                     bus.fire_event(dict(data), tag)
                 except Exception:

@@ -139,12 +139,11 @@ class Checking:
         links = dict(service.links)
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
-        if sections.KEYS in names:
-            await service.core.scan()
+        # All at the same time: each has to look at its own files.
         own_part = asyncio.ensure_future(self._telling.told(nonce, names))
-        await asyncio.gather(
-            *(check.ask(link) for link in links.values() if link.peer.name not in check.unreached)
-        )
+        asked = [link for link in links.values() if link.peer.name not in check.unreached]
+        looking = [service.core.scan()] if sections.KEYS in names else []
+        await asyncio.gather(*looking, *map(check.ask, asked))
         told = await own_part
         await asyncio.gather(
             *(

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from saltext_ha.errors import HaError
@@ -63,14 +64,19 @@ class Core:
         self.replica.close()
 
     async def scan(self) -> None:
-        """One pass over the store; the listing holds up nobody who waits for the keeper."""
+        """
+        One pass over the store. Neither the listing nor a pass that finds thousands of changes
+        holds up who waits for the keeper, and what is found first is on its way first.
+        """
         listing = asyncio.get_running_loop().run_in_executor(None, self.keeper.store.changed)
         try:
             ids = await listing
+            portions = await self.run(lambda: self.keeper.weigh({*ids, *self.keeper.missed}))
         except HaError as exc:
             self._note(str(exc))
             return
-        await self._work(lambda: self.keeper.observe({*ids, *self.keeper.missed}))
+        for portion in portions or [[]]:
+            await self._work(partial(self.keeper.observe, portion))
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""

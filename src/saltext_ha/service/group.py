@@ -83,6 +83,7 @@ class Group:
             # With a signing key, minions take masters of whatever key.
             "master_key": "" if service.opts.get("master_sign_pubkey") else service.master_key,
             **await core.run(read),
+            "bound": await service.bound.count(),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
             "notes": notes,

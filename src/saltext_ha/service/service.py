@@ -17,6 +17,7 @@ from saltext_ha.config import HaConfig
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.peering import handover, succession
 from saltext_ha.peering import identity as identities
+from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.client import certificates_of, introduce
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.invites import Invite, Invites
@@ -29,22 +30,31 @@ from saltext_ha.service import hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.answers import Answers
+from saltext_ha.service.bound import Bound
 from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.claims import Claims
+from saltext_ha.service.connections import is_ours
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
+from saltext_ha.service.doors import Doors
+from saltext_ha.service.drain import Drain
 from saltext_ha.service.ear import Ear
 from saltext_ha.service.figures import Figures
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.health import Watcher
+from saltext_ha.service.heard import Heard
+from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
 from saltext_ha.service.opening import open_keeper
 from saltext_ha.service.past import Past, prune_regularly
+from saltext_ha.service.reach import Reach
 from saltext_ha.service.retention import Retention
+from saltext_ha.service.returns import Returns
+from saltext_ha.service.safe import Safe
 from saltext_ha.service.seeker import Seeker
 from saltext_ha.service.sharing import Sharing
 from saltext_ha.service.views import Views
@@ -77,13 +87,17 @@ class Service:
         self.membership = Membership(
             self.identity,
             self.trust,
-            Invites(config.state_dir),
             config.name,
             config.url,
             config.group,
+            timeout=config.peer_timeout,
+        )
+        self.admission = Admission(
+            self.membership,
+            self.trust,
+            Invites(config.state_dir),
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             outlook=self._outlook,
-            timeout=config.peer_timeout,
             standing=Standing(
                 config.state_dir, config.group, config.share_master_key, config.secret
             )
@@ -113,6 +127,8 @@ class Service:
         if config.status:
             pages = Pages(self).by_path()
             self._status = StatusListener(config.status, pages, source=config.source)
+        self.heard = Heard(functools.partial(is_ours, opts))
+        self.returns = Returns()
         self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
@@ -137,7 +153,11 @@ class Service:
         group = self.group
         telling = Telling(group)
         checking = Checking(group, telling)
-        linting, members = Linting(group), Members(group)
+        linting, members, doors = Linting(group), Members(group), Doors(group)
+        safe = Safe(group, doors, checking)
+        self.jobs = Jobs(group)
+        self.bound = Bound(group, self.jobs)
+        self.minions = self.bound.minions
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -147,6 +167,10 @@ class Service:
             linting,
             members,
             telling,
+            self.jobs,
+            self.bound,
+            doors,
+            safe,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -155,7 +179,7 @@ class Service:
             handlers,
             self.config.listen_host,
             self.config.port,
-            strangers=self.membership.strangers(),
+            strangers=self.admission.handlers(),
         )
         commands: dict[str, Command] = {}
         for part in (
@@ -166,6 +190,11 @@ class Service:
             Decisions(group),
             members,
             Past(group),
+            self.bound,
+            Reach(self.jobs, self.bound),
+            Drain(group, self.jobs, self.bound),
+            doors,
+            safe,
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
@@ -299,6 +328,8 @@ class Service:
 
     def _hear(self, tag: str, data: Any) -> None:
         self.ear.heard(tag, data)
+        self.heard(tag, data)
+        self.returns(tag, data)
 
     def _hint(self, hint: hints.Hint) -> None:
         self._hints.append(hint)
@@ -343,6 +374,8 @@ class Service:
                 await self.membership.exchange(brief=True)
                 await self.sharing.check_all()
                 due = asyncio.get_running_loop().time() + MEMBERS_INTERVAL
+            elif self.sharing.due:
+                await self.sharing.check_all()
             await asyncio.sleep(0.5)
 
     async def _relink(self) -> None:

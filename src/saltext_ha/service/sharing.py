@@ -4,13 +4,15 @@ Do two masters have one key store between them: a shared folder, or a shared dat
 Then there is nothing to replicate, and nothing is ever written by us. A peer's signature in our
 store may also be there because the folder was copied; so the peer is asked to sign anew. What was
 found is remembered: after a restart the peer may be down, and nothing is written before it has
-shown that its store is another one now.
+shown that its store is another one now. A network file system may show from its cache what is no
+longer so; therefore a signature that does not appear counts after ``scan_interval`` only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,18 @@ class Sharing:
         self._service = service
         self._remembered: set[str] = set()  # those of names that have not been asked again yet
         self._checks: dict[str, asyncio.Lock] = {}
+        self._awaited: dict[str, tuple[str, float]] = {}
+        """Signatures that do not appear in our store, and since when (``time.monotonic``)."""
+
+    @property
+    def due(self) -> bool:
+        """Whether a signature has not appeared for so long that it is time to look again."""
+        now = time.monotonic()
+        return any(now >= since + self._patience for _, since in self._awaited.values())
+
+    @property
+    def _patience(self) -> float:
+        return self._service.config.scan_interval
 
     def recall(self, names: Iterable[str]) -> str:
         """
@@ -64,6 +78,7 @@ class Sharing:
                 await self.check(link)
             except HaError as exc:
                 log.debug("sharing with %s is not known: %s", link.peer.name, exc)
+                self._awaited.pop(link.peer.name, None)  # another time, from the beginning
 
     async def check(self, link: Link) -> None:
         """
@@ -97,6 +112,8 @@ class Sharing:
         """The store is shared with these no longer."""
         self.names -= names
         self._remembered -= names
+        for name in names:
+            self._awaited.pop(name, None)
         self._service.only_report(self._reason())
         log.info("ha key store: no longer shared with %s", ", ".join(sorted(names)))
         await self._service.core.run(self._remember)
@@ -104,9 +121,10 @@ class Sharing:
 
     async def _same(self, link: Link) -> bool | None:
         """Whether the peer's store is ours; None: it cannot be told now."""
+        if link.peer.name in self.names:
+            return await self._still(link)
         # It may just be signed anew for the peer's own check: then it is to be looked at again.
-        remembered = link.peer.name in self.names
-        if not (remembered or await self._shown(link) or await self._shown(link)):
+        if not (await self._shown(link) or await self._shown(link)):
             return False
         answer = await link.call("signature", {"anew": True})
         if answer.get("signed") is not True:
@@ -114,6 +132,22 @@ class Sharing:
         if await self._is(link.peer.name, answer.get("signature")):
             return True
         return await self._shown(link)
+
+    async def _still(self, link: Link) -> bool | None:
+        """Whether a store that was ours, too, is it yet."""
+        name, now = link.peer.name, time.monotonic()
+        awaited, since = self._awaited.get(name, ("", now))
+        answer = await link.call("signature", {"anew": not awaited})
+        token = answer.get("signature")
+        if not isinstance(token, str) or not (awaited or answer.get("signed") is True):
+            return None
+        if await self._is(name, token):
+            self._awaited.pop(name, None)
+            return True
+        if token != awaited:
+            self._awaited[name] = token, now
+            return None
+        return None if now < since + self._patience else False
 
     async def _shown(self, link: Link) -> bool:
         """Whether our store shows the peer's signature."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from saltext_ha import binding, minion_opts
 from saltext_ha.binding import Links, Master, Running
-from saltext_ha.watchdog import decide, journal
+from saltext_ha.watchdog import decide, journal, report
 from saltext_ha.watchdog.decide import Look, Move, Next, Setup, State
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.look import Book, Looker
@@ -32,7 +32,8 @@ class Site:
     One minion and its masters, as :func:`run` and ``ha.failover`` see them.
 
     ``first`` is the entry with which Salt starts, None where chance or a function decides.
-    ``limit`` is how many seconds a move may take: Salt waits for ``auth_timeout`` on each master.
+    ``of`` is the number of masters in the minion's configuration. ``limit`` is how many seconds a
+    move may take: Salt waits for ``auth_timeout`` on each master.
     """
 
     running: Running
@@ -40,6 +41,7 @@ class Site:
     looker: Looker
     mover: Mover
     first: str | None
+    of: int
     limit: float
 
     @property
@@ -60,6 +62,7 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
     that the engine belongs to.
     """
     running = replace(minion_opts.running(opts), host=None, ip=None, port=None)
+    of = len(running.entries)
     if running.type == "list" and isinstance(opts.get("master"), str):
         running = replace(running, entries=(str(opts["master"]),))
     # distributed crashes in all of Salt 3006 to 3008: it hashes text as if it were bytes.
@@ -69,7 +72,7 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
     looker = Looker(book, opts, links, timeout)
     wait = float(opts.get("auth_timeout") or 60)
     limit = 15 + wait * max(1, len(running.entries) - 1)
-    return Site(running, book, looker, Mover(opts, looker.bound, first), first, limit)
+    return Site(running, book, looker, Mover(opts, looker.bound, first), first, of, limit)
 
 
 def run(opts: Mapping[str, Any], settings: Settings) -> None:
@@ -113,6 +116,7 @@ class Watch:
             deaf_after=max(settings.failures * settings.interval, recon + settings.interval),
         )
         self.state = State()
+        self.reports = report.Reports(settings.report, settings.jitter)
         self.ask: frozenset[str] = frozenset()
         self._said: str | None = None
         self._tidy_until = 0.0
@@ -132,7 +136,14 @@ class Watch:
             self.place.mover.tidy(self.place.master(look.current))
         if next_.move:
             self._do(next_.move)
+        elif self.reports.due(time.monotonic(), look.current, look.good):
+            self._report(self.place.master(look.current))
         return next_.wait
+
+    def _report(self, master: Master) -> None:
+        minion_id, place = str(self.opts["id"]), self.place
+        said = report.report(minion_id, master, place.running, self.reports.every, place.of)
+        place.mover.tell(report.TAG.format(id=minion_id), said)
 
     def _follow(self, look: Look) -> bool:
         """Note a change that the watchdog did not make; whether an operator made the last one."""

@@ -23,7 +23,8 @@ class Settings:
     ``interval``: between two looks at a master that works. ``timeout``: how long a master may take
     to answer. ``failures``: as many looks in a row must have failed before the minion is moved.
     ``jitter``: a switch is put off by a random time up to this, so that not all minions of a dead
-    master arrive on the next one at once. ``failback``: go back to the first master of the list
+    master arrive on the next one at once. ``report``: how often the master is told that the minion
+    is bound to it; 0: never. ``failback``: go back to the first master of the list
     when it has been good for ``stable``.
     """
 
@@ -31,6 +32,7 @@ class Settings:
     timeout: float = 2.5
     failures: int = 2
     jitter: float = 2.0
+    report: float = 300.0
     failback: bool = False
     stable: float = 60.0
 
@@ -67,6 +69,7 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "timeout": _number(0.1, 300),
     "failures": _count,
     "jitter": _number(0, 3600),
+    "report": _number(0, 86400),
     "failback": _flag,
     "stable": _number(1, 86400),
 }

@@ -13,6 +13,7 @@ from saltext_ha.binding import (
     bare_ip,
     split_entry,
 )
+from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, Line
 from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MINION)
@@ -80,7 +81,10 @@ def told(facts: Facts, entry: Entry) -> int | None:
     why="The port of an entry is the request port (4506). At the publish port nobody answers "
     "requests: the minion never authenticates.",
     fix="leave the port out, or write that of the master's ret_port",
-    source="salt/minion.py: prep_ip_port (master_port), resolve_dns (master_uri)",
+    sources=(
+        PORT_OF_ENTRY,
+        Line("salt/minion.py", 331, "resolve_dns", 'ret["master_uri"] = '),
+    ),
 )
 def publish_port_as_request_port(facts: Facts) -> Hits:
     publish = own_publish_port(facts) or DEFAULT_PUBLISH_PORT
@@ -97,7 +101,16 @@ def publish_port_as_request_port(facts: Facts) -> Hits:
     why="Salt compares the master it is on, without the port, with the entry, with it: they are "
     "never the same. A minion on its first master goes on failing back to it, about once a second.",
     fix="write bare hosts in master:, and the port once as master_port",
-    source="salt/minion.py: Minion._post_master_init (master_list[0]), prep_ip_port",
+    sources=(
+        Line(
+            "salt/minion.py",
+            2166,
+            "Minion._post_master_init",
+            'and self.opts["master"] != self.opts["master_list"][0]',
+        ),
+        PORT_OF_ENTRY,
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def ports_with_failback(facts: Facts) -> Hits:
     if facts.failover and facts.get("master_failback"):
@@ -112,7 +125,14 @@ def ports_with_failback(facts: Facts) -> Hits:
     "not find it, and starts again with the lost one instead of the next. On 3007.15 minions were "
     "still lost 90 s after their master died.",
     fix="write bare hosts in master:, and the port once as master_port",
-    source="salt/minion.py: MinionBase.eval_master (local_masters)",
+    sources=(
+        Line(
+            "salt/minion.py",
+            959,
+            "MinionBase.eval_master",
+            'if opts["master"] in opts["local_masters"]:',
+        ),
+    ),
 )
 def ports_with_failover(facts: Facts) -> Hits:
     if facts.failover and not facts.get("master_failback") and len(facts.masters) > 1:
@@ -133,7 +153,7 @@ def _with_port(facts: Facts) -> Hits:
     why="Only their ports tell them apart. Salt's alive check (status.master) looks at addresses "
     "and one publish port: it sees one of them for the other.",
     fix="give each master an address of its own, and all the same ports",
-    source="salt/modules/status.py: master (host_to_ips, remote_port_tcp)",
+    sources=(ALIVE_CHECK,),
 )
 def two_at_one_address(facts: Facts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -148,10 +168,14 @@ def two_at_one_address(facts: Facts) -> Hits:
     "HA105",
     ERROR,
     "one master under two names",
-    why="The minion is bound to it twice: as hot-hot minion it runs every job twice, as failover "
-    "minion it moves from a lost master to the same one.",
+    why="The minion is bound to it twice: as hot-hot minion it gets every job twice and logs the "
+    "second as CRITICAL, a message that somebody replays (invalid serial); as failover minion it "
+    "moves from a lost master to the same one.",
     fix="name each master once",
-    source="salt/minion.py: MinionManager._spawn_minions (one Minion object an entry)",
+    sources=(
+        Line("salt/minion.py", 1631, "MinionManager._spawn_minions", "for master in masters:"),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def one_master_twice(facts: Facts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -165,7 +189,7 @@ def one_master_twice(facts: Facts) -> Hits:
     "an entry of master: that Salt cannot read",
     why="Salt takes a host, or a host and a port; several masters are a list of them.",
     fix="write a YAML list of hosts:  master: [10.0.0.1, 10.0.0.2]",
-    source="salt/utils/network.py: parse_host_port",
+    sources=(Line("salt/utils/network.py", 2295, "parse_host_port", "raise ValueError("),),
 )
 def no_host(facts: Facts) -> Hits:
     if facts.get("master_type") in ("func", "disable"):
@@ -186,7 +210,7 @@ def no_host(facts: Facts) -> Hits:
     "that this one names, which at that address is the first master's: it is deaf to the second.",
     fix="give each master an address of its own; or have the second really publish on a port of "
     "its own (publish_port in its configuration), mapped under the same number",
-    source="salt/channel/client.py: AsyncPubChannel.connect (publish_port)",
+    sources=(PORT_TOLD,),
 )
 def request_port_only(facts: Facts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -211,7 +235,10 @@ def _deaf(facts: Facts, one: Entry, other: Entry) -> bool:
     why="A name that cannot be looked up becomes 127.0.0.1, for as long as the minion runs: it is "
     "deaf to that master, or hangs on one that happens to run on its own host.",
     fix="write IP addresses in master:",
-    source="salt/minion.py: resolve_dns (fallback)",
+    sources=(
+        Line("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def no_retry_hot(facts: Facts) -> Hits:
     if facts.hot and facts.number("retry_dns") == 0:
@@ -227,8 +254,10 @@ def no_retry_hot(facts: Facts) -> Hits:
     why="While one name cannot be looked up, the minion waits retry_dns seconds at a time and does "
     "nothing else meanwhile: it is deaf to all its masters, the healthy ones too.",
     fix="write IP addresses in master:, or have the names in /etc/hosts",
-    source="salt/minion.py: resolve_dns (_interruptible_sleep, in the minion's only loop); "
-    "tests/integration/test_lint.py",
+    sources=(
+        Line("salt/minion.py", 243, "resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
+        "tests/integration/test_lint.py",
+    ),
 )
 def names_hot(facts: Facts) -> Hits:
     if facts.hot and facts.number("retry_dns") > 0:
@@ -244,7 +273,7 @@ def names_hot(facts: Facts) -> Hits:
     why="The minion's own publish_port holds for all its masters, whatever they tell: it "
     "subscribes where that master does not publish, and never hears a job.",
     fix="take publish_port out of the minion's configuration, or make all masters publish there",
-    source="salt/channel/client.py: AsyncPubChannel.connect (publish_port)",
+    sources=(PORT_SET, "tests/integration/test_lint_traps.py"),
 )
 def other_publish_port(facts: Facts) -> Hits:
     own = own_publish_port(facts)
@@ -261,7 +290,10 @@ def other_publish_port(facts: Facts) -> Hits:
     why="Salt's alive check looks for a connection to publish_port, 4505 where it is not set, "
     "finds none and takes a healthy master for lost: about one reconnect a second.",
     fix="set publish_port on the minion to the masters' publish_port",
-    source="salt/modules/status.py: master (config.get publish_port, default 4505)",
+    sources=(
+        ALIVE_CHECK,
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def alive_at_wrong_port(facts: Facts) -> Hits:
     if own_publish_port(facts) or facts.number("master_alive_interval") <= 0:
@@ -279,7 +311,7 @@ def alive_at_wrong_port(facts: Facts) -> Hits:
     why="Salt takes 4506 for unset when it subscribes, and for the publish port when it checks "
     "whether the master is alive.",
     fix="take it out, or write the masters' publish_port",
-    source="salt/channel/client.py: AsyncPubChannel.connect (publish_port)",
+    sources=(PORT_SET,),
 )
 def publish_port_4506(facts: Facts) -> Hits:
     if facts.written("publish_port") and facts.number("publish_port") == DEFAULT_REQUEST_PORT:
@@ -292,7 +324,9 @@ def publish_port_4506(facts: Facts) -> Hits:
     "a master whose name cannot be looked up",
     why="The minion does not get there; and whether two names are one master is not known.",
     fix="mend the name, or the name service",
-    source="salt/minion.py: resolve_dns; salt/utils/network.py: dns_check",
+    sources=(
+        Line("salt/utils/network.py", 2234, "dns_check", "raise SaltSystemExit(code=42, msg=err)"),
+    ),
 )
 def no_address(facts: Facts) -> Hits:
     for entry in entries(facts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from saltext_ha.lint.cited import ALIVE_JOB, ALIVE_LOOK, Line
 from saltext_ha.lint.model import ERROR, INFO, MINION, MOVING, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MINION)
@@ -19,7 +20,7 @@ PATIENCE = 60.0  # seconds that nobody minds
     "failover without master_alive_interval",
     why="The check that notices a lost master is never scheduled: the minion stays with it.",
     fix="set master_alive_interval: 30 (seconds), or run the engine ha_watchdog",
-    source="salt/minion.py: Minion._post_master_init (add master_alive job if enabled)",
+    sources=(ALIVE_JOB, "tests/integration/test_lint_traps.py"),
 )
 def never_looks(facts: Facts) -> Hits:
     if facts.moving and not _looks(facts) and not facts.get("master_failback"):
@@ -33,7 +34,10 @@ def never_looks(facts: Facts) -> Hits:
     why="Without the check for a lost master neither this check nor the way back is scheduled: "
     "the minion moves neither away nor back.",
     fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
-    source="salt/minion.py: Minion._post_master_init (failback job, within alive)",
+    sources=(
+        ALIVE_JOB,
+        Line("salt/minion.py", 2164, "Minion._post_master_init", 'self.opts["master_failback"]'),
+    ),
 )
 def never_returns(facts: Facts) -> Hits:
     if facts.moving and not _looks(facts) and facts.get("master_failback"):
@@ -52,7 +56,9 @@ def _looks(facts: Facts) -> bool:
     "a minion moves only when its connection is closed under it, and not when the master's host "
     "or the network between just goes.",
     fix="use transport: zeromq (on masters and minions)",
-    source="salt/minion.py: Minion._post_master_init (transport != tcp)",
+    sources=(
+        Line("salt/minion.py", 2146, "Minion._post_master_init", 'self.opts["transport"] != "tcp"'),
+    ),
 )
 def tcp(facts: Facts) -> Hits:
     if facts.moving and facts.get("transport") == "tcp":
@@ -65,7 +71,7 @@ def tcp(facts: Facts) -> Hits:
     "retry_dns with failover",
     why="Salt sets it to 0, whatever it is, and logs that as CRITICAL when it starts.",
     fix="set retry_dns: 0",
-    source="salt/minion.py: MinionBase.eval_master (retry_dns)",
+    sources=(Line("salt/minion.py", 984, "MinionBase.eval_master", 'opts["retry_dns"] = 0'),),
 )
 def retry_dns(facts: Facts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and facts.number("retry_dns"):
@@ -79,7 +85,9 @@ def retry_dns(facts: Facts) -> Hits:
     why="There is nowhere to go. Behind one name for several masters Salt takes whichever answers, "
     "and its alive check knows it only by that name.",
     fix="list all masters:  master: [10.0.0.1, 10.0.0.2]",
-    source="salt/minion.py: MinionBase.eval_master; salt/utils/network.py: dns_check",
+    sources=(
+        Line("salt/minion.py", 941, "MinionBase.eval_master", 'opts["master"] = [opts["master"]]'),
+    ),
 )
 def alone(facts: Facts) -> Hits:
     if facts.moving and len(facts.masters) == 1 and "," not in facts.masters[0]:
@@ -93,7 +101,15 @@ def alone(facts: Facts) -> Hits:
     why="A minion whose key is rejected on the first master asks it again for ever, and never "
     "tries the next.",
     fix="take rejected_retry out; with it False the minion ends, and its service restarts it",
-    source="salt/crypt.py: AsyncAuth.handle_signin_response, _authenticate (retry)",
+    sources=(
+        Line(
+            "salt/crypt.py",
+            1483,
+            "AsyncAuth.handle_signin_response",
+            'if self.opts["rejected_retry"]:',
+        ),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def rejected_retry(facts: Facts) -> Hits:
     if facts.moving and facts.get("rejected_retry"):
@@ -107,8 +123,17 @@ def rejected_retry(facts: Facts) -> Hits:
     why="It is not only the wait for a key to be accepted: when no master answered, the minion "
     "waits so long before it goes through the list again.",
     fix=f"set acceptance_wait_time and acceptance_wait_time_max to {PATIENCE:g} at most",
-    source="salt/minion.py: MinionBase.eval_master (asyncio.sleep between attempts), "
-    "MinionManager._connect_minion",
+    sources=(
+        Line(
+            "salt/minion.py", 1047, "MinionBase.eval_master", 'sleep(opts["acceptance_wait_time"])'
+        ),
+        Line(
+            "salt/minion.py",
+            1658,
+            "MinionManager._connect_minion",
+            'auth_wait = minion.opts["acceptance_wait_time"]',
+        ),
+    ),
 )
 def long_wait(facts: Facts) -> Hits:
     if facts.moving:
@@ -124,7 +149,7 @@ def long_wait(facts: Facts) -> Hits:
     why="salt-call does not return while no master answers, and a minion that has lost all of them "
     "goes through the list for ever instead of starting anew.",
     fix="take master_tries out: one pass, then the minion starts anew",
-    source="salt/minion.py: MinionBase.eval_master (attempts == tries)",
+    sources=(Line("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:"),),
 )
 def endless(facts: Facts) -> Hits:
     # With the watchdog it has to be so: see docs/minions.md.
@@ -142,7 +167,14 @@ def endless(facts: Facts) -> Hits:
     "may be tried first again, for auth_timeout seconds. Which master a minion is on follows from "
     "no configuration.",
     fix="take random_master out and write the list in another order on half of the minions",
-    source="salt/minion.py: MinionBase.eval_master (random.shuffle)",
+    sources=(
+        Line(
+            "salt/minion.py",
+            1018,
+            "MinionBase.eval_master",
+            'random.shuffle(opts["local_masters"])',
+        ),
+    ),
 )
 def shuffled(facts: Facts) -> Hits:
     chosen = facts.moving and len(facts.masters) > 1 and facts.get("random_master")
@@ -157,7 +189,14 @@ def shuffled(facts: Facts) -> Hits:
     why="Deprecated in favour of random_master since 2019.2; with failover it wins over "
     "it, else it has no effect.",
     fix="write random_master instead, or take it out",
-    source="salt/minion.py: MinionBase.eval_master (master_shuffle)",
+    sources=(
+        Line(
+            "salt/minion.py",
+            929,
+            "MinionBase.eval_master",
+            'opts["random_master"] = opts["master_shuffle"]',
+        ),
+    ),
 )
 def master_shuffle(facts: Facts) -> Hits:
     if facts.get("master_shuffle"):
@@ -171,7 +210,14 @@ def master_shuffle(facts: Facts) -> Hits:
     why="It has no effect on the minion: with several masters at once it is bound to all, with "
     "one there is nothing to choose. Only salt-call chooses by it.",
     fix="take random_master out",
-    source="salt/minion.py: MinionBase.eval_master (random_master is True but …)",
+    sources=(
+        Line(
+            "salt/minion.py",
+            1136,
+            "MinionBase.eval_master",
+            "random_master is True but there is only one master specified.",
+        ),
+    ),
 )
 def pointless_random(facts: Facts) -> Hits:
     if facts.get("random_master") and (not facts.moving or len(facts.masters) == 1):
@@ -184,7 +230,7 @@ def pointless_random(facts: Facts) -> Hits:
     "auth_tries with failover",
     why="It has no effect: Salt sets it to 0 when there is a list of masters to go through.",
     fix="take auth_tries out",
-    source="salt/minion.py: MinionBase.eval_master (auth_tries)",
+    sources=(Line("salt/minion.py", 931, "MinionBase.eval_master", 'opts["auth_tries"] = 0'),),
 )
 def auth_tries(facts: Facts) -> Hits:
     if facts.moving and facts.written("auth_tries") and facts.number("auth_tries"):
@@ -199,7 +245,10 @@ def auth_tries(facts: Facts) -> Hits:
     "host vanishes without a word (power, network), the kernel keeps it until keepalive gives up: "
     "idle + count × interval, over 16 minutes by Salt's defaults. Until then the minion stays.",
     fix="set tcp_keepalive_idle: 20, tcp_keepalive_intvl: 5, tcp_keepalive_cnt: 3",
-    source="salt/modules/status.py: master; salt/transport/zeromq.py: tcp_keepalive",
+    sources=(
+        ALIVE_LOOK,
+        Line("salt/transport/zeromq.py", 1094, "_set_tcp_keepalive", 'opts["tcp_keepalive_idle"]'),
+    ),
 )
 def late_keepalive(facts: Facts) -> Hits:
     if facts.watched or not facts.failover or not _looks(facts) or len(facts.masters) < 2:
@@ -224,7 +273,14 @@ def late_keepalive(facts: Facts) -> Hits:
     "master_failback without failover",
     why="It has no effect: only a minion of master_type: failover moves.",
     fix="take master_failback out, or set master_type: failover",
-    source="salt/minion.py: MinionBase.eval_master; Minion.handle_event",
+    sources=(
+        Line(
+            "salt/minion.py",
+            1013,
+            "MinionBase.eval_master",
+            'if opts["master_type"] == "failover" and opts["master_failback"]:',
+        ),
+    ),
 )
 def pointless_failback(facts: Facts) -> Hits:
     if facts.get("master_failback") and not facts.moving:
@@ -238,8 +294,10 @@ def pointless_failback(facts: Facts) -> Hits:
     why="With more than one master Salt fails on it before it connects (crc32 of a text), and the "
     "minion never comes up.",
     fix="use master_type: failover, with the list in another order on half of the minions",
-    source="salt/minion.py: MinionBase.eval_master (binascii.crc32); "
-    "tests/integration/test_lint.py",
+    sources=(
+        Line("salt/minion.py", 900, "MinionBase.eval_master", 'binascii.crc32(opts["id"])'),
+        "tests/integration/test_lint.py",
+    ),
 )
 def distributed(facts: Facts) -> Hits:
     if facts.get("master_type") == "distributed" and len(facts.masters) > 1:
@@ -252,7 +310,15 @@ def distributed(facts: Facts) -> Hits:
     "a master_type that Salt does not know",
     why="The minion ends at once: invalid keyword.",
     fix=f"write one of {', '.join(TYPES)}; several masters at once are a list with type str",
-    source="salt/minion.py: MinionBase.eval_master (Invalid keyword)",
+    sources=(
+        Line(
+            "salt/minion.py",
+            987,
+            "MinionBase.eval_master",
+            "Invalid keyword '%s' for variable 'master_type'",
+        ),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def unknown_type(facts: Facts) -> Hits:
     if facts.get("master_type") not in TYPES:
@@ -266,9 +332,28 @@ def unknown_type(facts: Facts) -> Hits:
     why="A master that does not answer is then asked again for ever, and the next of the list is "
     "never tried.",
     fix="take auth_safemode out",
-    source="salt/crypt.py: AsyncAuth.sign_in (safe), _authenticate (retry); "
-    "tests/integration/test_lint.py",
+    sources=(
+        Line("salt/crypt.py", 1382, "AsyncAuth.sign_in", "safe = auth_safemode"),
+        "tests/integration/test_lint.py",
+    ),
 )
 def safemode(facts: Facts) -> Hits:
     if facts.get("master_type") in MOVING and facts.get("auth_safemode"):
         yield Hit("auth_safemode", "True")
+
+
+@BOOK.rule(
+    "HA218",
+    INFO,
+    "failover without the watchdog",
+    why="A master that hangs (stopped, out of workers, behind a firewall that drops) keeps its "
+    "connections, and these are all that Salt's alive check looks at: no minion ever leaves it.",
+    fix="add  engines: [ha_watchdog: {}]  and master_tries: -1 (docs/minions.md)",
+    sources=(
+        ALIVE_LOOK,
+        "tests/integration/test_lint_traps.py",
+    ),
+)
+def unwatched(facts: Facts) -> Hits:
+    if facts.failover and len(facts.masters) > 1 and not facts.watched:
+        yield Hit("master_type", "failover")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from saltext_ha.consistency.values import is_secret_key, is_secret_value
+from saltext_ha.lint.cited import MASTER_INCLUDES, Line
 from saltext_ha.lint.model import ERROR, FILES, WARNING, Book, Facts, Hit, Hits, Place, Setting
 from saltext_ha.lint.sources import INCLUDED, MAIN
 
@@ -25,7 +26,15 @@ RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_
     why="Salt does not start with a broken main file, nor a minion with a broken included one; a "
     "master leaves that out with a line in its log, and none of its options holds.",
     fix="mend the file",
-    source="salt/config/__init__.py: load_config, include_config",
+    sources=(
+        Line(
+            "salt/config/__init__.py",
+            2540,
+            "load_config",
+            "sys.exit(salt.defaults.exitcodes.EX_GENERIC)",
+        ),
+        Line("salt/config/__init__.py", 2585, "include_config", "opts = _read_conf_file(fn_)"),
+    ),
 )
 def unreadable(facts: Facts) -> Hits:
     for problem in facts.problems:
@@ -40,7 +49,10 @@ def unreadable(facts: Facts) -> Hits:
     "lists and mappings of the two are not merged. Entries of the main file are gone, such as "
     "other engines, or half of ha:.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
-    source="salt/config/__init__.py: minion_config, master_config (overrides.update)",
+    sources=(
+        Line("salt/config/__init__.py", 2727, "minion_config", "overrides.update("),
+        MASTER_INCLUDES,
+    ),
 )
 def replaced(facts: Facts) -> Hits:
     main = {s.option: s for s in facts.settings if s.layer == MAIN}
@@ -79,7 +91,7 @@ def _name(item: object) -> str:
     "an option that Salt does not know, and that is spelt nearly like one that it knows",
     why="Salt ignores options that it does not know, without a word: the default holds.",
     fix="write the name that is meant",
-    source="salt/config/__init__.py: VALID_OPTS, DEFAULT_MASTER_OPTS, DEFAULT_MINION_OPTS",
+    sources=(Line("salt/config/__init__.py", 2268, "_validate_opts", "if key in VALID_OPTS:"),),
 )
 def misspelt(facts: Facts) -> Hits:
     for option in facts.places:
@@ -97,7 +109,14 @@ def misspelt(facts: Facts) -> Hits:
     why="Lists in files of one folder are put together, in the order of the file names: the minion "
     "has all masters of all files, not those of the last one.",
     fix="write master: in one file only",
-    source="salt/config/__init__.py: include_config (dictupdate.update with merge_lists)",
+    sources=(
+        Line(
+            "salt/config/__init__.py",
+            2600,
+            "include_config",
+            "salt.utils.dictupdate.update(configuration, opts, True, True)",
+        ),
+    ),
 )
 def merged_masters(facts: Facts) -> Hits:
     found = [s for s in facts.settings if s.option == "master" and s.layer == INCLUDED]

@@ -6,6 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from saltext_ha.lint.cited import (
+    ALIVE_CHECK,
+    FINGER,
+    GLOBAL_LOCK,
+    MASTER_PEM,
+    PEER_ID,
+    PORT_OF_ENTRY,
+    PORT_TOLD,
+    ROOT_KEY,
+    SIGNED_UNVERIFIED,
+    Line,
+)
 from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Book, Hit, Hits, Member
 from saltext_ha.lint.rules.master import LOCKS
 
@@ -43,7 +55,10 @@ def _differing(members: Members, option: str) -> Hits:
     why="A minion's publish_port and Salt's alive check know one for all masters: a minion that "
     "sets it is deaf to the others, a failover minion takes healthy masters for lost.",
     fix="the same publish_port on all masters, each with an address of its own",
-    source="salt/channel/client.py: AsyncPubChannel.connect; salt/modules/status.py: master",
+    sources=(
+        PORT_TOLD,
+        ALIVE_CHECK,
+    ),
 )
 def publish_ports(members: Members) -> Hits:
     yield from _differing(members, "publish_port")
@@ -55,7 +70,7 @@ def publish_ports(members: Members) -> Hits:
     "masters with different request ports",
     why="Minions then need host:port entries, which break failover and failback (HA102, HA103).",
     fix="the same ret_port on all masters, each with an address of its own",
-    source="salt/minion.py: MinionBase.eval_master, prep_ip_port",
+    sources=(PORT_OF_ENTRY,),
 )
 def request_ports(members: Members) -> Hits:
     yield from _differing(members, "ret_port")
@@ -70,7 +85,15 @@ def request_ports(members: Members) -> Hits:
     "masters' signature know masters by different keys.",
     fix="salt-run ha.invite share_master_key=True on the master whose key the minions know, "
     "ha.join TOKEN force=True on the others; or master_sign_pubkey: True on all, with one pair",
-    source="salt/crypt.py: AsyncAuth.verify_master; saltstack/salt issue 62318",
+    sources=(
+        Line(
+            "salt/crypt.py",
+            1840,
+            "AsyncAuth.verify_master",
+            "if payload_pub_key != local_master_pub:",
+        ),
+        "saltstack/salt issue 62318",
+    ),
 )
 def different_keys(members: Members) -> Hits:
     known = [member for member in members if member.fingerprint]
@@ -90,7 +113,7 @@ def different_keys(members: Members) -> Hits:
     "refuses a master that signs: each minion can use only some of the masters.",
     fix="master_sign_pubkey: True on all masters, with one master_sign pair "
     "(ha.invite share_signing_key=True), or on none",
-    source="salt/crypt.py: AsyncAuth.check_auth_deps",
+    sources=(SIGNED_UNVERIFIED,),
 )
 def some_sign(members: Members) -> Hits:
     if len({bool(member.get("master_sign_pubkey")) for member in members}) > 1:
@@ -118,7 +141,10 @@ def _sharing(members: Members, folder: str) -> Iterator[list[Member]]:
     why="Each overwrites the other's .root_key: salt and salt-run fail to authenticate on the "
     "other; jobs, tokens and caches mix.",
     fix="give each master a cachedir of its own",
-    source="salt/daemons/masterapi.py: access_keys, mk_key; saltstack/salt issues 42377, 56000",
+    sources=(
+        ROOT_KEY,
+        "saltstack/salt issues 42377, 56000",
+    ),
 )
 def one_cache(members: Members) -> Hits:
     for group in _sharing(members, "cachedir"):
@@ -135,7 +161,10 @@ def one_cache(members: Members) -> Hits:
     "master.pem. The state of ha below pki_dir would be one for both, too.",
     fix="give each master a pki_dir of its own; ha.invite share_master_key=True hands master.pem "
     "over",
-    source="Salt's tutorial on several masters (Sharing Files Among Masters)",
+    sources=(
+        MASTER_PEM,
+        "Salt's tutorial on several masters (Sharing Files Among Masters)",
+    ),
 )
 def one_key_folder(members: Members) -> Hits:
     for group in _sharing(members, "pki_dir"):
@@ -149,7 +178,10 @@ def one_key_folder(members: Members) -> Hits:
     "one scheduled job on several masters",
     why="Each master runs it: once a master, not once.",
     fix="leave it on one master, or make it harmless when it runs several times",
-    source="salt/utils/schedule.py: Schedule.eval; saltstack/salt issue 17033",
+    sources=(
+        Line("salt/utils/schedule.py", 1535, "Schedule.eval", "for job, data in schedule.items():"),
+        "saltstack/salt issue 17033",
+    ),
 )
 def schedules(members: Members) -> Hits:
     yield from _on_several(members, "schedule")
@@ -161,7 +193,15 @@ def schedules(members: Members) -> Hits:
     "one reactor on several masters",
     why="A hot-hot minion sends its events to all masters, and each reacts: once a master.",
     fix="leave it on one master, or make it harmless when it runs several times",
-    source="salt/utils/reactor.py: Reactor.run; saltstack/salt issue 66278",
+    sources=(
+        Line(
+            "salt/utils/reactor.py",
+            283,
+            "Reactor.run",
+            'reactors = self.list_reactors(data["tag"])',
+        ),
+        "saltstack/salt issue 66278",
+    ),
 )
 def reactors(members: Members) -> Hits:
     yield from _on_several(members, "reactor")
@@ -184,7 +224,7 @@ def _on_several(members: Members, option: str) -> Hits:
     why="A master then removes the lock that another one holds, and both write one repository.",
     fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
     "cachedir of its own",
-    source="salt/utils/gitfs.py: GitProvider._lock (…_global_lock)",
+    sources=(GLOBAL_LOCK,),
 )
 def unlocked(members: Members) -> Hits:
     for group in _sharing(members, "cachedir"):
@@ -201,7 +241,15 @@ def unlocked(members: Members) -> Hits:
     why="Fingerprints of keys (master_finger, key.finger) and hashes of served files are written "
     "by it: what one master prints is never what another one does.",
     fix="the same hash_type on all masters and minions",
-    source="salt/crypt.py: AsyncAuth.handle_signin_response; salt/fileserver/roots.py: file_hash",
+    sources=(
+        FINGER,
+        Line(
+            "salt/fileserver/roots.py",
+            326,
+            "file_hash",
+            'salt.utils.hashutils.get_hash(path, __opts__["hash_type"])',
+        ),
+    ),
 )
 def hash_types(members: Members) -> Hits:
     yield from _differing(members, "hash_type")
@@ -214,7 +262,7 @@ def hash_types(members: Members) -> Hits:
     why="The first of the list founds the group when nobody answers: with different lists two "
     "masters may found two groups, and with two master keys.",
     fix="the same list in the same order on all masters",
-    source="saltext_ha/joining.py: by_secret",
+    sources=("saltext_ha/joining.py: by_secret",),
 )
 def seeds(members: Members) -> Hits:
     listed = [member for member in members if (member.get("ha") or {}).get("masters")]
@@ -230,7 +278,7 @@ def seeds(members: Members) -> Hits:
     why="The others look it up by the name in their cluster_peers; it presents itself by its id, "
     "and they find no key for it.",
     fix="set id to the name that the others have in cluster_peers",
-    source="salt/channel/server.py: MasterPubServerChannel (peer_id, cluster_peers)",
+    sources=(PEER_ID,),
     since=3007,
 )
 def unknown_member(members: Members) -> Hits:

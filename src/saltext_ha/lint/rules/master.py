@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from saltext_ha.lint.cited import GLOBAL_LOCK, MASTER_INCLUDES, MASTER_PEM, ROOT_KEY, SIGNS, Line
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MASTER)
@@ -25,7 +26,14 @@ def in_group(facts: Facts) -> bool:
     why="Whoever reaches this master gets a key accepted, and with it on all masters of the group, "
     "also on those that accept nothing by themselves.",
     fix="accept keys by hand, by autosign_file, or by autosign_grains",
-    source="salt/channel/server.py: ReqServerChannel._auth (auto_accept)",
+    sources=(
+        Line(
+            "salt/daemons/masterapi.py",
+            469,
+            "AutoKey.check_autosign",
+            'if self.opts["auto_accept"]:',
+        ),
+    ),
 )
 def auto_accept(facts: Facts) -> Hits:
     if facts.get("auto_accept") is True and in_group(facts):
@@ -38,7 +46,29 @@ def auto_accept(facts: Facts) -> Hits:
     "open_mode on a master",
     why="Every key is taken, rejected and changed ones too, under any minion id.",
     fix="take open_mode out",
-    source="salt/channel/server.py: ReqServerChannel._auth (open_mode)",
+    sources=(
+        Line(
+            "salt/master.py",
+            4141,
+            "AuthFuncs._auth_impl",
+            'if self.opts["open_mode"]:',
+            release="3008.3",
+        ),
+        Line(
+            "salt/channel/server.py",
+            548,
+            "ReqServerChannel._auth",
+            'if self.opts["open_mode"]:',
+            release="3007.15",
+        ),
+        Line(
+            "salt/channel/server.py",
+            506,
+            "ReqServerChannel._auth",
+            'if self.opts["open_mode"]:',
+            release="3006.28",
+        ),
+    ),
 )
 def open_mode(facts: Facts) -> Hits:
     if facts.get("open_mode") is True:
@@ -52,7 +82,7 @@ def open_mode(facts: Facts) -> Hits:
     why="After a key was deleted or rejected its minion still has the AES key of all minions: it "
     "goes on running jobs, and reads those for others, until the master is restarted.",
     fix="take rotate_aes_key out",
-    source="salt/key.py: Key.delete_key, reject (dropfile)",
+    sources=(Line("salt/key.py", 874, "Key.delete_key", 'if self.opts.get("rotate_aes_key"):'),),
 )
 def keeps_aes(facts: Facts) -> Hits:
     if facts.get("rotate_aes_key", True) is False:
@@ -67,7 +97,7 @@ def keeps_aes(facts: Facts) -> Hits:
     "made again when that key is another, as after joining a group.",
     fix="salt-key --gen-signature with this master's master.pub, or take the option out: with "
     "master_sign.pem the master signs by itself",
-    source="salt/crypt.py: MasterKeys (master_use_pubkey_signature)",
+    sources=(Line("salt/crypt.py", 776, "MasterKeys", 'opts["master_use_pubkey_signature"]:'),),
 )
 def no_signature(facts: Facts) -> Hits:
     name = str(facts.get("master_pubkey_signature", "master_pubkey_signature"))
@@ -82,7 +112,7 @@ def no_signature(facts: Facts) -> Hits:
     "master_use_pubkey_signature without master_sign_pubkey",
     why="It has no effect: this master does not sign. Minions that verify refuse it.",
     fix="set master_sign_pubkey: True, too, or take it out",
-    source="salt/crypt.py: MasterKeys (master_sign_pubkey)",
+    sources=(SIGNS,),
 )
 def pointless_signature(facts: Facts) -> Hits:
     if facts.get("master_use_pubkey_signature") and not facts.get("master_sign_pubkey"):
@@ -96,7 +126,15 @@ def pointless_signature(facts: Facts) -> Hits:
     why="The pair is there and not used: this master does not sign, and minions that verify refuse "
     "it.",
     fix="set master_sign_pubkey: True on all masters, or remove the pair",
-    source="salt/crypt.py: MasterKeys (master_sign_pubkey), AsyncAuth.check_auth_deps",
+    sources=(
+        SIGNS,
+        Line(
+            "salt/crypt.py",
+            1773,
+            "AsyncAuth.check_auth_deps",
+            'elif "pub_sig" not in payload and self.opts["verify_master_pubkey_sign"]:',
+        ),
+    ),
 )
 def idle_pair(facts: Facts) -> Hits:
     name = f"{facts.get('master_sign_key_name', 'master_sign')}.pem"
@@ -111,7 +149,10 @@ def idle_pair(facts: Facts) -> Hits:
     why="When masters share it, each overwrites the other's .root_key and the command line's "
     "authentication fails; jobs and caches of both mix.",
     fix="give each master a cachedir on a disk of its own",
-    source="salt/daemons/masterapi.py: access_keys, mk_key; saltstack/salt issues 42377, 56000",
+    sources=(
+        ROOT_KEY,
+        "saltstack/salt issues 42377, 56000",
+    ),
 )
 def remote_cache(facts: Facts) -> Hits:
     if "cachedir" in facts.shared:
@@ -126,7 +167,10 @@ def remote_cache(facts: Facts) -> Hits:
     "can authenticate on any master. A shared pki_dir would also hold the state of ha twice.",
     fix="give each master a pki_dir of its own: keys are replicated, and ha.invite "
     "share_master_key=True hands master.pem over",
-    source="Salt's tutorial on several masters (Sharing Files Among Masters)",
+    sources=(
+        MASTER_PEM,
+        "Salt's tutorial on several masters (Sharing Files Among Masters)",
+    ),
 )
 def remote_keys(facts: Facts) -> Hits:
     if "pki_dir" in facts.shared:
@@ -140,7 +184,7 @@ def remote_keys(facts: Facts) -> Hits:
     why="A master then removes the lock that another one holds, and both write one repository.",
     fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
     "cachedir of its own",
-    source="salt/utils/gitfs.py: GitProvider._lock (…_global_lock)",
+    sources=(GLOBAL_LOCK,),
 )
 def unlocked_remote(facts: Facts) -> Hits:
     for option in LOCKS:
@@ -155,13 +199,30 @@ def unlocked_remote(facts: Facts) -> Hits:
     why="A failover minion answers on one master only: to the others it is down. Its key, healthy "
     "and accepted, is deleted, and with it on all masters of the group.",
     fix="take removekeys out; ask all masters (salt-run ha.status) before deleting keys",
-    source="salt/runners/manage.py: down (removekeys)",
+    sources=(Line("salt/runners/manage.py", 192, "down", "if removekeys:"),),
 )
 def prunes(facts: Facts) -> Hits:
     for name, job in _jobs(facts):
         function = str(job.get("function", job.get("fun", "")))
         if "manage.down" in function and _asks_for(job, "removekeys"):
             yield Hit("schedule", f"{name}: manage.down with removekeys")
+
+
+@BOOK.rule(
+    "HA515",
+    INFO,
+    "a reactor on who is present",
+    why="A failover minion that moves is lost on one master and new on the other. A reactor that "
+    "deletes the keys of those that are lost deletes healthy ones, on all masters of the group.",
+    fix="do not delete keys there; ask all masters (salt-run ha.status) before",
+    sources=(Line("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),),
+)
+def presence(facts: Facts) -> Hits:
+    reactors = facts.get("reactor", [])
+    for number, entry in enumerate(reactors if isinstance(reactors, list) else []):
+        for event in entry if isinstance(entry, dict) and in_group(facts) else ():
+            if str(event).startswith("salt/presence"):
+                yield Hit("reactor", str(event), number)
 
 
 def _jobs(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -190,12 +251,39 @@ def _asks_for(job: dict[str, Any], argument: str) -> bool:
     "when they are sent elsewhere.",
     fix="have the load balancer keep a caller on one master, or eauth_tokens in a store that all "
     "masters share (such as rediscluster)",
-    source="salt/tokens/localfs.py; salt/config/__init__.py: eauth_tokens",
+    sources=(
+        Line("salt/tokens/localfs.py", 57, "get_token", "token_dir"),
+        Line("salt/config/__init__.py", 1745, "", '"eauth_tokens": "localfs",'),
+    ),
 )
 def local_tokens(facts: Facts) -> Hits:
     for rest in REST:
         if facts.get(rest) and in_group(facts) and facts.get("eauth_tokens") == "localfs":
             yield Hit(rest, "eauth_tokens: localfs")
+
+
+@BOOK.rule(
+    "HA514",
+    INFO,
+    "salt-api that answers for a salt-master that is dead",
+    why="GET / of salt-api says Welcome while its salt-master does not run: a load balancer that "
+    "asks for that sends callers to a dead master.",
+    fix="have the load balancer ask for what takes a salt-master, such as POST /login; or use "
+    "SaltApiPool (docs/api-pool.md)",
+    sources=(
+        Line("salt/netapi/rest_cherrypy/app.py", 1304, "LowDataAdapter.GET", '"return": "Welcome"'),
+        Line(
+            "salt/netapi/rest_tornado/saltnado.py",
+            871,
+            "SaltAPIHandler.get",
+            '"return": "Welcome"}',
+        ),
+    ),
+)
+def welcome(facts: Facts) -> Hits:
+    for rest in REST:
+        if facts.get(rest) and in_group(facts):
+            yield Hit(rest, "is configured")
 
 
 @BOOK.rule(
@@ -205,7 +293,14 @@ def local_tokens(facts: Facts) -> Hits:
     why="Deleting or rejecting any key drops the cached data of every id that has no key on this "
     "very master, also of minions that only other masters know.",
     fix="set preserve_minion_cache: True",
-    source="salt/key.py: Key.check_minion_cache",
+    sources=(
+        Line(
+            "salt/key.py",
+            503,
+            "Key.check_minion_cache",
+            'self.opts.get("preserve_minion_cache", False):',
+        ),
+    ),
 )
 def drops_cache(facts: Facts) -> Hits:
     cache = facts.get("cache", "localfs")
@@ -219,7 +314,10 @@ def drops_cache(facts: Facts) -> Hits:
     "ha: without the ha engine",
     why="Nothing reads it: the engine that replicates keys is not started.",
     fix="add  engines: [ha: {}]  beside it, and look whether another file replaces engines:",
-    source="saltext_ha/engines/ha.py; salt/config/__init__.py (overrides.update)",
+    sources=(
+        "saltext_ha/engines/ha.py",
+        MASTER_INCLUDES,
+    ),
 )
 def no_engine(facts: Facts) -> Hits:
     if set(facts.get("ha", {})) - {"lint"} and not in_group(facts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from saltext_ha.binding import bare_ip
+from saltext_ha.lint.cited import PEER_ID, Line
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MASTER)
@@ -36,8 +37,20 @@ def _wildcard(facts: Facts) -> bool:
     why="interface is this member's name in the cluster, and the lowest one founds it: 0.0.0.0 is "
     "lower than all others, so every member founds a cluster of its own.",
     fix="set interface to the address that the others have in cluster_peers",
-    source="salt/channel/server.py: MasterPubServerChannel._publish_daemon (bootstrap_pool), "
-    "salt/cluster/consensus/service.py: RaftService (node_id)",
+    sources=(
+        Line(
+            "salt/channel/server.py",
+            3108,
+            "MasterPubServerChannel._publish_daemon",
+            'if bootstrap_pool and bootstrap_pool[0] == self.opts["interface"]:',
+        ),
+        Line(
+            "salt/cluster/consensus/service.py",
+            83,
+            "RaftService.__init__",
+            'node_id = opts["interface"]',
+        ),
+    ),
     since=3008,
 )
 def wildcard(facts: Facts) -> Hits:
@@ -52,8 +65,7 @@ def wildcard(facts: Facts) -> Hits:
     why="The others look this member up by the name that they have in cluster_peers, which is the "
     "address they connect to; it presents itself, and its key, by its id.",
     fix="set id to the address that the others have in cluster_peers",
-    source="salt/channel/server.py: MasterPubServerChannel (peer_id, cluster_peers); "
-    "salt/crypt.py: MasterKeys (peers/<id>.pub)",
+    sources=(PEER_ID,),
     since=3007,
 )
 def other_id(facts: Facts) -> Hits:
@@ -73,7 +85,14 @@ def other_id(facts: Facts) -> Hits:
     why="A master that asks to join must know the secret; where there is none, the empty one will "
     "do: who reaches TCP 4520 becomes a member and gets the cluster's key.",
     fix="set cluster_secret, the same on all members (openssl rand -hex 32)",
-    source="salt/channel/server.py: MasterPubServerChannel.handle_pool_publish (cluster_secret)",
+    sources=(
+        Line(
+            "salt/channel/server.py",
+            3621,
+            "MasterPubServerChannel.handle_pool_publish",
+            'if secret != (self.opts.get("cluster_secret") or ""):',
+        ),
+    ),
     since=3008,
 )
 def no_secret(facts: Facts) -> Hits:
@@ -88,7 +107,15 @@ def no_secret(facts: Facts) -> Hits:
     why="Salt distributes automatic acceptances and deletions only: salt-key -a and -r stay on one "
     "member, and a member that was down keeps deleted keys.",
     fix="run the ha engine on all members, with  ha: repair: true",
-    source="salt/master.py: EventMonitor._apply_peer_key_change; docs/native-cluster.md",
+    sources=(
+        Line(
+            "salt/master.py",
+            1427,
+            "EventMonitor.handle_event",
+            "self._apply_peer_key_change(act, minion_id, pub)",
+        ),
+        "docs/native-cluster.md",
+    ),
     since=3008,
 )
 def no_repair(facts: Facts) -> Hits:
@@ -104,7 +131,15 @@ def no_repair(facts: Facts) -> Hits:
     "cluster_id on Salt 3006",
     why="3006 has no clusters and ignores it: these masters share nothing.",
     fix="upgrade to 3008, or take it out and let ha replicate the keys",
-    source="salt/config/__init__.py: VALID_OPTS (no cluster_id)",
+    sources=(
+        Line(
+            "salt/config/__init__.py",
+            114,
+            "",
+            "VALID_OPTS = immutabletypes.freeze(",
+            release="3006.28",
+        ),
+    ),
     before=3007,
 )
 def too_old(facts: Facts) -> Hits:
@@ -119,7 +154,15 @@ def too_old(facts: Facts) -> Hits:
     why="3007 knows shared folders only and ignores it: members with folders of their own do not "
     "find each other's keys.",
     fix="upgrade to 3008, or put cluster_pki_dir on storage that all members share",
-    source="salt/config/__init__.py: VALID_OPTS (no cluster_isolated_filesystem)",
+    sources=(
+        Line(
+            "salt/config/__init__.py",
+            114,
+            "",
+            "VALID_OPTS = immutabletypes.freeze(",
+            release="3007.15",
+        ),
+    ),
     since=3007,
     before=3008,
 )
@@ -134,7 +177,22 @@ def not_isolated(facts: Facts) -> Hits:
     "cluster_id without cluster_peers",
     why="A 3007 member is alone in its cluster; 3008 refuses to start.",
     fix="list the addresses of the other members",
-    source="salt/config/__init__.py: apply_master_config; salt/master.py: Master._pre_flight",
+    sources=(
+        Line(
+            "salt/master.py",
+            1017,
+            "Master._pre_flight",
+            'if self.opts.get("cluster_id") and not self.opts.get("cluster_peers"):',
+            release="3008.3",
+        ),
+        Line(
+            "salt/config/__init__.py",
+            4164,
+            "apply_master_config",
+            'opts["cluster_peers"] = []',
+            release="3007.15",
+        ),
+    ),
     since=3007,
 )
 def no_peers(facts: Facts) -> Hits:

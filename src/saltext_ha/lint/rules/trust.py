@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from saltext_ha.lint.cited import FINGER, IPC_PORTS, SIGNED_UNVERIFIED, Line
 from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MINION)
@@ -23,7 +24,15 @@ def sign_key(facts: Facts) -> str:
     "verify_master_pubkey_sign without the masters' master_sign.pub",
     why="The minion has nothing to check the signature with, and takes no master at all.",
     fix="copy master_sign.pub from a master's pki_dir into the minion's pki_dir",
-    source="salt/crypt.py: AsyncAuth.verify_pubkey_sig",
+    sources=(
+        Line(
+            "salt/crypt.py",
+            1696,
+            "AsyncAuth.verify_pubkey_sig",
+            '"Verification public key %s does not exist. You need to "',
+        ),
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def no_sign_key(facts: Facts) -> Hits:
     name = sign_key(facts)
@@ -38,7 +47,15 @@ def no_sign_key(facts: Facts) -> Hits:
     why="With masters that do not sign, the minion fails on the signature that is not there as "
     "soon as it knows a master's key; masters that sign it refuses.",
     fix="set verify_master_pubkey_sign: True, too, or take always_verify_signature out",
-    source="salt/crypt.py: AsyncAuth.verify_master, check_auth_deps",
+    sources=(
+        Line(
+            "salt/crypt.py",
+            1863,
+            "AsyncAuth.verify_master",
+            'if self.opts["always_verify_signature"]:',
+        ),
+        SIGNED_UNVERIFIED,
+    ),
 )
 def always_verify(facts: Facts) -> Hits:
     if facts.get("always_verify_signature") and not facts.get("verify_master_pubkey_sign"):
@@ -53,7 +70,7 @@ def always_verify(facts: Facts) -> Hits:
     "when they differ.",
     fix="write the fingerprint by the minion's hash_type: on a minion that is connected, "
     "salt-call --local key.finger_master",
-    source="salt/crypt.py: AsyncAuth.handle_signin_response (pem_finger)",
+    sources=(FINGER,),
 )
 def finger_of_other_type(facts: Facts) -> Hits:
     if _wrong_length(facts):
@@ -78,7 +95,10 @@ def _wrong_length(facts: Facts) -> bool:
     "authentication it ends. It pins one key, so all masters must have the same. (salt-key -f of "
     "3008 prints another fingerprint of the same key.)",
     fix="write what  salt-call --local key.finger_master  prints on a minion that is connected",
-    source="salt/crypt.py: AsyncAuth.handle_signin_response, _finger_fail",
+    sources=(
+        FINGER,
+        "tests/integration/test_lint_traps.py",
+    ),
 )
 def other_finger(facts: Facts) -> Hits:
     finger = facts.get("master_finger")
@@ -93,7 +113,7 @@ def other_finger(facts: Facts) -> Hits:
     why="verify_master_pubkey_sign is for masters with keys of their own; master_finger lets only "
     "the one with that fingerprint be.",
     fix="take master_finger out: the signature says more",
-    source="salt/crypt.py: AsyncAuth.handle_signin_response (master_finger)",
+    sources=(FINGER,),
 )
 def finger_and_signature(facts: Facts) -> Hits:
     if (
@@ -112,7 +132,15 @@ def finger_and_signature(facts: Facts) -> Hits:
     "overwrites it: with different keys the minion rejects what the others sign.",
     fix="see that all masters have the same master.pem (salt-run ha.check_consistency), or use "
     "master_type: failover",
-    source="salt/crypt.py: AsyncAuth.verify_signing_master; saltstack/salt issue 62318",
+    sources=(
+        Line(
+            "salt/crypt.py",
+            1726,
+            "AsyncAuth.verify_signing_master",
+            'm_pub_fn = os.path.join(self.opts["pki_dir"], self.mpub)',
+        ),
+        "saltstack/salt issue 62318",
+    ),
 )
 def signature_hot(facts: Facts) -> Hits:
     if facts.hot and facts.get("verify_master_pubkey_sign"):
@@ -126,7 +154,7 @@ def signature_hot(facts: Facts) -> Hits:
     why="The minion takes whatever master key it is shown, at any time: who answers at a master's "
     "address commands it.",
     fix="take open_mode out; after a change of the master key remove minion_master.pub instead",
-    source="salt/crypt.py: AsyncAuth.verify_master (open_mode)",
+    sources=(Line("salt/crypt.py", 1836, "AsyncAuth.verify_master", 'not self.opts["open_mode"]'),),
 )
 def open_minion(facts: Facts) -> Hits:
     if facts.get("open_mode") is True:
@@ -140,7 +168,7 @@ def open_minion(facts: Facts) -> Hits:
     why="A minion that does not verify refuses a master that signs. Turning it on takes masters "
     "and minions together.",
     fix="set verify_master_pubkey_sign: True; or remove the file where masters do not sign",
-    source="salt/crypt.py: AsyncAuth.check_auth_deps",
+    sources=(SIGNED_UNVERIFIED, "tests/integration/test_lint_traps.py"),
 )
 def half_way(facts: Facts) -> Hits:
     name = sign_key(facts)
@@ -156,8 +184,10 @@ def half_way(facts: Facts) -> Hits:
     why="Salt's tutorial on several masters recommends them; Salt itself takes one number, and the "
     "minion fails with a TypeError. All its masters share one event bus.",
     fix="write one number, or leave the option out",
-    source="salt/utils/event.py (3006), salt/transport/base.py: ipc_publish_server (3007, 3008); "
-    "tests/integration/test_lint.py",
+    sources=(
+        *IPC_PORTS,
+        "tests/integration/test_lint.py",
+    ),
 )
 def port_lists(facts: Facts) -> Hits:
     if facts.get("ipc_mode") == "tcp":
@@ -172,7 +202,7 @@ def port_lists(facts: Facts) -> Hits:
     "tcp_pub_port and tcp_pull_port are the same",
     why="With ipc_mode: tcp the minion listens on both; the second cannot be had.",
     fix="give them different numbers",
-    source="salt/utils/event.py (3006), salt/transport/base.py: ipc_publish_server (3007, 3008)",
+    sources=IPC_PORTS,
 )
 def port_overlap(facts: Facts) -> Hits:
     one, other = (facts.get(option) for option in PORTS)

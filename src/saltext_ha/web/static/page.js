@@ -118,6 +118,7 @@
   const value = (given) => {
     if (given === null || given === undefined) return "absent";
     if (typeof given !== "object") return String(given);
+    if (given.absent) return "absent";
     return given.unknown ? `unknown (${given.unknown})` : JSON.stringify(given);
   };
 

@@ -1,0 +1,113 @@
+"""The lines of Salt's code that the rules were read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+#: The release that they were read on, where no other is named.
+READ_ON = "3008.3"
+
+
+@dataclass(frozen=True)
+class Line:
+    """
+    One line of Salt.
+
+    :param where: the function or class that it is in; empty: the module.
+    :param text: what stands there, in part. The same stands in *where* on all other releases that
+        the rule holds for, on some other line.
+    :param release: where it was read, when it is not so on all of them.
+    """
+
+    path: str
+    number: int
+    where: str
+    text: str
+    release: str = ""
+
+    @property
+    def major(self) -> int:
+        """The first number of the release that it was read on."""
+        return int((self.release or READ_ON).partition(".")[0])
+
+    def markdown(self) -> str:
+        """As docs/lint.md shows it."""
+        where = f" {self.where}" if self.where else ""
+        return f"`{self.path}:{self.number}` ({self.release or READ_ON}){where}: `{self.text}`"
+
+
+# Those that several rules rest on.
+PORT_OF_ENTRY = Line("salt/minion.py", 364, "prep_ip_port", 'ret.update({"master_port": port})')
+PORT_TOLD = Line(
+    "salt/channel/client.py",
+    540,
+    "AsyncPubChannel.connect",
+    'publish_port = self.auth.creds["publish_port"]',
+)
+PORT_SET = Line(
+    "salt/channel/client.py",
+    536,
+    "AsyncPubChannel.connect",
+    'if int(self.opts.get("publish_port", 4506)) != 4506:',
+)
+ALIVE_CHECK = Line(
+    "salt/modules/status.py",
+    1712,
+    "master",
+    'port = __salt__["config.get"]("publish_port", default=4505)',
+)
+ALIVE_LOOK = Line(
+    "salt/modules/status.py",
+    1713,
+    "master",
+    "connected_ips = salt.utils.network.remote_port_tcp(port)",
+)
+ALIVE_JOB = Line(
+    "salt/minion.py",
+    2147,
+    "Minion._post_master_init",
+    'and self.opts["master_alive_interval"] > 0',
+)
+SIGNED_UNVERIFIED = Line(
+    "salt/crypt.py",
+    1764,
+    "AsyncAuth.check_auth_deps",
+    'elif "pub_sig" in payload and not self.opts["verify_master_pubkey_sign"]:',
+)
+FINGER = Line(
+    "salt/crypt.py",
+    1534,
+    "AsyncAuth.handle_signin_response",
+    '!= self.opts["master_finger"]',
+)
+MASTER_INCLUDES = Line("salt/config/__init__.py", 4376, "master_config", "overrides.update(")
+MASTER_PEM = Line("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
+SIGNS = Line("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
+ROOT_KEY = Line("salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)")
+GLOBAL_LOCK = Line(
+    "salt/utils/gitfs.py", 1047, "GitProvider.__lock", "if self.opts[global_lock_key]:"
+)
+PEER_ID = Line(
+    "salt/channel/server.py",
+    2935,
+    "MasterPubServerChannel.send_aes_key_event",
+    'data = {"peer_id": master_id, "peers": {}}',
+)
+_IPC_PORTS = Line(
+    "salt/transport/base.py",
+    255,
+    "ipc_publish_server",
+    'pub_port=int(opts["tcp_pub_port"]),',
+    release="3008.3",
+)
+IPC_PORTS = (
+    _IPC_PORTS,
+    replace(_IPC_PORTS, release="3007.15"),
+    Line(
+        "salt/utils/event.py",
+        1133,
+        "AsyncEventPublisher.__init__",
+        'epub_uri = int(self.opts["tcp_pub_port"])',
+        release="3006.28",
+    ),
+)

@@ -1,0 +1,49 @@
+"""How ``ha.minion_config`` and ``ha.failover_safe`` read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, count, shorten
+
+
+def config(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """The file, to be written as it is: what is to be said besides are comments in it."""
+    # Its own engine made the text, out of addresses and numbers that were looked at; clean()
+    # would take the indentation away.
+    lines = str(data.get("text") or "").splitlines()
+    notes = [clean(note) for note in data.get("notes") or ()]
+    for finding in data.get("findings") or ():
+        parts = [clean(finding.get(name)) for name in ("code", "title", "detail", "fix")]
+        notes.append("{} {}: {}; {}".format(*parts))
+    return [*lines, *(f"# {note}" for note in notes)]
+
+
+LISTED = 5  # minions of a reason; up to a thousand are in the JSON
+LONGEST = 300
+
+
+def safe(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """A verdict for each master, and below it the reasons why not."""
+    lines = []
+    for row in data.get("masters") or ():
+        verdict = screen.paint("safe", "ok") if row.get("safe") else screen.paint("NO", "error")
+        lines.append(f"without {clean(row.get('name'))}: {verdict}")
+        for reason in row.get("reasons") or ():
+            lines += _reason(reason, screen)
+    minions = data.get("minions") or {}
+    answered, known = minions.get("answered"), minions.get("accepted")
+    return [*lines, f"{clean(answered)} of {clean(known)} accepted minions answered"]
+
+
+def _reason(reason: Mapping[str, Any], screen: Screen) -> list[str]:
+    style = "unknown" if reason.get("unknown") else "differ"
+    head = screen.paint(clean(reason.get("about")), style)
+    ids = [clean(each) for each in reason.get("minions") or ()]
+    text = shorten(clean(reason.get("text")), LONGEST)
+    if ids:
+        number = int(reason.get("count") or len(ids))
+        rest = ", …" if number > LISTED else ""
+        text = f"{count(number, 'minion')} ({', '.join(ids[:LISTED])}{rest}): {text}"
+    return [f"  {head}  {text}", f"      → {shorten(clean(reason.get('fix')), LONGEST)}"]

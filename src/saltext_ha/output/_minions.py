@@ -1,0 +1,164 @@
+"""How the answers of ``ha.minions``, ``reachability``, ``drain`` and ``rebalance`` read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, count, duration, number, shorten, table
+
+LISTED = 200  # minions; all of them are in the JSON
+LONGEST = 300
+_ORDER = ("unknown", "silent", "deaf", "partly", "seen", "bound", "ok")
+_EVIDENCE = {
+    "job": "returned a job",
+    "schedule": "returned a scheduled job",
+    "start": "started",
+    "watchdog": "its watchdog",
+    "failover": "came by failover",
+    "beacon": "a beacon",
+    "presence": "Salt's presence",
+    "auth": "authenticated",
+    "return": "returned something",
+    "event": "sent an event",
+}
+_CELL = {"silent": "deaf", "no key": "no key", "unknown": "?"}
+
+
+def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.minions``."""
+    masters = [
+        [
+            f"{clean(each.get('name'))} *" if each.get("self") else clean(each.get("name")),
+            clean(each.get("state")),
+            *(_number(each.get(key)) for key in ("minions", "connections")),
+            "?" if each.get("listening") is None else duration(each["listening"]),
+        ]
+        for each in data.get("masters") or []
+    ]
+    columns = ["Master", "State", "Minions", "Connections", "Listening for"]
+    lines = table(screen, columns, masters, right=("Minions", "Connections"))
+    lines += _unknown(data, screen)
+    rows = _troubled(data.get("minions") or [])
+    if not rows:
+        return [*lines, "no accepted minion matches"]
+    cells = [
+        [
+            clean(row.get("id")),
+            clean(row.get("state")),
+            clean(", ".join(row.get("masters") or []) or "-"),
+            "never" if row.get("seen") is None else f"{duration(row['seen'])} ago",
+            _EVIDENCE.get(str(row.get("by")), "-"),
+            clean(row.get("type") or "?"),
+        ]
+        for row in rows[:LISTED]
+    ]
+    lines += table(screen, ["Minion", "State", "On", "Heard", "By", "Type"], cells)
+    return [*lines, *_more(rows), *_notes(rows), _summary(data)]
+
+
+def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.reachability``."""
+    masters = [str(name) for name in data.get("masters") or []]
+    lines = _unknown(data, screen)
+    rows = _troubled(data.get("minions") or [])
+    if not rows:
+        return [*lines, "no accepted minion matches"]
+    cells = [
+        [
+            clean(row.get("id")),
+            *(_cell(row, name) for name in masters),
+            clean(row.get("type") or "?"),
+            clean(row.get("state")),
+        ]
+        for row in rows[:LISTED]
+    ]
+    lines += table(screen, ["Minion", *map(clean, masters), "Type", "State"], cells)
+    lines += [*_more(rows), *_notes(rows)]
+    lines += [
+        screen.paint(
+            f"{count(each.get('count') or 0, 'answer')} to {clean(each.get('published'))} came to "
+            f"{clean(each.get('arrived'))}: {shorten(clean(', '.join(each.get('ids') or [])), 80)}",
+            "differ",
+        )
+        for each in data.get("strays") or []
+    ]
+    partial = " · partial: not all masters could ask" if data.get("partial") else ""
+    return [*lines, _summary(data) + partial]
+
+
+def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answers of ``ha.drain`` and ``ha.rebalance``."""
+    lines = _unknown(data, screen)
+    found = data.get("moves") or []
+    rows = [
+        [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row)]
+        for row in sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
+    ]
+    if rows:
+        lines += table(screen, ["Minion", "From", "To", ""], rows[:LISTED])
+        lines += _more(rows)
+    reasons: dict[str, list[str]] = {}
+    for each in data.get("stay") or []:
+        reasons.setdefault(clean(each.get("why")), []).append(clean(each.get("id")))
+    for why, ids in sorted(reasons.items()):
+        lines.append(f"{count(len(ids), 'minion')} left alone · {why}")
+        lines.append(f"  {shorten(', '.join(ids), max(40, screen.width - 2))}")
+    for name, each in (data.get("spread") or {}).items():
+        lines.append(f"{clean(name)}: {number(each['before'])} → {number(each['after'])}")
+    done = sum(bool(row.get("moved") or row.get("planned")) for row in found)
+    verb = "would move" if data.get("test") else "moved"
+    failed = f" · {number(len(found) - done)} did not" if len(found) > done else ""
+    return [*lines, f"{count(done, 'minion')} {verb}{failed}"]
+
+
+def _moved(row: Mapping[str, Any]) -> str:
+    if row.get("moved"):
+        return "moved"
+    return "would move" if row.get("planned") else shorten(clean(row.get("note")), LONGEST)
+
+
+def _cell(row: Mapping[str, Any], master: str) -> str:
+    cell = (row.get("answers") or {}).get(master) or {}
+    if cell.get("state") == "hears":
+        return f"{float(cell.get('seconds') or 0) * 1000:.0f} ms"
+    if cell.get("state") == "silent" and row.get("state") == "ok":
+        return "-"  # it has another master, and is right not to hear this one
+    return _CELL.get(str(cell.get("state")), "?")
+
+
+def _number(value: Any) -> str:
+    return "?" if value is None else number(value)
+
+
+def _unknown(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    return [
+        f"{screen.paint(clean(name), 'unknown')} could not be asked: {shorten(clean(why), LONGEST)}"
+        for name, why in sorted((data.get("unknown") or {}).items())
+    ]
+
+
+def _troubled(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those first that need somebody's attention."""
+    rank = {state: place for place, state in enumerate(_ORDER)}
+    return sorted(rows, key=lambda row: (rank.get(str(row.get("state")), 0), str(row.get("id"))))
+
+
+def _notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    noted = [row for row in rows if row.get("note")]
+    return [
+        f"  {clean(row.get('id'))}: {shorten(clean(row['note']), LONGEST)}"
+        for row in noted[:LISTED]
+    ]
+
+
+def _more(rows: list[Any]) -> list[str]:
+    left = len(rows) - LISTED
+    return [f"… {count(left, 'minion')} more (--out=json has all)"] if left > 0 else []
+
+
+def _summary(data: Mapping[str, Any]) -> str:
+    counts = data.get("counts") or {}
+    total = count(sum(counts.values()), "minion")
+    found = [f"{number(counts[state])} {state}" for state in _ORDER if counts.get(state)]
+    return f"{total}: {', '.join(found)}"

@@ -1,0 +1,157 @@
+"""May the file be written, does it change anything, and is a restart needed?"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from saltext_ha import drop_in
+from saltext_ha.errors import HaError
+from saltext_ha.lint import check, collect, sources
+from saltext_ha.lint.model import ERROR, INFO, Place
+from saltext_ha.rollout import record
+from saltext_ha.rollout.record import PUT_BACK, TRYING
+
+#: What is nobody's to replace as a whole: other engines, other keys of ha:.
+SHARED = ("engines", "ha")
+REMEMBERED = 3600.0  # seconds in which the same file is not tried again
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    What is to be done.
+
+    ``old`` is what the file has in it now, None where there is none. ``stale``: the minion was
+    started before the file was written. ``remarks`` are warnings of ``ha.lint``.
+    """
+
+    path: Path
+    old: str | None
+    new: str
+    stale: bool
+    trying: bool
+    remarks: tuple[str, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the file is to be written."""
+        return self.old != self.new
+
+    @property
+    def diff(self) -> str:
+        """As ``diff -u`` has it."""
+        old = (self.old or "").splitlines(keepends=True)
+        new = self.new.splitlines(keepends=True)
+        names = (str(self.path), f"{self.path} (new)")
+        return "".join(difflib.unified_diff(old, new, *names))
+
+
+def make(opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retry: bool) -> Plan:
+    """
+    What is to be done on the minion with *opts*.
+
+    :param minion: the process of the minion, None when none runs.
+    :param retry: try a file again that was put back within the last hour.
+    :raises HaError: it must not be written; says why.
+    """
+    conf_file = str(opts.get("conf_file") or "")
+    path = Path(conf_file).parent / "minion.d" / drop_in.NAME
+    found = drop_in.options(wish)
+    new = drop_in.text(found)
+    old = _read(path)
+    _look_around(opts, path, found)
+    last = record.read(str(opts["cachedir"]))
+    same = last is not None and last.digest == record.digest(new)
+    if last and same and last.state == PUT_BACK and old != new and not retry:
+        age = time.time() - last.at
+        if age < REMEMBERED:
+            raise HaError(
+                f"it was tried {age / 60:.0f} minutes ago and put back: {last.why}. When what was "
+                "wrong is mended: retry: True"
+            )
+    trying = last is not None and last.state == TRYING and psutil.pid_exists(last.helper)
+    if trying and not same:
+        raise HaError("another file is just being tried on this minion; run this again later")
+    return Plan(
+        path,
+        old,
+        new,
+        minion is not None and old == new and path.stat().st_mtime > _started(minion),
+        trying,
+        _remarks(opts, path, found),
+    )
+
+
+def _read(path: Path) -> str | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise HaError(f"{path}: cannot be read: {exc}") from None
+    if not text.startswith(drop_in.MARK):
+        raise HaError(
+            f"{path} is there and was written by somebody else; it is left as it is: move it away"
+        )
+    return text
+
+
+def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> None:
+    """Whether other files say something about the same options."""
+    include = str(opts.get("default_include") or "minion.d/*.conf")
+    conf_file = str(opts["conf_file"])
+    if Path(conf_file).parent / include != path.parent / "*.conf":
+        raise HaError(f"default_include is {include}: {path} would not be read, or not only it")
+    others, lost = [], []
+    for setting in sources.read(conf_file, include).settings:
+        if setting.option in found and setting.place.file != str(path):
+            where = f"{setting.place.file}:{setting.place.line} {setting.option}"
+            if setting.layer == sources.INCLUDED:
+                others.append(where)
+            elif setting.option in SHARED:
+                lost.append(where)
+    if others:
+        raise HaError(
+            "other files say something about the same; Salt puts lists of several files together, "
+            f"and of single values the last file wins. Take these options out: {', '.join(others)}"
+        )
+    if lost:
+        raise HaError(
+            "the file would replace these as a whole: move them into a file of minion.d and add "
+            f"what is needed there: {', '.join(lost)}"
+        )
+
+
+def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What ``ha.lint`` would say of this minion with the file, and does not say now."""
+    now = collect.of_minion(opts)
+    places = {**now.places, **dict.fromkeys(found, Place(str(path), 1))}
+    then = replace(now, options={**now.options, **found}, places=places)
+    then = replace(then, addresses=collect.addresses(then.masters))
+    before = {(f["code"], f["detail"]) for f in check.inspect("", now)}
+    fresh = [f for f in check.inspect("", then) if (f["code"], f["detail"]) not in before]
+    texts = {
+        level: [
+            f"{f['code']} {f['title']} ({f['detail']}): {f['fix']}"
+            for f in fresh
+            if f["severity"] == level
+        ]
+        for level in {f["severity"] for f in fresh}
+    }
+    if texts.get(ERROR):
+        raise HaError("with it the minion would not work: " + "; ".join(texts[ERROR]))
+    return tuple(text for level, some in texts.items() if level != INFO for text in some)
+
+
+def _started(minion: int) -> float:
+    try:
+        return float(psutil.Process(minion).create_time())
+    except psutil.Error:
+        return 0.0

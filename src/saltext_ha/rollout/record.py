@@ -1,0 +1,75 @@
+"""What became of the last exchange of the file? One small file in the minion's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+TRYING = "trying"  # the minion restarts, or is looking for a master
+KEPT = "kept"
+PUT_BACK = "put back"
+FAILED = "failed"  # nobody could restart the minion, or the old file could not be written
+
+
+@dataclass(frozen=True)
+class Record:
+    """
+    One exchange.
+
+    ``state`` is one of the above, ``digest`` that of the new file, ``at`` Unix time, ``why`` what
+    there is to say, ``helper`` the process that tries.
+    """
+
+    state: str
+    digest: str
+    at: float
+    why: str = ""
+    helper: int = 0
+
+
+def digest(text: str) -> str:
+    """By which a file is known again."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def path(cachedir: str) -> Path:
+    """Where it is kept."""
+    return Path(cachedir) / "ha" / "multi_master.json"
+
+
+def read(cachedir: str) -> Record | None:
+    """The last exchange; None when there was none, or nobody can tell."""
+    try:
+        found: Mapping[str, object] = json.loads(path(cachedir).read_text(encoding="utf-8"))
+        return Record(
+            str(found["state"]),
+            str(found["digest"]),
+            float(str(found["at"])),
+            str(found["why"]),
+            int(str(found["helper"])),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(cachedir: str, record: Record) -> None:
+    """Note it."""
+    target = path(cachedir)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace(target, json.dumps(asdict(record)))
+
+
+def replace(target: Path, text: str, mode: int = 0o644) -> None:
+    """Write *text* to *target*, whole or not at all; it is on disk when this returns."""
+    # Salt reads *.conf only, so that a half-written one is none.
+    fresh = target.with_name(f".{target.name}.new")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.chmod(mode)
+    fresh.replace(target)

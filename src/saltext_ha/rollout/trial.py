@@ -1,0 +1,174 @@
+"""
+The process that exchanges the file: it outlives the minion that it restarts.
+
+It waits until the job that has asked for it is over, restarts the minion, and watches whether the
+new one reaches a master. When it does not, the old file is put back and the minion restarted again.
+Evidence is the established connection to a master's publisher, which Salt makes only after a worker
+of that master has let the minion in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess  # nosec B404
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from saltext_ha import binding, minion_opts
+from saltext_ha.errors import HaError
+from saltext_ha.rollout import record, restart
+from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, Record
+
+JOB = 3600.0  # seconds for the end of the job that asks
+POLL = 0.5
+STEADY = 3  # looks in a row
+
+
+@dataclass(frozen=True)
+class Order:
+    """
+    What is to be tried.
+
+    ``path`` is the file, which has ``new`` in it already; ``old`` what was there before, None for
+    no file. ``minion`` and ``job`` are processes. ``timeout`` is how many seconds a restarted
+    minion may take to reach a master. ``revert``: whether ``old`` is known at all. ``way`` holds
+    the fields of the :class:`~saltext_ha.rollout.restart.Way` to restart this minion.
+    """
+
+    conf_file: str
+    id: str
+    pidfile: str
+    cachedir: str
+    path: str
+    new: str
+    old: str | None
+    minion: int
+    job: int
+    timeout: float
+    way: Mapping[str, Any]
+    revert: bool = True
+
+
+def launch(order: Order) -> None:
+    """Start the process that carries *order* out, and leave it to itself."""
+    process = subprocess.Popen(  # nosec B603
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+    assert process.stdin
+    with process.stdin as pipe:
+        pipe.write(json.dumps(asdict(order)).encode())
+    now = Record(TRYING, record.digest(order.new), time.time(), "", process.pid)
+    record.write(order.cachedir, now)
+    process.returncode = 0  # not waited for
+
+
+def main() -> None:
+    """That process: its order is on standard input."""
+    order = Order(**json.load(sys.stdin))
+    try:
+        state, why = carry_out(order)
+    except Exception as exc:  # nobody else can say so
+        state, why = FAILED, f"{type(exc).__name__}: {exc}"
+    record.write(order.cachedir, Record(state, record.digest(order.new), time.time(), why))
+
+
+def carry_out(order: Order) -> tuple[str, str]:
+    """
+    Try the new file.
+
+    :return: what became of it, and why.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        try:
+            psutil.Process(order.job).wait(JOB)
+        except psutil.TimeoutExpired:
+            _put_back(order)
+            return PUT_BACK, f"the job was not over after {JOB:g} s; the minion was not restarted"
+
+    def opts() -> dict[str, Any]:
+        import salt.config
+
+        found: dict[str, Any] = salt.config.minion_config(order.conf_file, minion_id=order.id)
+        return found
+
+    try:
+        restart.restart(_way(order.way), lambda: _running(order, order.minion))
+        reached = watch(opts(), lambda: _running(order, order.minion), order.timeout)
+        why = "" if reached else f"no master was reached within {order.timeout:g} s"
+    # SystemExit is how Salt answers to a file that it cannot read.
+    except (HaError, OSError, SystemExit) as exc:
+        reached, why = "", str(exc)
+    if reached:
+        return KEPT, f"the minion is with {reached}"
+    if not order.revert:
+        return FAILED, f"{why}; what was in the file before is not known"
+    _put_back(order)
+    last = _running(order, order.minion)
+    again = restart.way(last, opts()) if last else _way(order.way)
+    restart.restart(again, lambda: _running(order, last))
+    reached = watch(opts(), lambda: _running(order, last), order.timeout)
+    return PUT_BACK, f"{why}; " + (f"it is with {reached} again" if reached else "nor with the old")
+
+
+def _way(fields: Mapping[str, Any]) -> restart.Way:
+    return restart.Way(
+        tuple(fields["command"]), tuple(fields["ends"]), fields["wait"], fields["cwd"]
+    )
+
+
+def _running(order: Order, ended: int | None) -> int | None:
+    """The process of the minion, once it is another than the one that was *ended*."""
+    pid = binding.minion_pid(order.pidfile, caller=True, forks=True)
+    return None if pid == ended else pid
+
+
+def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: float) -> str:
+    """The master that the minion with *opts* is with within *timeout* seconds; empty for none."""
+    now = minion_opts.running({**opts, "multimaster": False})
+    deadline = time.monotonic() + timeout
+    steady = 0
+    while time.monotonic() < deadline:
+        pid = running()
+        found = _reached(now, pid) if pid else ""
+        steady = steady + 1 if found else 0
+        if steady >= STEADY:
+            return found
+        time.sleep(POLL)
+    return ""
+
+
+def _reached(running: binding.Running, pid: int) -> str:
+    links = binding.established(pid)
+    for master in binding.locate(running):
+        judged = binding.judge(master, links, running)
+        if judged.connected:
+            return str(master.configured)
+        # The publish port is not known, but there is a connection besides that for requests.
+        ports = {port for ip, port in links.seen or () if ip in master.ips}
+        if judged.connected is None and ports - running.request_ports():
+            return str(master.configured)
+    return ""
+
+
+def _put_back(order: Order) -> None:
+    path = Path(order.path)
+    if order.old is None:
+        path.unlink(missing_ok=True)
+    else:
+        record.replace(path, order.old)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""
+Would every minion go on without this master?
+
+Pure: values in, reasons why not out. No reason is the only yes: whatever could not be looked at is
+a reason, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltext_ha.consistency.rules import DRIFT
+from saltext_ha.replication.placement import ABSENT, Stored
+
+#: Salt itself warns from a quarter of the open files on (salt.utils.verify.check_max_open_files).
+FILES_PER_MINION = 4
+#: A rule of thumb, for minions that are mostly idle: all authenticate again when a master is lost.
+MINIONS_PER_WORKER = 200
+#: Sections of check_consistency that say whether another master can take over.
+SECTIONS = ("master_key", "access", "roots")
+LISTED = 1000
+
+MASTERS, KEYS, MINIONS, CAPACITY = "masters", "keys", "minions", "capacity"
+ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a master has for minions: worker threads, and files that it may have open."""
+
+    workers: int
+    open_files: int
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """
+    A minion as it described itself.
+
+    ``masters`` are those that it knows, as ``(member or None, as it is written)``; ``moves``: it
+    is of a type that goes from master to master, or is bound to several. ``findings`` are those of
+    ``ha.lint`` that count: code, what it says, what mends it. ``problem``: why it could not say.
+    """
+
+    masters: tuple[tuple[str | None, str], ...] = ()
+    type: str = ""
+    verifies: bool = False
+    findings: tuple[tuple[str, str, str], ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """
+    All that is known.
+
+    ``unreached`` and ``unasked`` say by master why it, or its minions, could not be asked; ``room``
+    and ``keys`` hold those that could. ``sections`` are those of ``check_consistency``.
+    ``signed``: the masters have different keys, and sign them.
+    """
+
+    masters: Sequence[str]
+    room: Mapping[str, Room]
+    keys: Mapping[str, Mapping[str, Stored]]
+    sections: Mapping[str, Mapping[str, Any]]
+    minions: Mapping[str, Prospect]
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unreached: Mapping[str, str] = field(default_factory=dict)
+    unasked: Mapping[str, str] = field(default_factory=dict)
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Reason:
+    """
+    Why not.
+
+    ``unknown``: it is only that something could not be looked at. ``minions`` are those that it is
+    about, at most :data:`LISTED`, ``count`` how many.
+    """
+
+    about: str
+    text: str
+    fix: str
+    unknown: bool = False
+    minions: tuple[str, ...] = ()
+    count: int = 0
+
+    def data(self) -> dict[str, Any]:
+        """For an answer."""
+        names = ("about", "text", "fix", "unknown", "count")
+        return {**{name: getattr(self, name) for name in names}, "minions": list(self.minions)}
+
+
+def accepted(keys: Mapping[str, Mapping[str, Stored]]) -> set[str]:
+    """The ids that are accepted on some master, of what each of them shows."""
+    return {
+        minion_id
+        for table in keys.values()
+        for minion_id, stored in table.items()
+        if stored.state == ACCEPTED
+    }
+
+
+def judge(group: Group, lost: str) -> list[Reason]:
+    """
+    The reasons why not all minions would go on without the master *lost*; none: they would.
+    """
+    left = [name for name in group.masters if name != lost]
+    if not left:
+        return [Reason(MASTERS, "there is no other master", "salt-run ha.invite; docs/tutorials")]
+    everybody = accepted(group.keys)
+    return [
+        *_masters(group, left, lost),
+        *_keys(group, left, everybody),
+        *_sections(group),
+        *_minions(group, lost, everybody),
+        *_capacity(group, left, len(everybody)),
+    ]
+
+
+def _masters(group: Group, left: Iterable[str], lost: str) -> Iterator[Reason]:
+    for name in left:
+        if name in group.unreached:
+            yield Reason(
+                MASTERS,
+                f"{name} could not be asked: {group.unreached[name]}",
+                f"is salt-master up on {name}, and its peer port open?",
+                unknown=True,
+            )
+        for note in group.notes.get(name, ()):
+            yield Reason(MASTERS, f"{name}: {note}", "salt-run ha.status")
+    if lost in group.unreached:
+        yield Reason(
+            MASTERS,
+            f"{lost} itself could not be asked ({group.unreached[lost]}): what only it has is not "
+            "known",
+            "ask again when it is there",
+            unknown=True,
+        )
+
+
+def _keys(group: Group, left: Iterable[str], everybody: set[str]) -> Iterator[Reason]:
+    """A minion whose key is not accepted on one of its masters may wait there for ever."""
+    for name in left:
+        table = group.keys.get(name)
+        if table is None:
+            continue  # that is said already
+        wrong: dict[str, list[str]] = defaultdict(list)
+        for minion_id in sorted(everybody):
+            here = table.get(minion_id, ABSENT)
+            keys = {
+                other[minion_id].key
+                for other in group.keys.values()
+                if minion_id in other and other[minion_id].state == ACCEPTED
+            }
+            if here.state != ACCEPTED:
+                wrong[f"{here.state or 'absent'} on {name}"].append(minion_id)
+            elif len(keys) > 1:
+                wrong["accepted with different keys"].append(minion_id)
+        for state, ids in wrong.items():
+            fix = "salt-run ha.resolve" if "different" in state else "salt-run ha.sync"
+            yield _about(KEYS, ids, f"their keys are {state}", fix)
+
+
+def _sections(group: Group) -> Iterator[Reason]:
+    for name in SECTIONS:
+        section = group.sections.get(name)
+        if section is None:
+            yield Reason(name, "could not be compared", "salt-run ha.check_consistency", True)
+            continue
+        for who, why in section.get("unknown", {}).items():
+            if who not in group.unreached:
+                yield Reason(name, f"{who}: {why}", "see that log", unknown=True)
+        for difference in section.get("differences", ()):
+            if difference.get("severity", DRIFT) == DRIFT:
+                fix = difference.get("fix") or "salt-run ha.check_consistency"
+                yield Reason(name, f"masters differ in {difference['path']}", str(fix))
+        if section.get("left_out"):
+            yield Reason(name, f"and {section['left_out']} more", "salt-run ha.check_consistency")
+
+
+def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
+    for name, why in sorted(group.unasked.items()):
+        if name not in group.unreached:
+            yield Reason(MINIONS, f"{name} could not ask its minions: {why}", "its log", True)
+    silent = sorted(everybody - group.minions.keys())
+    if silent:
+        yield _about(
+            MINIONS,
+            silent,
+            "they did not answer: whether they would go on is not known",
+            "start them; delete the keys of those that are gone for good; or minions=GLOB",
+            unknown=True,
+        )
+    found: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
+    for minion_id in sorted(everybody & group.minions.keys()):
+        for trouble in _troubles(group.minions[minion_id], lost, group.signed):
+            found[trouble].append(minion_id)
+    for (text, fix, unknown), ids in found.items():
+        yield _about(MINIONS, ids, text, fix, unknown)
+
+
+def _troubles(minion: Prospect, lost: str, signed: bool) -> Iterator[tuple[str, str, bool]]:
+    tell = "salt-run ha.minion_config; the state ha.multi_master"
+    if minion.problem:
+        yield minion.problem, "saltext-ha on the minion, the same version as here", True
+        return
+    for code, text, fix in minion.findings:
+        yield f"{code} {text}", fix, False
+    others = [(member, written) for member, written in minion.masters if member != lost]
+    if not any(member for member, _ in others):
+        yield f"they know no other master of the group than {lost}", tell, False
+    for member, written in others:
+        if member is None:
+            yield f"they know {written}, which is no master of the group", tell, False
+    if minion.type not in ("failover", "list", "str"):
+        text = f"master_type {minion.type or 'unknown'}: where they go is not known"
+        yield text, tell, True
+    if signed and not minion.verifies:
+        yield (
+            "the masters have different keys and sign them, and they do not verify that",
+            "verify_master_pubkey_sign: True and master_sign.pub; or one master key for all",
+            False,
+        )
+
+
+def _capacity(group: Group, left: Iterable[str], number: int) -> Iterator[Reason]:
+    """Each of those that are left must be able to take all: failover minions go to the first."""
+    for name in left:
+        room = group.room.get(name)
+        if room is None:
+            continue  # that is said already
+        if number * FILES_PER_MINION > room.open_files:
+            yield Reason(
+                CAPACITY,
+                f"{name} may have {room.open_files} files open; {number} minions need "
+                f"{number * FILES_PER_MINION}",
+                "max_open_files, and the limit of the service (LimitNOFILE)",
+            )
+        if number > MINIONS_PER_WORKER * room.workers:
+            needed = -(-number // MINIONS_PER_WORKER)
+            yield Reason(
+                CAPACITY,
+                f"{name} has {room.workers} worker threads; {number} minions need {needed}",
+                f"worker_threads: {needed}",
+            )
+
+
+def _about(about: str, ids: Sequence[str], text: str, fix: str, unknown: bool = False) -> Reason:
+    return Reason(about, text, fix, unknown, tuple(ids[:LISTED]), len(ids))

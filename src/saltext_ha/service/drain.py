@@ -1,0 +1,245 @@
+"""``ha.drain`` and ``ha.rebalance``: move failover minions between masters that work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.service import spread
+from saltext_ha.service.antientropy import chunks
+from saltext_ha.service.bound import Bound, seconds_of, shown
+from saltext_ha.service.group import Command, Group
+from saltext_ha.service.jobs import Answers, Jobs
+from saltext_ha.service.orders import MOVE, WHERE, Order
+from saltext_ha.service.spread import Found, Step
+
+log = logging.getLogger(__name__)
+
+ASKING = 5.0  # seconds for minions to answer where they are,
+PER_SECOND = 500  # and for so many of them one more
+ANSWERING = 15.0  # and for one that asks its other masters first whether they answer
+ARRIVING = 60.0  # for it to be heard by the other master
+POLL = 0.5
+BATCH = 50
+LARGEST = 500
+
+
+class Drain:
+    """Moves minions, in batches, and says what became of each."""
+
+    def __init__(self, group: Group, jobs: Jobs, bound: Bound) -> None:
+        self._group, self._jobs, self._bound = group, jobs, bound
+        self._turn = asyncio.Lock()
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"drain": self.drain, "rebalance": self.rebalance}
+
+    async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.drain``."""
+        source, masters = payload.get("name"), self._jobs.masters
+        if not isinstance(source, str) or source not in masters:
+            there = ", ".join(masters)
+            raise HaError(f"no master {shown(source)} in the group; there are: {there}")
+        batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
+        async with self._alone():
+            answers = await self._where()
+            if answers[source].error:
+                raise HaError(
+                    f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
+                    "it hear nobody else; those with the watchdog leave it when it does not work"
+                )
+            everyone = _everyone(answers)
+            load = {
+                name: sum(each.on == name and not each.stays for each in everyone.values())
+                for name, told in answers.items()
+                if name != source and not told.error
+            }
+            here = {i: each for i, each in everyone.items() if each.on == source}
+            # Of a hot-hot minion any master may have been the first to be looked at.
+            here.update(
+                (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
+            )
+            steps, stay = spread.drain(here, self._names(everyone), load)
+            quiet = await self._quiet(source, {*here, *everyone})
+            stay.update((i, f"was heard on {source} and does not answer now") for i in quiet)
+            done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
+        return self._answer("drain", done, stay, answers, payload) | {"master": source}
+
+    async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.rebalance``."""
+        batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
+        async with self._alone():
+            answers = await self._where()
+            everyone = _everyone(answers)
+            working = [name for name, told in answers.items() if not told.error]
+            steps = spread.level(everyone, self._names(everyone), working)
+            stay = {i: each.stays for i, each in everyone.items() if each.stays}
+            before = Counter(each.on for each in everyone.values() if not each.stays)
+            done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
+        after = before.copy()
+        for row in done:
+            if row["moved"] or row["planned"]:
+                after[row["from"]] -= 1
+                after[row["to"]] += 1
+        spreading = {
+            name: {"before": before[name], "after": after[name]} for name in sorted(working)
+        }
+        return self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+
+    async def _where(self) -> dict[str, Answers]:
+        many = len(await self._bound.accepted("*"))
+        answers, _ = await self._jobs.run(Order(WHERE, glob="*"), ASKING + many / PER_SECOND)
+        return answers
+
+    def _alone(self) -> asyncio.Lock:
+        if self._turn.locked():
+            raise HaError("minions are being moved already; wait until that is done")
+        return self._turn
+
+    def _names(self, everyone: Mapping[str, Found]) -> dict[str, str]:
+        service = self._group.service
+        addresses = {
+            name: {urlsplit(peer.url).hostname or ""}
+            for name, peer in service.trust.peers().items()
+        }
+        addresses[service.config.name] = {spread.host_of(service.config.address)}
+        return spread.names_of(everyone.values(), addresses)
+
+    async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
+        """Minions that are bound to *source* by what was heard, and did not answer it."""
+        view = await self._bound.minions({"glob": "*"})
+        return [
+            row["id"]
+            for row in view["minions"]
+            if source in row["masters"] and row["id"] not in answered
+        ]
+
+    async def _carry_out(
+        self, steps: list[Step], batch: int, seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
+        rows = []
+        if steps and not test:
+            log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
+        for part in chunks(steps, batch):
+            rows += await self._batch(part, seconds, test)
+        return rows
+
+    async def _batch(self, steps: list[Step], seconds: float, test: bool) -> list[dict[str, Any]]:
+        """Have some minions move, and wait until they are heard where they went."""
+        told: dict[str, Any] = {}
+        problems: dict[str, str] = {}
+        # The first have arrived when the last has not answered yet.
+        began = asyncio.get_running_loop().time()
+
+        async def ask(source: str, entry: str) -> None:
+            ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
+            order = Order(MOVE, ids=ids, to=entry, test=test)
+            answers, _ = await self._jobs.run(order, ANSWERING, [source])
+            problems.update((i, answers[source].error) for i in ids if answers[source].error)
+            told.update((i, value) for i, (_, value) in answers[source].returned.items())
+
+        await asyncio.gather(*(ask(*each) for each in {(s.source, s.entry) for s in steps}))
+        rows = [
+            _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
+        ]
+        leaving = {row["id"]: row for row in rows if row["leaves"]}
+        if leaving:
+            await self._await_arrival(leaving, began, seconds)
+        for row in rows:
+            del row["leaves"]
+        return rows
+
+    async def _await_arrival(
+        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
+    ) -> None:
+        """Until each was surely heard by another master after it was asked, or the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        missing = dict(leaving)
+        while missing and loop.time() < end:
+            await asyncio.sleep(POLL)
+            known, _ = await self._bound.everywhere({"ids": sorted(missing)})
+            for minion_id, row in list(missing.items()):
+                ages = {
+                    name: each.sights[minion_id].sure
+                    for name, each in known.items()
+                    if name != row["from"] and minion_id in each.sights
+                }
+                heard = [
+                    n for n, age in ages.items() if age is not None and age < loop.time() - began
+                ]
+                if heard:
+                    row.update(moved=True, to=heard[0], note="")
+                    del missing[minion_id]
+        for row in missing.values():
+            row["note"] = f"left, and was heard nowhere within {seconds:g} s: ha.minions live=True"
+
+    def _answer(
+        self,
+        kind: str,
+        rows: list[dict[str, Any]],
+        stay: Mapping[str, str],
+        answers: Mapping[str, Answers],
+        payload: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        unknown = {name: each.error for name, each in answers.items() if each.error}
+        failed = [row for row in rows if not (row["moved"] or row["planned"])]
+        return {
+            "kind": kind,
+            "test": bool(payload.get("test")),
+            "moves": rows,
+            "stay": [{"id": i, "why": why} for i, why in sorted(stay.items())],
+            "unknown": unknown,
+            "retcode": 2 if unknown else 1 if failed else 0,
+        }
+
+
+def _everyone(answers: Mapping[str, Answers]) -> dict[str, Found]:
+    """Each minion that answered, with one of the masters that it answered."""
+    return {
+        minion_id: _found(minion_id, name, value)
+        for name, each in sorted(answers.items(), reverse=True)
+        for minion_id, (_, value) in each.returned.items()
+    }
+
+
+def _found(minion_id: str, on: str, value: Any) -> Found:
+    if "," in minion_id:
+        return Found(on, stays="its id has a comma, so that Salt cannot name it in a list")
+    return spread.found(on, value)
+
+
+def _row(step: Step, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
+    row = {
+        "id": step.minion,
+        "from": step.source,
+        "to": step.target,
+        "moved": False,
+        "planned": False,
+        "note": "",
+        "leaves": False,
+    }
+    if problem:
+        return row | {"note": problem}
+    if not isinstance(answer, Mapping):
+        return row | {"note": "did not answer"}
+    said = str(answer.get("comment") or answer.get("error") or "")
+    if test:
+        # None: it could; False: it says why not.
+        able = "result" in answer and answer["result"] is None
+        return row | {"planned": able, "note": "" if able else said}
+    leaves = answer.get("result") is True
+    return row | {"leaves": leaves, "note": "" if leaves else said}
+
+
+def _batch(payload: Mapping[str, Any]) -> int:
+    value = payload.get("batch", BATCH)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise InvalidRecord(f"batch={shown(value)}: takes a whole number from 1 to {LARGEST}")
+    return value

@@ -1,0 +1,171 @@
+"""``ha.failover_safe``: gathers what :mod:`saltext_ha.safety` judges by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha import binding, prospects, safety
+from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.peering.trust import Peer
+from saltext_ha.safety import Prospect, Room
+from saltext_ha.service.checking import Checking
+from saltext_ha.service.doors import Door, Doors
+from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, texts
+
+PATIENCE = 60.0  # seconds for the answers of a peer's minions
+MAX_GLOB = 1000
+MAX_WAITING = 3  # questions; each is a job for the minions, one after another
+
+
+class Safe:
+    """The command, and what peers ask for it."""
+
+    def __init__(self, group: Group, doors: Doors, checking: Checking) -> None:
+        self._group, self._doors, self._checking = group, doors, checking
+        # One job at a time: whoever asks often must not flood the minions.
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"failover_safe": self.failover_safe}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+        return {"prospects": self._prospects}
+
+    async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.failover_safe``."""
+        service = self._group.service
+        own = service.config.name
+        names: list[str] = sorted({own, *service.trust.peers()})
+        lost, glob = str(payload.get("master") or ""), _glob(payload)
+        if lost and lost not in names:
+            raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
+        keys, refused = await self._group.ask("keys", {"glob": glob}, SLOW)
+        tables = {name: table(answer.get("keys")) for name, answer in keys.items()}
+        tables[own] = table(await self._group.shown({"glob": glob}))
+        if glob != "*" and not safety.accepted(tables):
+            raise HaError(f"minions={glob!r}: no accepted minion is called so")
+        # What takes longest, beside all that follows.
+        asking = asyncio.gather(
+            self._mine(glob), self._group.ask("prospects", {"glob": glob}, PATIENCE)
+        )
+        doors, unreached = await self._doors.all()
+        summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
+        sections = await self._checking.answer(safety.SECTIONS)
+        mine, (theirs, unasked) = await asking
+        unreached = {**sections["unknown"], **silent, **refused, **unreached}
+        known = [door for door in doors if door.reached]
+        minions, failed = await asyncio.to_thread(
+            _told, {own: mine, **{name: one.get("minions") for name, one in theirs.items()}}, doors
+        )
+        summaries[own] = await self._group.summary()
+        group = safety.Group(
+            names,
+            {door.name: Room(door.workers, door.open_files) for door in known},
+            tables,
+            sections["sections"],
+            minions,
+            {name: _notes(summary) for name, summary in summaries.items()},
+            unreached,
+            {**unasked, **failed},
+            signed=len({door.finger for door in known}) > 1,
+        )
+        return _answer(group, [lost] if lost else names)
+
+    async def _prospects(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        found = await self._mine(_glob(payload))
+        if isinstance(found, str):
+            raise InvalidRecord(found)  # so that the peer hears why
+        return {"minions": found}
+
+    async def _mine(self, glob: str) -> dict[str, Any] | str:
+        """What the minions say that listen to this master; or why nobody could be asked."""
+        if self._waiting >= MAX_WAITING:
+            return "they are being asked already, for others; ask again in a minute"
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await asyncio.to_thread(prospects.ask, self._group.service.opts, glob)
+        # Salt's client raises whatever its transport does, and ends a program without a key.
+        except (Exception, SystemExit) as exc:
+            return f"{type(exc).__name__}: {exc}"[:300]
+        finally:
+            self._waiting -= 1
+
+
+def _glob(payload: Mapping[str, Any]) -> str:
+    glob = payload.get("glob") or "*"
+    if not isinstance(glob, str) or len(glob) > MAX_GLOB:
+        raise InvalidRecord("takes a glob")
+    return glob
+
+
+def _notes(summary: Mapping[str, Any]) -> list[str]:
+    """What ``ha.status`` says of that master, as far as it is a doubt."""
+    notes = texts(summary, "notes")
+    for name, what in (("held", "keys are held"), ("dirty", "keys are still to be applied")):
+        if summary.get(name):
+            notes.append(f"{summary[name]} {what}")
+    return notes
+
+
+def _told(
+    answers: Mapping[str, Any], doors: list[Door]
+) -> tuple[dict[str, Prospect], dict[str, str]]:
+    """The minions by id; and by master, why its minions could not be asked."""
+    members: dict[tuple[str, int], str] = {}
+    for door in doors:
+        for host in {door.address, *_resolved(door.address)}:
+            members[host, door.request_port] = door.name
+    known: dict[str, frozenset[str]] = {}
+
+    def lookup(host: str, port: int) -> str | None:
+        literal = binding.bare_ip(host)
+        if literal:
+            return members.get((literal, port))
+        if host not in known:
+            known[host] = _resolved(host)
+        every = (members.get((each, port)) for each in (host, *sorted(known[host])))
+        return next((member for member in every if member), None)
+
+    found: dict[str, Prospect] = {}
+    failed: dict[str, str] = {}
+    for master, raw in answers.items():
+        try:
+            if isinstance(raw, str):
+                raise HaError(raw)
+            # Minions that are bound to several masters answer each; any answer will do.
+            for name, prospect in prospects.read(raw, lookup).items():
+                if name not in found or found[name].problem:
+                    found[name] = prospect
+        except HaError as exc:
+            failed[master] = str(exc)
+    return found, failed
+
+
+def _resolved(host: str) -> frozenset[str]:
+    try:
+        return binding.resolve(host)
+    except (OSError, UnicodeError):
+        return frozenset()
+
+
+def _answer(group: safety.Group, asked: list[str]) -> dict[str, Any]:
+    judged = {name: safety.judge(group, name) for name in asked}
+    doubts = any(reason.unknown for reasons in judged.values() for reason in reasons)
+    safe = not any(judged.values())
+    everybody = safety.accepted(group.keys)
+    return {
+        "kind": "failover_safe",
+        "safe": safe,
+        "masters": [
+            {"name": name, "safe": not reasons, "reasons": [reason.data() for reason in reasons]}
+            for name, reasons in judged.items()
+        ],
+        "minions": {"accepted": len(everybody), "answered": len(everybody & group.minions.keys())},
+        "retcode": 0 if safe else 2 if doubts else 1,
+    }

@@ -1,0 +1,135 @@
+"""
+State ``ha``: a minion knows all masters of its group.
+
+:depends: saltext-ha on the minion
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    __opts__: dict[str, Any]
+
+__virtualname__ = "ha"
+
+
+def __virtual__() -> str:
+    return __virtualname__
+
+
+def multi_master(
+    name: str,
+    masters: Any,
+    type: str = "failover",
+    publish_port: int | None = 4505,
+    alive: int = 30,
+    failback: bool = False,
+    watchdog: bool = False,
+    finger: str = "",
+    signed: bool = False,
+    timeout: float = 180,
+    retry: bool = False,
+) -> dict[str, Any]:
+    """
+    Manage the file ``minion.d/ha-masters.conf``, and restart the minion by it when it has changed.
+
+    The restart comes when the job has returned. When the minion does not reach one of the masters
+    then, the old file is put back and the minion restarted again; the same file is not tried again
+    for an hour. ``salt-run ha.minion_config format=sls`` prints this state for a group.
+
+    name
+        Has no meaning.
+    masters
+        A list of hosts, or ``host:port`` where the request port is not 4506.
+    type
+        ``failover`` (one master at a time) or ``hot`` (all at once).
+    publish_port
+        Of all masters.
+    alive
+        Failover: seconds between two looks at the master.
+    failback
+        Failover: go back to the first master when it is there again.
+    watchdog
+        Run the engine ``ha_watchdog``.
+    finger
+        SHA-256 fingerprint of the key that all masters have.
+    signed
+        The masters are known by the ``master_sign.pub`` that the minion has.
+    timeout
+        Seconds that the minion may take to reach a master after its restart.
+    retry
+        Try a file again that was put back within the last hour.
+
+    Other files of ``minion.d`` that say something about the same options, and a file of that name
+    that somebody else wrote, are errors: nothing is overwritten.
+
+    .. code-block:: yaml
+
+        masters of this minion:
+          ha.multi_master:
+            - masters: [10.0.0.1, 10.0.0.2]
+            - finger: "3a:9f:…"
+    """
+    from saltext_ha import binding, drop_in
+    from saltext_ha.errors import HaError
+    from saltext_ha.rollout import plan, processes, record, restart, trial
+
+    ret: dict[str, Any] = {"name": name, "changes": {}, "result": False, "comment": ""}
+    opts = __opts__
+    caller = bool(opts.get("caller"))
+    try:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 1:
+            raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
+        wish = drop_in.wanted(
+            masters, type, publish_port, alive, failback, watchdog, finger, signed
+        )
+        pidfile = str(opts.get("pidfile") or "")
+        if not caller and not opts.get("multiprocessing", True):
+            raise HaError("multiprocessing is off: who restarts the minion would end with it")
+        minion = binding.minion_pid(pidfile, caller=caller, forks=True)
+        made = plan.make(opts, wish, minion, bool(retry))
+        needed = minion is not None and (made.changes or made.stale) and not made.trying
+        # Better now than when nobody can be told.
+        way = restart.way(minion, opts) if minion is not None and needed else None
+    except HaError as exc:
+        return ret | {"comment": str(exc)}
+    if made.changes:
+        ret["changes"] = {"diff": made.diff}
+    if needed:
+        ret["changes"]["restart"] = "the minion, when this job has returned"
+    remarks = "".join(f"\n{remark}" for remark in made.remarks)
+    if opts.get("test"):
+        todo = f"{made.path} would be written" if made.changes else "the minion would be restarted"
+        if not ret["changes"]:
+            return ret | {"result": True, "comment": f"{made.path} is as it should be{remarks}"}
+        return ret | {"result": None, "comment": todo + remarks}
+    if made.trying and not made.changes:
+        return ret | {"result": True, "comment": f"{made.path} is just being tried{remarks}"}
+    if made.changes:
+        made.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        record.replace(made.path, made.new)
+    if minion is None or way is None:
+        what = "was written; no minion runs" if made.changes else "is as it should be"
+        return ret | {"result": True, "comment": f"{made.path} {what}{remarks}"}
+    trial.launch(
+        trial.Order(
+            conf_file=str(opts["conf_file"]),
+            id=str(opts["id"]),
+            pidfile=pidfile,
+            cachedir=str(opts["cachedir"]),
+            path=str(made.path),
+            new=made.new,
+            old=made.old,
+            minion=minion,
+            job=processes.job_of(os.getpid(), minion),
+            timeout=float(timeout),
+            way=asdict(way),
+            revert=made.changes,
+        )
+    )
+    back = f"; the old file comes back unless it reaches a master within {timeout:g} s"
+    comment = f"the minion restarts when this job has returned{back if made.changes else ''}"
+    return ret | {"result": True, "comment": comment + remarks}

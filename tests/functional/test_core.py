@@ -1,0 +1,83 @@
+"""What the keeper's thread does with thousands of changes at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.observer import BATCH
+from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
+from saltext_ha.service.core import Core
+from tests.functional.keepers import Master
+
+MANY = [f"web{number:04}" for number in range(2 * BATCH + 20)]
+
+
+@pytest.fixture
+def m1(tmp_path: Path) -> Master:
+    return Master(tmp_path, "m1", minimum=BATCH + 10)
+
+
+def test_what_is_found_first_is_published_first(m1: Master) -> None:
+    for name in MANY:
+        m1.knock(name)
+    published: list[int] = []
+    asked: list[int] = []
+
+    async def act() -> None:
+        loop = asyncio.get_running_loop()
+
+        def publish(records: Sequence[Record]) -> None:
+            published.append(len(records))
+            if len(published) == 1:  # somebody else wants the keeper now
+                waiting.append(loop.create_task(core.run(lambda: asked.append(len(published)))))
+
+        waiting: list[asyncio.Task[None]] = []
+        core = Core(m1.keeper, publish)
+        await core.scan()
+        await asyncio.gather(*waiting)
+        core.close()
+
+    asyncio.run(act())
+    assert sum(published) == len(MANY)
+    assert max(published) <= BATCH
+    assert asked
+    assert asked[0] < len(published)
+
+
+def test_portions_are_weighed_together(m1: Master) -> None:
+    for name in MANY:
+        m1.knock(name, state=ACCEPTED)
+    m1.scan()
+    for name in MANY:
+        m1.remove(name)
+    m1.scan()
+    m1.keeper.release("alice")
+    assert m1.state(MANY[0]) == DELETED
+    for name in MANY:  # a copy of the folder is put back; each portion alone would be believed
+        m1.knock(name, state=ACCEPTED)
+    published: list[Record] = []
+
+    async def act() -> None:
+        core = Core(m1.keeper, published.extend)
+        await core.scan()
+        core.close()
+
+    asyncio.run(act())
+    m1.restart()
+    assert published == []
+    assert sorted(m1.replica.held()) == MANY
+
+
+def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
+    for name in MANY:
+        m1.knock(name)
+    portions = m1.keeper.weigh(m1.store.changed())
+    m1.keeper.observe(portions[0])
+    # The folders show no news any more: what is left is known by the keeper alone.
+    assert not set(m1.store.changed()) & set(portions[0])
+    assert m1.keeper.missed == {name for portion in portions[1:] for name in portion}
+    assert m1.state(portions[0][0]) == PENDING

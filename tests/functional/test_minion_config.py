@@ -1,0 +1,96 @@
+"""``ha.minion_config`` of two engines that have met."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.engines import Place
+from saltext_ha import master_key
+from saltext_ha.output import _failover
+from saltext_ha.output._text import Screen
+from tests.engines import no_bus, run
+from tests.functional.test_engines import places, running
+from tests.keys import public_key
+
+__all__ = ["no_bus"]
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Place]:
+    """Two masters with one key, each at an address of its own."""
+    (one,) = places(tmp_path, "m1", interface="127.0.0.1")
+    (two,) = places(tmp_path, "m2", interface="127.0.0.2")
+    for place in (one, two):
+        keyed(place, 1)
+    return [one, two]
+
+
+def keyed(place: Place, number: int) -> None:
+    (place.pki_dir / "master.pub").write_text(public_key(number))
+
+
+def test_two_masters(pair: list[Place]) -> None:
+    async def check() -> None:
+        async with running(*pair) as (_, m2):
+            here, there = [await run(place, "minion_config") for place in pair]
+            assert here == there, "whoever is asked"
+            found = yaml.safe_load(here["text"])
+            assert found["master"] == ["127.0.0.1", "127.0.0.2"]
+            assert found["master_finger"] == master_key.fingerprint(public_key(1).encode())
+            assert (here["retcode"], here["unknown"]) == (0, {})
+            # What is printed is the file, not only something like it.
+            printed = "\n".join(_failover.config(here, Screen(80, {})))
+            assert f"{printed}\n" == here["text"]
+
+            assert "ha.multi_master" in (await run(pair[0], "minion_config", format="sls"))["text"]
+            assert (await run(pair[0], "minion_config", format="xml"))["kind"] == "error"
+
+            await m2.stop()
+            away = await run(pair[0], "minion_config", type="hot")
+            assert yaml.safe_load(away["text"])["master"] == ["127.0.0.1", "127.0.0.2"]
+            assert (away["retcode"], set(away["unknown"])) == (2, {"m2"})
+            assert "# m2 could not be asked" in _failover.config(away, Screen(80, {}))[-1]
+
+    asyncio.run(check())
+
+
+def test_different_keys(pair: list[Place]) -> None:
+    async def check() -> None:
+        keyed(pair[1], 2)
+        async with running(*pair):
+            apart = await run(pair[0], "minion_config")
+            assert (apart["kind"], apart["retcode"]) == ("error", 2)
+            assert "share_master_key=True" in apart["error"]
+
+    asyncio.run(check())
+
+
+def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
+    """And that is a no: whoever does not know must not say yes."""
+
+    async def check() -> None:
+        for place in pair:
+            (place.pki_dir / "minions").mkdir()
+            (place.pki_dir / "minions" / "web1").write_text(public_key(7))
+        async with running(*pair):
+            found = await run(pair[0], "failover_safe", "m2")
+            assert (found["safe"], found["retcode"]) == (False, 2)
+            assert found["minions"] == {"accepted": 1, "answered": 0}
+            (row,) = found["masters"]
+            told = [reason["text"] for reason in row["reasons"] if reason["about"] == "minions"]
+            assert [text.split(":")[0] for text in told] == [
+                "m1 could not ask its minions",
+                "m2 could not ask its minions",
+                "they did not answer",
+            ]
+            for wish, words in (({"master": "m9"}, "no master of"), ({"minions": "x*"}, "no acc")):
+                refused = await run(pair[0], "failover_safe", **wish)
+                assert (refused["kind"], words in refused["error"]) == ("error", True)
+
+    asyncio.run(check())

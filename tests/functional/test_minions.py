@@ -1,0 +1,456 @@
+"""Engines tell each other of minions, have them asked and moved; Salt itself is played here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.engines import Engine, Place, befriend
+from saltext_ha.errors import HaError, PeerRefused
+from saltext_ha.runners import ha as runner
+from saltext_ha.service import bound, drain, jobs
+from saltext_ha.service.heard import Sight
+from saltext_ha.service.jobs import new_jids
+from saltext_ha.service.orders import MOVE, PING, WHERE, Order
+from tests.engines import no_bus, run, running, until
+from tests.keys import public_key
+
+__all__ = ["no_bus"]
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+
+QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
+SECONDS = 0.5
+
+
+@dataclass
+class Minion:
+    """
+    ``hears``: masters that its publisher connection leads to. ``returns``: where what it returns
+    arrives, when not where it was asked. ``stuck``: it agrees to move and does not; ``mute``: it
+    does not even answer.
+    """
+
+    kind: str
+    hears: set[str]
+    returns: str = ""
+    installed: bool = True
+    stuck: bool = False
+    mute: bool = False
+    asked: list[str] = field(default_factory=list)
+
+
+class World:
+    """Minions, and masters that publish to them: a stand-in for salt-master."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self.engines = engines
+        self.minions: dict[str, Minion] = {}
+        self.broken: set[str] = set()
+        self.later: list[Callable[[], None]] = []
+        self.published: list[tuple[str, str, str]] = []
+        for name, engine in engines.items():
+            engine.service.jobs.publish = self._publisher(name)
+
+    def fire(self, master: str, tag: str, data: Mapping[str, Any]) -> None:
+        self.engines[master].service._hear(tag, data)
+
+    def start(self, master: str, minion_id: str) -> None:
+        data = {"id": minion_id, "cmd": "_minion_event"}
+        self.fire(master, f"salt/minion/{minion_id}/start", data)
+
+    def _publisher(self, master: str) -> Callable[[Any, Order, str], list[str]]:
+        def publish(opts: Any, order: Order, jid: str) -> list[str]:
+            if master in self.broken:
+                raise HaError("Salt request timed out")
+            function, target, kind, arguments = order.job()
+            self.published.append((master, function, jid))
+            self.fire(master, f"salt/job/{jid}/new", {"jid": jid})
+            ids = [i for i in self.minions if kind == "list" or fnmatchcase(i, str(target))]
+            ids = [i for i in ids if kind == "glob" or i in target]
+            for minion_id in ids:
+                minion = self.minions[minion_id]
+                if master in minion.hears:
+                    minion.asked.append(function)
+                    if minion.mute and function == "ha.failover":
+                        continue
+                    value = self._does(minion_id, minion, master, function, arguments)
+                    data = {"id": minion_id, "fun": function, "return": value, "jid": jid}
+                    self.fire(minion.returns or master, f"salt/job/{jid}/ret/{minion_id}", data)
+            return ids
+
+        return publish
+
+    def address(self, master: str) -> str:
+        return str(self.engines[master].place.opts["interface"])
+
+    def _does(
+        self, minion_id: str, minion: Minion, master: str, function: str, arguments: Any
+    ) -> Any:
+        if function == "test.ping":
+            return True
+        if not minion.installed:
+            return f"'{function}' is not available."
+        masters = [self.address(name) for name in self.engines]
+        if function == "ha.current_master":
+            return {"type": minion.kind, "masters": masters, "address": self.address(master)}
+        if minion.kind != "failover":
+            return {"result": False, "comment": "this minion has master_type 'list'"}
+        target = next(n for n in self.engines if self.address(n) == arguments[0]["to"])
+        if arguments[0]["test"]:
+            return {"result": None, "from": master, "to": target}
+        if not minion.stuck:
+            minion.hears = {target}
+            data = {"id": minion_id, "cmd": "_minion_event"}
+            self.later.append(
+                lambda: self.fire(target, f"salt/ha/minion/{minion_id}/failover", data)
+            )
+        return {"result": True, "comment": "moves"}
+
+
+@asynccontextmanager
+async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
+    """Two masters that have met, with accepted minions."""
+    places = [
+        Place(root, name, QUICK, {"interface": f"127.0.0.{number}"})
+        for number, name in ((2, "m1"), (3, "m2"))
+    ]
+    befriend(*places)
+    for number, name in enumerate(minions):
+        folder = places[0].pki_dir / "minions"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(public_key(number % 4))
+    async with running(*places) as engines:
+        made = World({engine.place.name: engine for engine in engines})
+        made.minions = minions
+        await engines[0].meets(engines[1])
+        await engines[1].meets(engines[0])
+        cores = [engine.service.core for engine in engines]
+        await until(
+            lambda: all(core.replica.counts().get("accepted", 0) == len(minions) for core in cores),
+            "all keys are on both",
+        )
+
+        async def arrive() -> None:
+            while True:
+                await asyncio.sleep(0.02)
+                while made.later:
+                    made.later.pop()()
+
+        arriving = asyncio.ensure_future(arrive())
+        yield made
+        arriving.cancel()
+
+
+def m1(world: World) -> Place:
+    return world.engines["m1"].place
+
+
+def failover(*hears: str, **more: Any) -> Minion:
+    return Minion("failover", set(hears), **more)
+
+
+def hot(*hears: str, **more: Any) -> Minion:
+    return Minion("list", set(hears), **more)
+
+
+def states(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {row["id"]: row["state"] for row in answer["minions"]}
+
+
+def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
+    async def act() -> None:
+        minions = {name: failover() for name in ("db1", "web1", "web2")}
+        async with world(tmp_path, **minions) as there:
+            there.start("m1", "web1")
+            there.start("m2", "db1")
+            there.start("m2", "stranger")  # no accepted key: nothing to look for
+            for name in ("m1", "m2"):
+                answer = await run(there.engines[name].place, "minions")
+                assert states(answer) == {"db1": "bound", "web1": "bound", "web2": "unknown"}
+                assert [row["masters"] for row in answer["minions"]] == [["m2"], ["m1"], []]
+                assert {row["name"]: row["minions"] for row in answer["masters"]} == {
+                    "m1": 1, "m2": 1,
+                }  # fmt: skip
+                assert (answer["retcode"], answer["counts"]) == (2, {"bound": 2, "unknown": 1})
+            some = await run(m1(there), "minions", "web1")
+            assert (states(some), some["retcode"]) == ({"web1": "bound"}, 0)
+            assert there.published == []
+            for wrong in ("G@os:Linux", "", "*" * 9):
+                refused = await run(m1(there), "minions", wrong)
+                assert (refused["kind"], refused["retcode"]) == ("error", 2)
+            # For the status page and the metrics.
+            ours = there.engines["m2"].service.bound
+            assert set(await ours.known()) == {"db1"}
+            assert await ours.count() == 0
+            status = await run(m1(there), "status")
+            assert [row["bound"] for row in status["masters"]] == [0, 0]
+
+    asyncio.run(act())
+
+
+def test_a_master_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with world(tmp_path, web1=hot("m1", "m2")) as there:
+            there.start("m1", "web1")
+            there.start("m2", "web1")
+            assert (await run(m1(there), "minions"))["retcode"] == 0
+            await there.engines["m2"].stop()
+            answer = await run(m1(there), "minions")
+            assert "m2" in answer["unknown"]
+            assert answer["retcode"] == 2
+            row = answer["masters"][1]
+            assert (row["state"], row["minions"], row["connections"]) == ("unknown", None, None)
+            assert answer["minions"][0]["masters"] == ["m1"]
+            matrix = await run(m1(there), "reachability", timeout=SECONDS)
+            assert (matrix["partial"], matrix["retcode"]) == (True, 2)
+            cells = matrix["minions"][0]["answers"]
+            assert [cells[name]["state"] for name in ("m1", "m2")] == ["hears", "unknown"]
+            gone = await run(m1(there), "drain", "m2")
+            assert "m2 cannot be asked" in gone["error"]
+
+    asyncio.run(act())
+
+
+def test_long_answers_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound, "PAGE", 2)
+
+    async def act() -> None:
+        async with world(tmp_path, **{f"web{n}": failover() for n in range(5)}) as there:
+            for number in range(5):
+                there.start("m2", f"web{number}")
+            answer = await run(m1(there), "minions")
+            assert answer["counts"] == {"bound": 5}
+            first = await there.engines["m1"].link(there.engines["m2"]).call("bound", {"glob": "*"})
+            assert (len(first["minions"]), first["more"]) == (2, True)
+            monkeypatch.setattr(bound, "MAX_PAGES", 1)
+            assert "says more than fits" in (await run(m1(there), "minions"))["unknown"]["m2"]
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"connections": "5", "listening": 1.0, "minions": []},
+        {"connections": 5, "listening": "x", "minions": []},
+        {"connections": 5, "listening": 1.0, "minions": [["web1", 1]]},
+        {"connections": 5, "listening": 1.0, "minions": [[["web1"], *Sight().to_wire()]]},
+        {"connections": 5, "listening": 1.0},
+    ],
+)
+def test_a_peer_that_answers_nonsense_is_unknown(tmp_path: Path, said: dict[str, Any]) -> None:
+    async def act() -> None:
+        async with world(tmp_path, web1=failover()) as there:
+
+            async def page(payload: Any) -> dict[str, Any]:
+                return said
+
+            there.engines["m2"].service.bound.page = page  # type: ignore[method-assign]
+            answer = await run(m1(there), "minions")
+            assert "malformed" in answer["unknown"]["m2"]
+            assert (answer["retcode"], states(answer)) == (2, {"web1": "unknown"})
+
+    asyncio.run(act())
+
+
+def test_live_asks_from_every_master_at_once(tmp_path: Path) -> None:
+    async def act() -> None:
+        minions = {"one": failover("m1"), "two": failover("m2"), "hot": hot("m1", "m2")}
+        async with world(tmp_path, **minions, stock=Minion("", {"m1"}, installed=False)) as there:
+            answer = await run(m1(there), "minions", live=True, timeout=SECONDS)
+            assert set(states(answer).values()) == {"bound"}
+            assert answer["retcode"] == 0
+            rows = {row["id"]: row for row in answer["minions"]}
+            assert rows["hot"]["masters"] == ["m1", "m2"]
+            assert (rows["two"]["masters"], rows["two"]["type"]) == (["m2"], "failover")
+            assert (rows["stock"]["masters"], rows["stock"]["type"]) == (["m1"], "")
+            assert {fun for _, fun, _ in there.published} == {"ha.current_master"}
+            # What was heard before does not count, when somebody does not answer now.
+            minions["one"].hears = set()
+            answer = await run(m1(there), "minions", live=True, timeout=SECONDS)
+            assert (states(answer)["one"], answer["retcode"]) == ("silent", 1)
+            minions["hot"].hears = {"m1"}
+            answer = await run(m1(there), "minions", "hot", live=True, timeout=SECONDS)
+            assert (answer["minions"][0]["masters"], answer["retcode"]) == (["m1"], 1)
+            assert states(answer) == {"hot": "partly"}
+            there.broken = {"m2"}
+            minions["one"].hears = {"m1"}
+            answer = await run(m1(there), "minions", "one", live=True, timeout=SECONDS)
+            assert (states(answer)["one"], answer["retcode"]) == ("bound", 2)
+            assert answer["masters"][1]["state"] == "unknown"
+
+    asyncio.run(act())
+
+
+def test_who_is_deaf_to_whom(tmp_path: Path) -> None:
+    async def act() -> None:
+        minions = {
+            "deaf": hot("m1"), "fine": hot("m1", "m2"), "gone": failover(), "one": failover("m2"),
+            "stock": Minion("", {"m1"}, installed=False), "stray": hot("m1", "m2"),
+        }  # fmt: skip
+        async with world(tmp_path, **minions) as there:
+            answer = await run(m1(there), "reachability", timeout=SECONDS)
+            assert states(answer) == {
+                "deaf": "deaf", "fine": "ok", "gone": "silent", "one": "ok", "stock": "unknown",
+                "stray": "ok",
+            }  # fmt: skip
+            assert answer["retcode"] == 2
+            # Failover or deaf? That was not known of some, so they were asked; once is enough.
+            asked = [fun for _, fun, _ in there.published]
+            assert asked == ["test.ping"] * 2 + ["ha.current_master"] * 2
+            there.published.clear()
+            only = await run(m1(there), "reachability", "[dfo]*", timeout=SECONDS)
+            assert (only["retcode"], [f for _, f, _ in there.published]) == (1, ["test.ping"] * 2)
+            fine = await run(m1(there), "reachability", "[fo]*", timeout=SECONDS)
+            assert (fine["retcode"], fine["strays"]) == (0, [])
+
+            minions["stray"].returns = "m2"
+            answer = await run(m1(there), "reachability", "stray", timeout=SECONDS)
+            assert answer["strays"] == [
+                {"published": "m1", "arrived": "m2", "count": 1, "ids": ["stray"]}
+            ]
+            assert answer["minions"][0]["state"] == "deaf"
+            assert answer["retcode"] == 1
+
+            there.broken = {"m2"}
+            answer = await run(m1(there), "reachability", "fine", timeout=SECONDS)
+            assert "Salt request timed out" in answer["unknown"]["m2"]
+            assert (answer["partial"], answer["retcode"]) == (True, 2)
+
+    asyncio.run(act())
+
+
+def test_peers_may_have_nothing_else_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m2")) as there:
+            link = there.engines["m1"].link(there.engines["m2"])
+            (jid,) = new_jids(1)
+            good = {"jid": jid, "order": Order(PING, glob="*").to_wire(), "timeout": SECONDS}
+            bad: list[dict[str, Any]] = [
+                {"order": {**Order(PING, glob="*").to_wire(), "what": "cmd.run"}},
+                {"order": {**Order(PING, glob="*").to_wire(), "glob": "G@os:*"}},
+                {"order": {**Order(PING, glob="*").to_wire(), "what": MOVE}},
+                {"order": None}, {"jid": "1"}, {"jid": None}, {"timeout": 1e9}, {"timeout": True},
+            ]  # fmt: skip
+            for change in bad:
+                with pytest.raises(PeerRefused):
+                    await link.call("job_run", {**good, **change})
+            for payload in ({}, {"jids": []}, {"jids": [jid] * 99}, {"jids": ["x"]}):
+                for method in ("job_expect", "job_strays"):
+                    with pytest.raises(PeerRefused):
+                        await link.call(method, {"timeout": 1, **payload})
+            assert there.published == []
+            with monkeypatch.context() as full:
+                full.setattr(jobs, "MAX_RUNNING", 0)
+                with pytest.raises(PeerRefused, match="jobs are under way"):
+                    await link.call("job_run", good)
+            assert there.published == []
+            # A call that is repeated, because its connection broke, publishes once.
+            first, second = await asyncio.gather(
+                link.call("job_run", good), link.call("job_run", good)
+            )
+            assert first == second == await link.call("job_run", good)
+            assert first["returned"][0][0] == "web1"
+            assert there.published == [("m2", "test.ping", jid)]
+
+    asyncio.run(act())
+
+
+def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m1")) as there:
+            ours, (jid,) = there.engines["m1"].service.jobs, new_jids(1)
+            # Anybody may fire an event that looks like a return.
+            ours._expect({"jids": [jid], "timeout": 1})
+            there.fire("m1", f"salt/job/{jid}/ret/web9", {"id": "web9", "return": True})
+            order = Order(WHERE, ids=("web1",)).to_wire()
+            told = await ours._run({"jid": jid, "order": order, "timeout": SECONDS})
+            assert [each[0] for each in told["returned"]] == ["web1"]
+
+    asyncio.run(act())
+
+
+def test_a_master_is_drained_and_filled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+
+    async def act() -> None:
+        minions = {f"web{n}": failover("m1") for n in range(4)}
+        others = {
+            "hot": hot("m1", "m2"), "stock": Minion("", {"m1"}, installed=False),
+            "quiet": failover(), "there": failover("m2"),
+        }  # fmt: skip
+        async with world(tmp_path, **minions, **others) as there:
+            there.start("m1", "quiet")
+            plan = await run(m1(there), "drain", "m1", test=True)
+            assert [(row["id"], row["from"], row["to"]) for row in plan["moves"]] == [
+                (f"web{n}", "m1", "m2") for n in range(4)
+            ]
+            assert all(row["planned"] and not row["moved"] for row in plan["moves"])
+            stay = {row["id"]: row["why"] for row in plan["stay"]}
+            assert set(stay) == {"hot", "quiet", "stock"}
+            assert "hot-hot" in stay["hot"]
+            assert "not installed" in stay["stock"]
+            assert "does not answer" in stay["quiet"]
+            assert plan["retcode"] == 0
+            assert all(minion.hears == {"m1"} for minion in minions.values())
+
+            minions["web1"].mute = True  # the others have long arrived when it is given up
+            minions["web3"].stuck = True
+            # From the other master, in batches; a second drain waits for its turn.
+            other = there.engines["m2"].place
+            busy = asyncio.ensure_future(run(other, "drain", "m1", batch=2, timeout=1))
+            await until(lambda: bool(there.minions["web0"].asked), "it is under way")
+            assert "being moved already" in (await run(other, "rebalance"))["error"]
+            done = await busy
+            moved = {row["id"]: row["moved"] for row in done["moves"]}
+            assert moved == {"web0": True, "web1": False, "web2": True, "web3": False}
+            assert done["moves"][1]["note"] == "did not answer"
+            assert "heard nowhere within 1 s" in done["moves"][3]["note"]
+            minions["web1"].mute, minions["web1"].hears = False, {"m2"}
+            assert done["retcode"] == 1
+            assert {name for name, fun, _ in there.published if fun == "ha.failover"} == {"m1"}
+
+            minions["web3"].stuck = False
+            minions["web3"].hears = {"m1"}
+            spread = await run(m1(there), "rebalance", timeout=5)
+            assert spread["spread"] == {
+                "m1": {"before": 1, "after": 2}, "m2": {"before": 4, "after": 3},
+            }  # fmt: skip
+            assert spread["retcode"] == 0
+            assert {row["id"] for row in spread["stay"]} == {"hot", "stock"}
+            again = await run(m1(there), "rebalance", test=True)
+            assert again["moves"] == []
+            assert minions["web0"].asked.count("ha.failover") >= 2
+
+    asyncio.run(act())
+
+
+def test_wrong_arguments_are_named(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m1")) as there:
+            for function, arguments, said in (
+                ("drain", {"master": "m9"}, "no master 'm9' in the group; there are: m1, m2"),
+                ("drain", {"master": "m1", "batch": 0}, "whole number from 1"),
+                ("rebalance", {"timeout": "soon"}, "timeout='soon'"),
+                ("reachability", {"timeout": 0}, "timeout=0"),
+                ("minions", {"timeout": 1e9}, "timeout=1000000000.0"),
+            ):
+                answer = await run(m1(there), function, **arguments)  # type: ignore[arg-type]
+                assert said in answer["error"], answer
+                assert answer["retcode"] == runner.__context__["retcode"] == 2
+
+    asyncio.run(act())

@@ -1,0 +1,289 @@
+"""What the state ``ha.multi_master`` refuses and notices, and how a minion is started anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lab.wait import wait_for
+from saltext_ha import drop_in
+from saltext_ha.errors import HaError
+from saltext_ha.rollout import plan, processes, record, restart, trial
+from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, Record
+from saltext_ha.states import ha as state
+
+pytestmark = pytest.mark.core
+
+FINGER = ":".join(["3a"] * 32)
+WISH = drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER)
+TEXT = drop_in.text(drop_in.options(WISH))
+
+
+@pytest.fixture
+def opts(tmp_path: Path) -> dict[str, Any]:
+    """A minion's configuration."""
+    conf_file = tmp_path / "minion"
+    conf_file.write_text(f"id: web1\nmaster: 10.0.0.1\npki_dir: {tmp_path}/pki\n")
+    (tmp_path / "minion.d").mkdir()
+    names = {"cachedir": "cache", "pki_dir": "pki", "pidfile": "minion.pid"}
+    folders = {name: str(tmp_path / path) for name, path in names.items()}
+    return {"conf_file": str(conf_file), "id": "web1", "caller": True, **folders}
+
+
+def target(opts: dict[str, Any]) -> Path:
+    return Path(opts["conf_file"]).parent / "minion.d" / drop_in.NAME
+
+
+def make(opts: dict[str, Any], minion: int | None = None, retry: bool = False) -> plan.Plan:
+    return plan.make(opts, WISH, minion, retry)
+
+
+def run(opts: dict[str, Any], **wish: Any) -> dict[str, Any]:
+    state.__opts__ = opts
+    return state.multi_master("x", **{"masters": "10.0.0.1,10.0.0.2", "finger": FINGER, **wish})
+
+
+# -- the file
+
+
+def test_without_a_running_minion_the_file_is_written(opts: dict[str, Any]) -> None:
+    planned = run({**opts, "test": True})
+    assert (planned["result"], target(opts).exists()) == (None, False)
+    assert '+  - "10.0.0.2"' in planned["changes"]["diff"]
+    done = run(opts)
+    assert (done["result"], done["changes"]) == (True, planned["changes"])
+    assert target(opts).read_text() == TEXT
+    again = run(opts)
+    assert (again["result"], again["changes"]) == (True, {})
+    tested = run({**opts, "test": True})
+    assert (tested["result"], tested["changes"]) == (True, {})
+    changed = run(opts, alive=15)
+    assert "-master_alive_interval: 30\n+master_alive_interval: 15" in changed["changes"]["diff"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("minion.d/other.conf", "master: [old]\n", "other.conf:1 master"),
+        ("minion.d/ha-masters.conf", "master: mine\n", "written by somebody else"),
+        ("pki/minion_master.pub", "", "HA304"),
+    ],
+)
+def test_what_is_refused(
+    opts: dict[str, Any], file: str, text: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".pub":
+        text = f"-----BEGIN PUBLIC KEY-----\n{'QUJD' * 16}\n-----END PUBLIC KEY-----\n"
+    path.write_text(text)
+    answer = run(opts)
+    assert (answer["result"], answer["changes"]) == (False, {})
+    assert words in answer["comment"]
+    assert path.read_text() == text
+
+
+def test_options_that_it_would_replace_as_a_whole(opts: dict[str, Any]) -> None:
+    with open(opts["conf_file"], "a") as file:
+        file.write("engines: [logstash: {}]\n")
+    assert run(opts)["result"] is True, "without the watchdog it has no engines"
+    answer = run(opts, watchdog=True)
+    assert (answer["result"], "minion:4 engines" in answer["comment"]) == (False, True)
+
+
+def test_a_folder_that_would_not_be_read(opts: dict[str, Any]) -> None:
+    answer = run({**opts, "default_include": "other.d/*.conf"})
+    assert (answer["result"], "would not be read" in answer["comment"]) == (False, True)
+
+
+def test_the_signing_key_must_be_there(opts: dict[str, Any]) -> None:
+    answer = run(opts, finger="", signed=True)
+    assert (answer["result"], "HA301" in answer["comment"]) == (False, True)
+
+
+@pytest.mark.parametrize("wish", [{"masters": []}, {"timeout": 0}, {"finger": "3a"}])
+def test_what_makes_no_sense(opts: dict[str, Any], wish: dict[str, Any]) -> None:
+    assert run(opts, **wish)["result"] is False
+    assert not target(opts).exists()
+
+
+def noted(opts: dict[str, Any], state: str, at: float, helper: int = 0, text: str = TEXT) -> None:
+    record.write(opts["cachedir"], Record(state, record.digest(text), at, "why", helper))
+
+
+def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any]) -> None:
+    noted(opts, PUT_BACK, time.time() - 600)
+    with pytest.raises(HaError, match=r"10 minutes ago and put back: why\..*retry: True"):
+        make(opts)
+    assert make(opts, retry=True).changes
+    noted(opts, PUT_BACK, time.time() - 3700)
+    assert make(opts).changes
+    noted(opts, PUT_BACK, time.time(), text="another")
+    assert make(opts).changes
+    noted(opts, KEPT, time.time())
+    assert make(opts).changes
+
+
+def test_one_file_at_a_time(opts: dict[str, Any]) -> None:
+    noted(opts, TRYING, time.time(), helper=os.getpid(), text="another")
+    with pytest.raises(HaError, match="just being tried"):
+        make(opts)
+    noted(opts, TRYING, time.time(), helper=os.getpid())
+    assert make(opts).trying
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    noted(opts, TRYING, time.time(), helper=gone.pid, text="another")
+    assert not make(opts).trying
+
+
+def test_a_minion_that_runs_with_what_was_there_before(opts: dict[str, Any]) -> None:
+    target(opts).write_text(TEXT)
+    me, started = os.getpid(), psutil.Process().create_time()
+    os.utime(target(opts), (started + 5, started + 5))
+    assert make(opts, me).stale
+    os.utime(target(opts), (started - 5, started - 5))
+    assert not make(opts, me).stale
+    assert not make(opts, None).stale
+
+
+def test_a_torn_record_is_none(opts: dict[str, Any]) -> None:
+    assert record.read(opts["cachedir"]) is None
+    noted(opts, KEPT, 1.5)
+    assert record.read(opts["cachedir"]) == Record(KEPT, record.digest(TEXT), 1.5, "why")
+    record.path(opts["cachedir"]).write_text('{"state": "ke')
+    assert record.read(opts["cachedir"]) is None
+
+
+# -- the minion
+
+SLEEPER = "import sys, time; open(sys.argv[2], 'a').write('started\\n'); time.sleep(60)"
+
+
+@pytest.fixture
+def minion(tmp_path: Path) -> Iterator[tuple[psutil.Process, Path]]:
+    """A process that looks like a minion; and the file that has a line for each start."""
+    starts = tmp_path / "starts"
+    command = [sys.executable, "-c", SLEEPER, "salt-minion", str(starts)]
+    process = subprocess.Popen(command, start_new_session=True)
+    wait_for(starts.exists, 10, "it has started")
+    yield psutil.Process(process.pid), starts
+    for each in psutil.process_iter(["cmdline"]):
+        if each.info["cmdline"] == command:
+            each.kill()
+    process.wait()
+
+
+def test_it_is_started_anew_by_its_own_command_line(
+    minion: tuple[psutil.Process, Path],
+) -> None:
+    process, starts = minion
+    way = restart.way(process.pid, {})
+    assert (list(way.command), way.ends) == (process.cmdline(), (process.pid, process.pid))
+    restart.restart(restart.Way(way.command, way.ends, 0.5, way.cwd), lambda: None)
+    wait_for(lambda: starts.read_text() == "started\nstarted\n", 10, "it has started again")
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+SUPERVISOR = "import subprocess, sys; subprocess.run(sys.argv[2:])"
+
+
+def test_whoever_supervises_it_is_left_alone(tmp_path: Path) -> None:
+    """Also one that is a Python program, too, and speaks of minions."""
+    starts = tmp_path / "starts"
+    command = [sys.executable, "-c", SLEEPER, "salt-minion", str(starts)]
+    supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, "minion.conf", *command])
+    try:
+        wait_for(starts.exists, 10, "it has started")
+        (minion,) = psutil.Process(supervisor.pid).children()
+        way = restart.way(minion.pid, {})
+        assert (way.ends, list(way.command)) == ((minion.pid, minion.pid), command)
+        restart.restart(restart.Way(("true",), way.ends), lambda: None)
+        assert supervisor.wait(10) == 0
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    forking = (
+        "import os, time; os.fork(); open({!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", forking.format(str(pids)), "salt-minion"]
+    first = subprocess.Popen(command)
+    try:
+        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, 10, "both run")
+        (second,) = {int(pid) for pid in pids.read_text().split()} - {first.pid}
+        assert restart.way(second, {}).ends == (first.pid, second)
+    finally:
+        for each in (*psutil.Process(first.pid).children(), psutil.Process(first.pid)):
+            each.kill()
+        first.wait()
+
+
+def test_who_is_started_by_somebody_else_is_not_started_twice(
+    minion: tuple[psutil.Process, Path],
+) -> None:
+    process, starts = minion
+    way = restart.way(process.pid, {})
+    restart.restart(way, lambda: 4711)
+    assert starts.read_text() == "started\n"
+
+
+def test_the_configured_command_is_used(
+    minion: tuple[psutil.Process, Path], tmp_path: Path
+) -> None:
+    process, starts = minion
+    ran = tmp_path / "ran"
+    way = restart.way(process.pid, {"minion_restart_command": ["touch", str(ran)]})
+    restart.restart(way, lambda: None)
+    assert (ran.exists(), starts.read_text()) == (True, "started\n")
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    failing = restart.way(os.getpid(), {"minion_restart_command": "false"})
+    with pytest.raises(HaError, match="false ended with 1"):
+        restart.restart(restart.Way(failing.command), lambda: None)
+    with pytest.raises(HaError, match="No such file"):
+        restart.restart(restart.Way(("/no/such/thing",)), lambda: None)
+
+
+def test_the_job_is_the_child_of_the_minion() -> None:
+    me = psutil.Process()
+    parents = [me, *me.parents()]
+    for child, parent in pairwise(parents):
+        assert processes.job_of(me.pid, parent.pid) == child.pid
+    assert processes.job_of(me.pid, 0) == me.pid
+
+
+def test_when_the_job_does_not_end_the_old_file_is_back(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, minion: tuple[psutil.Process, Path]
+) -> None:
+    monkeypatch.setattr(trial, "JOB", 0.2)
+    process, starts = minion
+    for old in ("before\n", None):
+        target(opts).write_text(TEXT)
+        order = trial.Order(
+            conf_file=opts["conf_file"],
+            id="web1",
+            pidfile=opts["pidfile"],
+            cachedir=opts["cachedir"],
+            path=str(target(opts)),
+            new=TEXT,
+            old=old,
+            minion=process.pid,
+            job=process.pid,
+            timeout=1,
+            way={},
+        )
+        assert trial.carry_out(order)[0] == PUT_BACK
+        assert (target(opts).read_text() if old else target(opts).exists()) == (old or False)
+    assert starts.read_text() == "started\n", "nobody was restarted"
+    assert process.is_running()

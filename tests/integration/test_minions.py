@@ -1,0 +1,238 @@
+"""Where real minions hang, whom they hear, and how they are moved off a master and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab import Master, Minion, wait_for
+from lab.forwarder import Forwarder
+from tests.integration.conftest import MakeLab
+from tests.integration.test_watchdog import book, stays, watched
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+
+SOON = 60.0
+TIMEOUT = 4
+
+
+@dataclass
+class Site:
+    """
+    Two masters; two failover minions with the watchdog, one of which wants back to m1; one that is
+    bound to both, to m2 through a network that may break.
+    """
+
+    m1: Master
+    m2: Master
+    failover: list[Minion]
+    hot: Minion
+    publisher: Forwarder
+    stock: Minion
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: MakeLab) -> Iterator[Site]:
+    with make_lab() as lab, ExitStack() as stack:
+        quick = {"gather_job_timeout": 1, "timeout": 2}
+        m1, m2 = (
+            lab.add_master(name, ha={"sync_interval": 1, "peer_timeout": 2}, config=quick)
+            for name in ("m1", "m2")
+        )
+        m1.share_master_key(m2)
+        far = lab.new_address()
+        publisher, _ = (
+            stack.enter_context(Forwarder((far, port), (m2.address, port)))
+            for port in (m2.publish_port, m2.ret_port)
+        )
+        failover = [
+            lab.add_minion("web1", [m1, m2], "failover", config=watched(1, timeout=0.9, report=2)),
+            lab.add_minion(
+                "web2",
+                [m1, m2],
+                "failover",
+                config=watched(1, timeout=0.9, report=2, failback=True, stable=1),
+            ),
+        ]
+        stock = lab.add_minion("stock", [m1], "hot", config={"master": m1.address})
+        hot = lab.add_minion("hot", [m1, m2], "hot", config={"master": [m1.address, far]})
+        minions = [*failover, hot, stock]
+        for minion in minions:
+            for master in (m1, m2):
+                master.plant("minions", minion.name, minion.pub)
+        lab.start_all([m1, m2])
+        lab.form_group()
+        for minion in minions:
+            minion.launch()
+        found = Site(m1, m2, failover, hot, publisher, stock)
+        settled(found)
+        yield found
+
+
+def settled(site: Site) -> None:
+    """All minions answer, and the movable ones are on m1."""
+
+    def there() -> bool:
+        answer = live(site.m1)
+        rows = {row["id"]: row for row in answer["minions"]}
+        at_home = all(rows[minion.name]["masters"] == ["m1"] for minion in site.failover)
+        if not at_home and answer["retcode"] == 0:
+            site.m1.control("drain", {"name": "m2", "timeout": 30})
+        return at_home and bool(answer["retcode"] == 0)
+
+    wait_for(there, SOON, "all minions are where they belong", poll=1)
+
+
+def live(master: Master, glob: str = "*") -> dict[str, Any]:
+    return master.control("minions", {"glob": glob, "live": True, "timeout": TIMEOUT})
+
+
+def where(answer: dict[str, Any]) -> dict[str, Any]:
+    return {row["id"]: (row["state"], row["masters"]) for row in answer["minions"]}
+
+
+def reach(master: Master, glob: str = "*") -> dict[str, Any]:
+    return master.control("reachability", {"glob": glob, "timeout": TIMEOUT})
+
+
+def cells(answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        row["id"]: (row["state"], {name: cell["state"] for name, cell in row["answers"].items()})
+        for row in answer["minions"]
+    }
+
+
+def test_where_minions_are(site: Site) -> None:
+    """Without a job: their watchdogs say so; and the kernel says how many there are."""
+    home = {"web1": ("bound", ["m1"]), "web2": ("bound", ["m1"])}
+    for master in (site.m1, site.m2):
+        told = wait_for(
+            lambda master=master: [
+                row
+                for row in master.control("minions", {"glob": "web*"})["minions"]
+                if row["by"] == "watchdog"
+            ],
+            SOON,
+            "the watchdogs have reported",
+        )
+        assert {row["type"] for row in told} == {"failover"}
+        known = master.control("minions", {"glob": "web*"})
+        assert (where(known), known["retcode"]) == (home, 0)
+    wait_for(lambda: live(site.m1)["retcode"] == 0, SOON, "all answer")
+    asked = site.m2.salt_run("ha.minions", f"timeout={TIMEOUT}", live=True)
+    assert asked.returncode == 0, asked.stdout
+    assert where(asked.data) == {
+        **home, "hot": ("bound", ["m1", "m2"]), "stock": ("bound", ["m1"]),
+    }  # fmt: skip
+    counts = {row["name"]: (row["connections"], row["minions"]) for row in asked.data["masters"]}
+    assert counts == {"m1": (4, 4), "m2": (1, 1)}
+    status = site.m1.control("status")
+    assert {row["name"]: row["bound"] for row in status["masters"]} == {"m1": 4, "m2": 1}
+    text = site.m1.salt_run_text("ha.minions", "web1").stdout
+    assert "its watchdog" in text
+    assert "1 minion: 1 bound" in text
+
+
+def test_who_hears_whom(site: Site) -> None:
+    def well() -> dict[str, Any] | None:
+        answer = reach(site.m1)
+        return answer if answer["retcode"] == 0 else None
+
+    assert cells(wait_for(well, SOON, "all answer in time")) == {
+        "hot": ("ok", {"m1": "hears", "m2": "hears"}),
+        "stock": ("ok", {"m1": "hears", "m2": "silent"}),
+        "web1": ("ok", {"m1": "hears", "m2": "silent"}),
+        "web2": ("ok", {"m1": "hears", "m2": "silent"}),
+    }
+
+    # A firewall that drops what m2 publishes: connections stand, and nobody notices but this.
+    site.publisher.dropping = True
+    try:
+        deaf = site.m2.salt_run("ha.reachability", "hot", f"timeout={TIMEOUT}")
+        assert deaf.returncode == 1, deaf.stdout
+        assert cells(deaf.data) == {"hot": ("deaf", {"m1": "hears", "m2": "silent"})}
+        assert "deaf to m2" in deaf.data["minions"][0]["note"]
+        assert where(live(site.m1, "hot"))["hot"] == ("partly", ["m1"])
+    finally:
+        # What was dropped is lost; new connections work.
+        site.publisher.refuse()
+        site.publisher.dropping = False
+        site.publisher.accept()
+    wait_for(lambda: reach(site.m1, "hot")["retcode"] == 0, SOON, "it hears m2 again")
+
+
+def test_a_minion_that_is_stopped(site: Site) -> None:
+    web1 = site.failover[0]
+    web1.suspend()
+    try:
+        answer = reach(site.m2, "web*")
+        assert cells(answer)["web1"] == ("silent", {"m1": "silent", "m2": "silent"})
+        assert (answer["retcode"], answer["counts"]) == (1, {"silent": 1, "ok": 1})
+        # Its connections stand. It was heard a moment ago; asked, it does not answer.
+        now = live(site.m2, "web*")
+        assert where(now)["web1"] == ("silent", [])
+        assert now["retcode"] == 1
+        drained = site.m2.control("drain", {"name": "m1", "test": True})
+        assert "does not answer" in {x["id"]: x["why"] for x in drained["stay"]}["web1"]
+    finally:
+        web1.resume()
+    settled(site)
+
+
+def test_a_master_is_drained_and_filled_again(site: Site) -> None:
+    names = [minion.name for minion in site.failover]
+    plan = site.m2.salt_run("ha.drain", "m1", test=True)
+    assert plan.returncode == 0, plan.stdout
+    assert [(row["id"], row["to"], row["planned"]) for row in plan.data["moves"]] == [
+        (name, "m2", True) for name in names
+    ]
+    assert where(live(site.m1, "web*"))["web1"] == ("bound", ["m1"])
+
+    done = site.m2.salt_run("ha.drain", "m1")
+    assert done.returncode == 0, done.stdout
+    assert [(row["id"], row["moved"]) for row in done.data["moves"]] == [(n, True) for n in names]
+    stay = {row["id"]: row["why"] for row in done.data["stay"]}
+    assert "hot-hot" in stay["hot"]
+    assert "not installed" in stay["stock"] or "no other master" in stay["stock"]
+    moved = wait_for(
+        lambda: (found := live(site.m1))["retcode"] == 0 and found, SOON, "all answer in time"
+    )
+    assert where(moved)["web1"] == where(moved)["web2"] == ("bound", ["m2"])
+    assert where(moved)["hot"] == ("bound", ["m1", "m2"])
+    # web2 prefers m1, which answers; but an operator has moved it.
+    before = {minion.name: len(book(minion).read()) for minion in site.failover}
+    stays(lambda: all(len(book(x).read()) == before[x.name] for x in site.failover), 5)
+
+    back = site.m1.salt_run("ha.rebalance")
+    assert back.returncode == 0, back.stdout
+    assert back.data["spread"] == {"m1": {"before": 0, "after": 1}, "m2": {"before": 2, "after": 1}}
+    assert sum(row["moved"] for row in back.data["moves"]) == 1
+    spread = where(live(site.m1, "web*"))
+    assert sorted(masters for _, masters in spread.values()) == [["m1"], ["m2"]]
+    assert "0 minions moved" in site.m1.salt_run_text("ha.rebalance").stdout
+    settled(site)
+
+
+def test_a_master_that_hangs(site: Site) -> None:
+    """What cannot be asked is unknown, and partial answers are said to be so."""
+    site.m2.suspend()
+    try:
+        answer = reach(site.m1)
+        assert (answer["partial"], answer["retcode"]) == (True, 2)
+        assert "m2" in answer["unknown"]
+        assert cells(answer)["web1"] == ("ok", {"m1": "hears", "m2": "unknown"})
+        known = site.m1.control("minions", {"glob": "*"})
+        assert (known["retcode"], "m2" in known["unknown"]) == (2, True)
+        refused = site.m1.salt_run("ha.drain", "m2")
+        assert refused.returncode == 2
+        assert "m2 cannot be asked" in refused.data["error"]
+        # Nobody is sent to a master that does not work.
+        plan = site.m1.control("drain", {"name": "m1", "test": True})
+        assert (plan["moves"], plan["retcode"]) == ([], 2)
+    finally:
+        site.m2.resume()
+    wait_for(lambda: reach(site.m1)["retcode"] == 0, SOON, "all is well again")

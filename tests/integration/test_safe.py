@@ -1,0 +1,205 @@
+"""
+Minions that are told of all masters: the state that does it, and what becomes of a mistake. And
+whether the group can do without one of its masters.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import Lab, Minion, wait_for
+from saltext_ha import drop_in
+from tests.integration.conftest import MakeLab
+from tests.integration.group import group, level
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+
+# On 3007.15 the process of a job goes on for half a minute after its return has arrived.
+LONG = 120.0
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    """Two masters of a group; a minion that knows the first one only, and is started again."""
+    with group(make_lab, "m1", "m2") as lab:
+        m1, m2 = lab.masters.values()
+        web1 = lab.add_minion("web1", [m1, m2], "failover", config={"master": [m1.address]})
+        for master in (m1, m2):
+            master.plant("minions", web1.name, web1.pub)
+        supervised(web1)
+        web1.start()
+        web1.wait_ready()
+        yield lab
+
+
+def supervised(minion: Minion) -> None:
+    """Whoever starts a minion again: here a loop of the shell."""
+    command = shlex.join(minion.daemon.command)
+    minion.daemon.command = ["sh", "-c", f"while :; do {command}; sleep 0.2; done"]
+
+
+@pytest.fixture
+def web1(lab: Lab) -> Minion:
+    """The minion, whatever it has been told by now."""
+    return lab.minions["web1"]
+
+
+@pytest.fixture
+def told(lab: Lab, web1: Minion) -> Minion:
+    """The minion, when it knows both masters by the file."""
+    wait_for(lambda: bool(web1.bound_to()), LONG, "it is bound")
+    done = apply(lab, web1, **wished(lab))
+    assert done["result"] is True, done
+    assert settled(web1)["state"] == "kept", record(web1)
+    return web1
+
+
+def wished(lab: Lab) -> dict[str, Any]:
+    """What the group wants of the state, by ``ha.minion_config format=sls``."""
+    text = lab.masters["m1"].salt_run("ha.minion_config", format="sls").check().data["text"]
+    ((_, state),) = yaml.safe_load(text)["masters of this minion"].items()
+    return {name: value for each in state for name, value in each.items()}
+
+
+def drop_in_of(minion: Minion) -> Path:
+    return minion.config_dir / "minion.d" / drop_in.NAME
+
+
+def process_of(minion: Minion) -> int:
+    return int(Path(minion.opts["pidfile"]).read_text())
+
+
+def record_of(minion: Minion) -> Path:
+    return Path(minion.opts["cachedir"]) / "ha" / "multi_master.json"
+
+
+def record(minion: Minion) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(record_of(minion).read_text())
+    except FileNotFoundError:
+        return {"state": "none"}
+    return found
+
+
+def settled(minion: Minion) -> dict[str, Any]:
+    """What became of the last exchange, when it is over."""
+    wait_for(lambda: record(minion)["state"] not in ("none", "trying"), LONG, "it is over")
+    return record(minion)
+
+
+def apply(lab: Lab, minion: Minion, seconds: int = 20, **state: Any) -> dict[str, Any]:
+    """Run the state by a job of a master that the minion is bound to."""
+    master = lab.masters[minion.bound_to()[0]]
+    args = ("state.single", "ha.multi_master", "masters", f"timeout={seconds}")
+    answer = master.salt(minion.name, *args, **{"publish_port": master.publish_port, **state})
+    (found,) = answer.data[minion.name].values()
+    result: dict[str, Any] = found
+    return result
+
+
+def request_ports(lab: Lab, *hosts: str) -> list[str]:
+    return [f"{host}:{lab.ports.ret}" for host in hosts]
+
+
+def verdict(lab: Lab, *args: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """Exit code, and the reasons by master."""
+    result = lab.masters["m1"].salt_run("ha.failover_safe", *args, timeout=120)
+    reasons = {row["name"]: row["reasons"] for row in result.data["masters"]}
+    assert result.data["safe"] is (result.returncode == 0)
+    return result.returncode, reasons
+
+
+def texts(reasons: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{reason['about']}: {reason['text']}" for reason in reasons)
+
+
+def test_a_minion_of_one_master_is_not_safe(lab: Lab, web1: Minion) -> None:
+    code, reasons = verdict(lab, "m1")
+    assert code == 1
+    assert "minions: they know no other master of the group than m1" in texts(reasons["m1"])
+    nobody = lab.masters["m1"].salt_run("ha.failover_safe", "m9")
+    assert (nobody.returncode, "no master of this group" in nobody.data["error"]) == (2, True)
+
+
+def test_a_good_file_moves_the_minion_and_is_kept(lab: Lab, web1: Minion) -> None:
+    m1, m2 = lab.masters.values()
+    answer = m1.salt_run("ha.minion_config").check().data
+    assert answer["findings"] == []
+    wish = wished(lab)
+
+    planned = apply(lab, web1, test=True, **wish)
+    assert planned["result"] is None
+    assert f'+  - "{m2.address}"' in planned["changes"]["diff"]
+    assert not drop_in_of(web1).exists()
+
+    pid = process_of(web1)
+    done = apply(lab, web1, **wish)
+    assert done["result"] is True, done
+    assert settled(web1)["state"] == "kept", record(web1)
+    assert drop_in_of(web1).read_text() == answer["text"]
+    assert process_of(web1) != pid, "started again"
+    assert web1.salt_call("ha.lint", "--local").data["counts"]["error"] == 0
+
+    m1.kill()
+    try:
+        wait_for(lambda: web1.bound_to() == ["m2"], LONG, "it goes to the other master")
+        pid = process_of(web1)
+        again = apply(lab, web1, **wish)
+        assert (again["result"], again["changes"]) == (True, {})
+        assert record(web1)["state"] == "kept"
+        assert process_of(web1) == pid, "nobody was restarted"
+    finally:
+        m1.start()
+    wait_for(lambda: level(m1), LONG, "the masters have met again")
+
+
+def test_a_group_that_is_safe_until_something_differs(lab: Lab, told: Minion) -> None:
+    m1, m2 = lab.masters.values()
+    assert verdict(lab) == (0, {"m1": [], "m2": []})
+    assert "without m1: safe" in m1.salt_run_text("ha.failover_safe").stdout
+
+    m1.salt_run("ha.pause", all=True).check()
+    try:
+        m1.plant("minions", "db1", lab.key_pair()[1])
+        wait_for(lambda: "db1" in str(m1.control("keys")), LONG, "m1 has it")
+        code, reasons = verdict(lab)
+        assert code == 2, "db1 does not answer either"
+        assert "keys: their keys are absent on m2" in texts(reasons["m1"])
+        assert "minions: they did not answer" in texts(reasons["m1"])
+        assert "keys" not in {reason["about"] for reason in reasons["m2"]}
+    finally:
+        m1.salt_run("ha.resume", all=True).check()
+        m1.salt_key("-d", "db1", "-y").check()
+
+    m2.suspend()
+    try:
+        code, reasons = verdict(lab)
+    finally:
+        m2.resume()
+    assert code == 2
+    assert "m2 could not be asked" in texts(reasons["m1"])
+    assert "m2 itself could not be asked" in texts(reasons["m2"])
+
+
+def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:
+    before = drop_in_of(told).read_text()
+
+    nobody = lab.new_address()
+    tried = apply(lab, told, seconds=10, masters=request_ports(lab, nobody))
+    assert tried["result"] is True
+    found = settled(told)
+    assert (found["state"], "no master was reached" in found["why"]) == ("put back", True), found
+    assert drop_in_of(told).read_text() == before
+    wait_for(lambda: bool(told.bound_to()), LONG, "it is back")
+    master = lab.masters[told.bound_to()[0]]
+    assert master.salt("web1", "test.ping").check().data == {"web1": True}
+
+    again = apply(lab, told, masters=request_ports(lab, nobody))
+    assert (again["result"], "put back" in again["comment"]) == (False, True)

@@ -1,0 +1,184 @@
+"""What minions are told of their masters: the file, and for which masters none would work."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from saltext_ha import drop_in
+from saltext_ha.errors import HaError
+from saltext_ha.service import doors
+from saltext_ha.service.doors import Door
+
+pytestmark = pytest.mark.core
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "install-minion.sh"
+FINGER = ":".join(["3a"] * 32)
+OTHER = ":".join(["77"] * 32)
+M1 = Door("m1", "10.0.0.1", finger=FINGER)
+M2 = Door("m2", "10.0.0.2", finger=FINGER)
+
+
+def config(*masters: Door, errors: Any = None, **wish: Any) -> dict[str, Any]:
+    return doors.answer(list(masters), errors or {}, wish)
+
+
+def loaded(answer: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(answer["text"])
+    return found
+
+
+def test_a_group_with_one_key() -> None:
+    answer = config(M1, M2)
+    found = loaded(answer)
+    assert found == answer["options"]
+    assert found["master"] == ["10.0.0.1", "10.0.0.2"]
+    assert (found["master_port"], found["publish_port"]) == (4506, 4505)
+    assert (found["master_finger"], found["master_type"]) == (FINGER, "failover")
+    assert (answer["findings"], answer["notes"], answer["retcode"]) == ([], [], 0)
+
+
+@pytest.mark.parametrize("kind", drop_in.TYPES)
+@pytest.mark.parametrize("failback", [False, True])
+@pytest.mark.parametrize("watchdog", [False, True])
+def test_lint_has_nothing_against_any_of_them(kind: str, failback: bool, watchdog: bool) -> None:
+    wish = {"type": kind, "watchdog": watchdog, "failback": failback and kind == "failover"}
+    assert config(M1, M2, **wish)["findings"] == []
+    signing = [
+        replace(each, finger=f, sign_finger=OTHER) for each, f in ((M1, FINGER), (M2, OTHER))
+    ]
+    if kind == "failover":
+        assert config(*signing, **wish)["findings"] == []
+
+
+def test_lint_is_really_asked() -> None:
+    answer = config(M1, replace(M2, address="10.0.0.1", request_port=4516), type="hot")
+    assert "HA107" in {finding["code"] for finding in answer["findings"]}
+    assert answer["retcode"] == 1
+
+
+def test_ports_of_the_masters() -> None:
+    moved = [replace(each, request_port=4516, publish_port=4515) for each in (M1, M2)]
+    found = loaded(config(*moved))
+    assert found["master"] == ["10.0.0.1", "10.0.0.2"], "bare hosts"
+    assert (found["master_port"], found["publish_port"]) == (4516, 4515)
+    with pytest.raises(HaError, match="different request ports"):
+        config(M1, replace(M2, request_port=4516))
+    with pytest.raises(HaError, match=r"publish on different ports \(m1 4505, m2 4515\)"):
+        config(M1, replace(M2, publish_port=4515))
+    hot = loaded(config(M1, replace(M2, request_port=4516, publish_port=4515), type="hot"))
+    assert hot["master"] == ["10.0.0.1:4506", "10.0.0.2:4516"]
+    assert "publish_port" not in hot
+
+
+def test_different_keys_are_never_pinned() -> None:
+    with pytest.raises(HaError, match="to one of them only"):
+        config(M1, replace(M2, finger=OTHER))
+    with pytest.raises(HaError, match="no master key yet"):
+        config(M1, replace(M2, finger=""))
+
+
+def test_masters_that_sign() -> None:
+    one = replace(M1, sign_finger=OTHER)
+    two = replace(M2, finger=":".join(["55"] * 32), sign_finger=OTHER)
+    answer = config(one, two)
+    found = loaded(answer)
+    assert found["verify_master_pubkey_sign"] is True
+    assert "master_finger" not in found
+    assert OTHER in answer["notes"][0]
+    with pytest.raises(HaError, match="not all masters sign"):
+        config(one, M2)
+    with pytest.raises(HaError, match="a hot minion keeps one master key"):
+        config(one, two, type="hot")
+
+
+def test_a_master_that_is_away_is_in_it_and_unknown() -> None:
+    away = Door("m2", "10.0.0.2", reached=False)
+    answer = config(M1, away, errors={"m2": "timed out"})
+    assert loaded(answer)["master"] == ["10.0.0.1", "10.0.0.2"]
+    assert (answer["retcode"], answer["unknown"]) == (2, {"m2": "timed out"})
+    assert "m2 could not be asked (timed out)" in answer["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"type": "list"}, "takes failover or hot"),
+        ({"alive": 0}, "takes a whole number"),
+        ({"alive": True}, "takes a whole number"),
+        ({"failback": "yes"}, "takes True or False"),
+        ({"type": "hot", "failback": True}, "is for type failover"),
+    ],
+)
+def test_what_makes_no_sense(wish: dict[str, Any], words: str) -> None:
+    with pytest.raises(HaError, match=words):
+        config(M1, M2, **wish)
+
+
+@pytest.mark.parametrize(
+    ("masters", "words"),
+    [
+        (["m1:4505"], "4505 is the publish port"),
+        (["m1", "m1:4506"], "named twice"),
+        (["m1", "m2:4508"], "different request ports"),
+        ([], "takes a list"),
+        ("m1,,m2", "no host"),
+    ],
+)
+def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
+    with pytest.raises(HaError, match=words):
+        drop_in.wanted(masters, finger=FINGER)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"address": "a b"},
+        {"address": "\x1b[2J"},
+        {"finger": "3a"},
+        {"request_port": 0},
+        {"transport": "x\n"},
+        {"workers": None},
+    ],
+)
+def test_a_peer_that_talks_nonsense(raw: dict[str, Any]) -> None:
+    good = M2.to_wire()
+    assert doors.from_wire("m2", good) == M2
+    with pytest.raises(HaError, match="makes no sense"):
+        doors.from_wire("m2", {**good, **raw})
+    with pytest.raises(HaError, match="makes no sense"):
+        doors.from_wire("m2", {})
+
+
+@pytest.mark.parametrize(
+    ("wish", "args"),
+    [
+        ({}, []),
+        ({"type": "hot"}, ["--type=hot"]),
+        ({"failback": True, "alive": 15}, ["--failback", "--alive-interval=15"]),
+        ({"failback": True, "watchdog": True}, ["--failback", "--watchdog"]),
+        ({"type": "hot", "watchdog": True}, ["--type=hot", "--watchdog"]),
+    ],
+)
+def test_the_script_writes_the_same_file(
+    tmp_path: Path, wish: dict[str, Any], args: list[str]
+) -> None:
+    command = ["sh", str(SCRIPT), f"--root={tmp_path}", f"--finger={FINGER}", *args]
+    subprocess.run([*command, "10.0.0.1", "10.0.0.2"], check=True, capture_output=True)
+    written = tmp_path / "etc" / "salt" / "minion.d" / drop_in.NAME
+    assert written.read_text() == config(M1, M2, **wish)["text"]
+
+
+def test_the_state_that_manages_it_wants_the_same() -> None:
+    for wish in ({}, {"type": "hot"}, {"failback": True, "watchdog": True}):
+        moved = [replace(each, request_port=4516) for each in (M1, M2)]
+        answer = config(*moved, **wish)
+        ((name, state),) = yaml.safe_load(answer["sls"])["masters of this minion"].items()
+        assert name == "ha.multi_master"
+        again = drop_in.wanted(**{key: value for each in state for key, value in each.items()})
+        assert drop_in.text(drop_in.options(again)) == answer["text"]

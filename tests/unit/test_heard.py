@@ -1,0 +1,278 @@
+"""What events of the bus tell of minions, and what follows from it when masters put it together."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from saltext_ha.errors import InvalidRecord
+from saltext_ha.service import heard
+from saltext_ha.service.connections import is_ours, subscribers
+from saltext_ha.service.heard import FRESH, Heard, Sight
+from saltext_ha.service.whereabouts import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate
+
+pytestmark = pytest.mark.core
+
+JID = "20260131031245123456"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ears(clock: Clock) -> Heard:
+    return Heard(lambda address, port: (address, port) == ("10.0.0.1", 4506), clock)
+
+
+def sent(minion_id: str, data: Any = None) -> dict[str, Any]:
+    """An event as the master fires it for a minion."""
+    return {"id": minion_id, "cmd": "_minion_event", "data": data, "tok": b"", "pretag": None}
+
+
+def returned(minion_id: str, **more: Any) -> dict[str, Any]:
+    return {"id": minion_id, "fun": "test.ping", "return": True, "jid": JID, **more}
+
+
+def one(ears: Heard, minion_id: str = "web1") -> Sight | None:
+    return ears.sights([minion_id]).get(minion_id)
+
+
+@pytest.mark.parametrize(
+    ("tag", "data", "by"),
+    [
+        ("salt/minion/web1/start", sent("web1"), "start"),
+        ("salt/ha/minion/web1/failover", sent("web1"), "failover"),
+        ("salt/beacon/web1/load/", {"id": "web1", "1m": 3}, "beacon"),
+        ("salt/presence/present", {"present": ["db1", "web1"]}, "presence"),
+        (f"salt/job/{JID}/ret/web1", returned("web1", schedule="backup"), "schedule"),
+        ("salt/ha/minion/web1/bound", sent("web1", {"type": "failover"}), "watchdog"),
+    ],
+)
+def test_what_only_the_daemon_of_a_bound_minion_does_is_sure(
+    ears: Heard, clock: Clock, tag: str, data: dict[str, Any], by: str
+) -> None:
+    ears(tag, data)
+    clock.now += 12
+    sight = one(ears)
+    assert sight is not None
+    assert (sight.sure, sight.sure_by, sight.likely) == (12, by, None)
+
+
+@pytest.mark.parametrize(
+    ("tag", "data", "by"),
+    [
+        ("salt/auth", {"id": "web1", "act": "accept", "result": True}, "auth"),
+        (f"salt/job/{JID}/ret/web1", returned("web1"), "return"),  # published by somebody else
+        ("salt/ha/made-up", sent("web1"), "event"),
+        # Of another minion, by its tag; Salt vouches for the id in the data.
+        ("salt/minion/db1/start", sent("web1"), "event"),
+    ],
+)
+def test_what_salt_call_does_too_is_likely(
+    ears: Heard, tag: str, data: dict[str, Any], by: str
+) -> None:
+    ears(tag, data)
+    sight = one(ears)
+    assert sight is not None
+    assert (sight.sure, sight.likely_by) == (None, by)
+    assert one(ears, "db1") is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "data"),
+    [
+        ("salt/auth", {"id": "web1", "act": "pend"}),
+        ("salt/auth", {"id": "web1", "act": "accept", "__peer_id": "m2"}),  # heard by another
+        ("salt/minion/web1/start", {"id": "web1"}),  # not from a minion
+        (f"salt/job/{JID}/ret/web1", returned("db1")),
+        (f"salt/job/{JID}/ret/web1", "text"),
+        ("salt/presence/present", {"present": "web1"}),
+        ("salt/presence/present", {"present": [None, 5, [], "", "w" * 300]}),
+        ("salt/ha/minion/web1/bound", sent("web1", ["web1"])),
+        ("salt/key", {"id": "web1", "act": "accept"}),
+    ],
+)
+def test_what_tells_nothing(ears: Heard, tag: str, data: Any) -> None:
+    ears(tag, data)
+    assert one(ears) is None
+
+
+def test_the_return_of_a_job_that_was_published_here_is_sure(ears: Heard) -> None:
+    ears(f"salt/job/{JID}/new", {"jid": JID, "minions": ["web1"]})
+    answer = {"type": "list", "masters": ["10.0.0.1", "10.0.0.2"], "connected": True}
+    ears(
+        f"salt/job/{JID}/ret/web1", returned("web1", fun="ha.current_master", **{"return": answer})
+    )
+    sight = one(ears)
+    assert sight is not None
+    assert (sight.sure_by, sight.type, sight.of) == ("job", "list", 2)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "port", "sure"),
+    [
+        (["10.0.0.1"], 4506, True),
+        (["fe80::1", "10.0.0.1"], 4506, True),
+        (["10.0.0.2"], 4506, False),
+        (["10.0.0.1"], 4508, False),
+        (None, 4506, False),
+        ([5], None, False),
+    ],
+)
+def test_a_report_goes_to_all_masters_of_a_hot_minion_and_is_about_one(
+    ears: Heard, addresses: Any, port: Any, sure: bool
+) -> None:
+    report = {"type": "list", "addresses": addresses, "port": port, "of": 2, "every": 300}
+    ears("salt/ha/minion/web1/bound", sent("web1", report))
+    sight = one(ears)
+    assert sight is not None
+    assert (sight.sure is not None, sight.likely is not None) == (sure, not sure)
+    assert (sight.type, sight.of, sight.lasts) == ("list", 2, 660)
+
+
+def test_nonsense_in_a_report_is_not_kept(ears: Heard) -> None:
+    for report in (
+        {"type": [], "of": -1, "every": float("nan")},
+        {"type": "failover", "of": 10**9, "every": 1e9},
+        {"type": {}, "of": "2", "every": "x"},
+    ):
+        ears("salt/ha/minion/web1/bound", sent("web1", report))
+        sight = one(ears)
+        assert sight is not None
+        assert (sight.type, sight.of, sight.lasts) == ("", 0, FRESH)
+
+
+def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heard, "MAX_IDS", 3)
+    monkeypatch.setattr(heard, "MAX_JOBS", 2)
+    for name in ("a", "b", "c", "a", "d"):
+        ears("salt/auth", {"id": name, "act": "accept"})
+    assert sorted(ears.sights("abcd")) == ["a", "c", "d"]
+    for jid in ("1", "2", "3"):
+        ears(f"salt/job/{jid}/new", {})
+    ears("salt/job/1/ret/d", returned("d"))
+    ears("salt/job/3/ret/c", returned("c"))
+    sights = ears.sights("cd")
+    assert (sights["d"].sure, sights["c"].sure_by) == (None, "job")
+
+
+def test_a_sight_travels() -> None:
+    for sight in (Sight(), Sight(1.5, "job", 2.0, "auth", "failover", 2, 660.0)):
+        assert Sight.from_wire(sight.to_wire()) == sight
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None, [], [1, "job"], [1, "nonsense", None, "", "", 0, 9], ["1", "job", None, "", "", 0, 9],
+        [float("inf"), "job", None, "", "", 0, 900], [-1, "job", None, "", "", 0, 900],
+        [None, "", None, "", "sorcery", 0, 900], [None, "", None, "", "", True, 900],
+        [None, "", None, "", [], 0, 900], [1, ["job"], None, "", "", 0, 900],
+    ],
+)  # fmt: skip
+def test_a_peer_cannot_send_nonsense(raw: Any) -> None:
+    with pytest.raises(InvalidRecord, match="malformed sight"):
+        Sight.from_wire(raw)
+
+
+# -- put together
+
+
+ALL = ("m1", "m2")
+
+
+def at(age: float, by: str = "job", **more: Any) -> Sight:
+    return Sight(sure=age, sure_by=by, **more)
+
+
+def likely(age: float, **more: Any) -> Sight:
+    return Sight(likely=age, likely_by="auth", **more)
+
+
+@pytest.mark.parametrize(
+    ("sights", "state", "masters", "seen"),
+    [
+        ({}, UNKNOWN, [], None),
+        ({"m1": at(12)}, BOUND, ["m1"], 12),
+        ({"m1": at(FRESH + 1)}, SILENT, [], FRESH + 1),
+        ({"m1": at(1000, lasts=1200.0)}, BOUND, ["m1"], 1000),  # said itself when it reports again
+        ({"m1": likely(5)}, SEEN, ["m1"], 5),
+        ({"m1": likely(FRESH + 1)}, SILENT, [], FRESH + 1),
+        # Nobody knows what it is: both are true.
+        ({"m1": at(30), "m2": at(10)}, BOUND, ["m1", "m2"], 10),
+        # One at a time: the last one, and not that of salt-call.
+        ({"m1": at(30, type="failover"), "m2": at(10)}, BOUND, ["m2"], 10),
+        ({"m1": at(30, type="failover"), "m2": likely(1)}, BOUND, ["m1"], 30),
+        ({"m1": at(2000, type="failover"), "m2": at(1500)}, SILENT, [], 1500),
+        ({"m1": at(2000, type="failover"), "m2": likely(7)}, SEEN, ["m2"], 7),
+        ({"m1": at(30, type="list", of=2), "m2": at(10)}, BOUND, ["m1", "m2"], 10),
+        ({"m1": at(30, type="list", of=2), "m2": at(FRESH + 1)}, PARTLY, ["m1"], 30),
+        ({"m1": at(30, type="list", of=1)}, BOUND, ["m1"], 30),
+        ({"m1": at(30, type="list", of=3), "m2": at(1)}, BOUND, ["m1", "m2"], 1),  # third: not ours
+    ],
+)
+def test_where_a_minion_is(
+    sights: dict[str, Sight], state: str, masters: list[str], seen: float | None
+) -> None:
+    row = locate(sights, ALL)
+    assert (row["state"], row["masters"], row["seen"]) == (state, masters, seen)
+    assert (state == PARTLY) == ("not heard lately on m2" in row["note"])
+
+
+def test_all_that_is_known_is_in_the_answer() -> None:
+    row = locate({"m1": at(30, type="failover"), "m2": likely(1)}, ALL)
+    assert row["on"] == {"m1": {"seen": 30, "by": "job"}, "m2": {"seen": 1, "by": "auth"}}
+    assert row["by"] == "job"
+
+
+# -- connections
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
+def test_connections_to_the_publisher_are_counted(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        port = server.getsockname()[1]
+        opts = {"publish_port": port, "interface": host}
+        assert subscribers(opts) == 0
+        with socket.create_connection((host, port)), server.accept()[0]:
+            assert subscribers(opts) == 1
+            assert subscribers({**opts, "interface": "0.0.0.0"}) == 1
+            assert subscribers({**opts, "interface": "127.0.0.8"}) == 0
+            assert subscribers({**opts, "publish_port": port + 1}) == 0
+
+
+def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("saltext_ha.service.connections.PROC", tmp_path / "absent")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
+            assert subscribers({"publish_port": port, "interface": "127.0.0.1"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("interface", "address", "port", "ours"),
+    [
+        ("127.0.0.1", "127.0.0.1", 4506, True),
+        ("127.0.0.1", "127.0.0.1", 4507, False),
+        ("127.0.0.1", "127.0.0.2", 4506, False),
+        ("0.0.0.0", "127.0.0.1", 4506, True),
+        ("0.0.0.0", "192.0.2.1", 4506, False),
+        ("::", "::1", 4506, True),
+        ("0.0.0.0", "m1", 4506, False),
+    ],
+)
+def test_an_address_of_ours(interface: str, address: str, port: int, ours: bool) -> None:
+    assert is_ours({"interface": interface, "ret_port": 4506}, address, port) is ours

@@ -1,0 +1,146 @@
+"""What people see of minions: whole tables, as text."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+
+from saltext_ha.output import _minions, ha
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+
+
+def shows(data: dict[str, Any], expected: str) -> None:
+    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
+
+
+def minion(name: str, state: str, *masters: str, **more: Any) -> dict[str, Any]:
+    row = {"id": name, "state": state, "masters": list(masters), "seen": None, "by": "", "type": ""}
+    return {**row, "note": "", "on": {}, **more}
+
+
+MASTERS = [
+    {"name": "m1", "self": True, "state": "running", "minions": 2, "connections": 12000,
+     "listening": 7300.0},
+    {"name": "m2", "self": False, "state": "unknown", "minions": None, "connections": None,
+     "listening": None},
+]  # fmt: skip
+
+
+def test_minions() -> None:
+    rows = [
+        minion("db1", "unknown"),
+        minion(
+            "hot", "partly", "m1", seen=3.0, by="job", type="list", note="not heard lately on m2"
+        ),
+        minion("web1", "bound", "m1", seen=12.4, by="watchdog", type="failover"),
+        minion("web2", "silent", seen=7300.0, by="auth"),
+    ]
+    shows(
+        {
+            "kind": "minions", "masters": MASTERS, "minions": rows, "live": False,
+            "counts": {"unknown": 1, "bound": 1, "partly": 1, "silent": 1},
+            "unknown": {"m2": "10.0.0.2:4530 timed out"}, "retcode": 2,
+        },
+        """
+        Master  State    Minions  Connections  Listening for
+        m1 *    running        2       12 000  2 h
+        m2      unknown        ?            ?  ?
+        m2 could not be asked: 10.0.0.2:4530 timed out
+        Minion  State    On  Heard     By              Type
+        db1     unknown  -   never     -               ?
+        web2    silent   -   2 h ago   authenticated   ?
+        hot     partly   m1  3 s ago   returned a job  list
+        web1    bound    m1  12 s ago  its watchdog    failover
+          hot: not heard lately on m2
+        4 minions: 1 unknown, 1 silent, 1 partly, 1 bound
+        """,
+    )  # fmt: skip
+
+
+def test_nobody() -> None:
+    data = {"kind": "minions", "masters": MASTERS[:1], "minions": [], "counts": {}, "unknown": {}}
+    assert ha.output(data).splitlines()[-1] == "no accepted minion matches"
+    data = {"kind": "reachability", "masters": ["m1"], "minions": [], "counts": {}, "unknown": {}}
+    assert ha.output(data).splitlines()[-1] == "no accepted minion matches"
+
+
+def test_of_very_many_those_in_trouble_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_minions, "LISTED", 2)
+    rows = [minion(f"web{n}", "bound", "m1", seen=1, by="job") for n in range(5)]
+    rows.append(minion("zoo", "silent", note="no answer within 5 s"))
+    data = {"kind": "minions", "masters": [MASTERS[0]], "minions": rows, "counts": {"bound": 5}}
+    lines = ha.output(data).splitlines()
+    assert lines[3].startswith("zoo")
+    assert "… 4 minions more (--out=json has all)" in lines
+
+
+def row(name: str, state: str, kind: str, note: str = "", **cells: Any) -> dict[str, Any]:
+    answers = {
+        name: {"state": "hears", "seconds": cell} if isinstance(cell, float) else
+        {"state": cell, "seconds": None} for name, cell in cells.items()
+    }  # fmt: skip
+    return {"id": name, "state": state, "type": kind, "note": note, "answers": answers}
+
+
+def test_reachability() -> None:
+    rows = [
+        row("hot", "deaf", "list", "is deaf to m2", m1=0.0204, m2="silent", m3="unknown"),
+        row("web1", "ok", "failover", m1="silent", m2=0.1, m3="unknown"),
+        row("web2", "ok", "failover", m1=0.1, m2="no key", m3="unknown"),
+    ]
+    shows(
+        {
+            "kind": "reachability", "masters": ["m1", "m2", "m3"], "minions": rows, "timeout": 5,
+            "strays": [{"published": "m1", "arrived": "m2", "count": 1, "ids": ["hot"]}],
+            "counts": {"ok": 2, "deaf": 1}, "unknown": {"m3": "refused"}, "partial": True,
+        },
+        """
+        m3 could not be asked: refused
+        Minion  m1      m2      m3  Type      State
+        hot     20 ms   deaf    ?   list      deaf
+        web1    -       100 ms  ?   failover  ok
+        web2    100 ms  no key  ?   failover  ok
+          hot: is deaf to m2
+        1 answer to m1 came to m2: hot
+        3 minions: 1 deaf, 2 ok · partial: not all masters could ask
+        """,
+    )  # fmt: skip
+
+
+def test_moves() -> None:
+    one = {"id": "web1", "from": "m1", "to": "m2", "moved": True, "planned": False, "note": ""}
+    two = {**one, "id": "web2", "moved": False, "note": "did not answer"}
+    shows(
+        {
+            "kind": "drain", "master": "m1", "test": False, "moves": [one, two], "unknown": {},
+            "stay": [{"id": "hot", "why": "hot-hot"}, {"id": "hot2", "why": "hot-hot"}],
+        },
+        """
+        Minion  From  To
+        web2    m1    m2  did not answer
+        web1    m1    m2  moved
+        2 minions left alone · hot-hot
+          hot, hot2
+        1 minion moved · 1 did not
+        """,
+    )  # fmt: skip
+    shows(
+        {
+            "kind": "rebalance", "test": True, "unknown": {}, "stay": [],
+            "moves": [{**one, "moved": False, "planned": True}],
+            "spread": {"m1": {"before": 3, "after": 2}, "m2": {"before": 1, "after": 2}},
+        },
+        """
+        Minion  From  To
+        web1    m1    m2  would move
+        m1: 3 → 2
+        m2: 1 → 2
+        1 minion would move
+        """,
+    )  # fmt: skip

@@ -1,0 +1,234 @@
+"""Would every minion go on? Every doubt is a no."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from saltext_ha import prospects, safety
+from saltext_ha.errors import InvalidRecord
+from saltext_ha.output import _failover
+from saltext_ha.output._text import Screen
+from saltext_ha.replication.placement import Stored
+from saltext_ha.safety import Group, Prospect, Reason, Room, judge
+
+pytestmark = pytest.mark.core
+
+KEY, OTHER = b"k" * 32, b"o" * 32
+ACCEPTED = Stored("accepted", KEY, frozenset())
+PENDING = Stored("pending", KEY, frozenset())
+BOTH = (("m1", "10.0.0.1:4506"), ("m2", "10.0.0.2:4506"))
+GOOD = Prospect(BOTH, "failover")
+SAME = {name: {"status": "same", "differences": [], "unknown": {}} for name in safety.SECTIONS}
+
+
+def group(*names: str, **changes: Any) -> Group:
+    """A group that could lose any of its masters."""
+    names = names or ("m1", "m2")
+    whole = Group(
+        names,
+        {name: Room(5, 100_000) for name in names},
+        {name: {"web1": ACCEPTED, "web2": ACCEPTED} for name in names},
+        SAME,
+        {"web1": GOOD, "web2": replace(GOOD, type="list")},
+    )
+    return replace(whole, **changes)
+
+
+def the(reasons: list[Reason], about: str) -> Reason:
+    assert [reason.about for reason in reasons] == [about]
+    return reasons[0]
+
+
+def test_a_group_that_has_all() -> None:
+    assert judge(group(), "m1") == []
+    assert judge(group(), "m2") == []
+
+
+def test_the_only_master() -> None:
+    assert the(judge(group("m1"), "m1"), "masters").text == "there is no other master"
+
+
+@pytest.mark.parametrize("lost", ["m1", "m2"])
+def test_a_master_that_cannot_be_asked_is_a_doubt(lost: str) -> None:
+    keys = {"m1": group().keys["m1"]}
+    away = group(unreached={"m2": "timed out"}, keys=keys)
+    reason = the(judge(away, lost), "masters")
+    assert (reason.unknown, "timed out" in reason.text) == (True, True)
+
+
+def test_what_status_says_of_those_that_are_left() -> None:
+    noted = group(notes={"m2": ["5 keys are held"]})
+    assert the(judge(noted, "m1"), "masters").text == "m2: 5 keys are held"
+    assert judge(noted, "m2") == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        (PENDING, "pending on m2"),
+        (Stored("rejected", KEY, frozenset()), "rejected on m2"),
+        (None, "absent on m2"),
+        (Stored("accepted", OTHER, frozenset()), "different keys"),
+    ],
+)
+def test_a_key_that_the_other_master_does_not_have(stored: Stored | None, text: str) -> None:
+    table = {"web1": ACCEPTED, **({"web2": stored} if stored else {})}
+    lacking = group(keys={"m1": group().keys["m1"], "m2": table})
+    reason = the(judge(lacking, "m1"), "keys")
+    assert (text in reason.text, reason.minions, reason.count) == (True, ("web2",), 1)
+    if text != "different keys":
+        assert judge(lacking, "m2") == [], "m1, which has all, is left"
+
+
+def test_a_key_must_be_on_all_that_are_left() -> None:
+    """A failover minion that tries the one first on which it is pending waits there for ever."""
+    full = group().keys["m1"]
+    three = group("m1", "m2", "m3", keys={"m1": full, "m2": full, "m3": {"web1": ACCEPTED}})
+    assert the(judge(three, "m1"), "keys").text == "their keys are absent on m3"
+    assert judge(three, "m3") == []
+
+
+@pytest.mark.parametrize("name", safety.SECTIONS)
+def test_a_difference_that_check_consistency_finds(name: str) -> None:
+    def sections(**changes: Any) -> Any:
+        return {"sections": {**SAME, name: {**SAME[name], **changes}}}
+
+    drift = {"path": "pam:alice", "values": {}, "fix": "write it"}
+    reason = the(judge(group(**sections(differences=[drift])), "m1"), name)
+    assert ("pam:alice" in reason.text, reason.fix, reason.unknown) == (True, "write it", False)
+    note = {**drift, "severity": "note"}
+    assert judge(group(**sections(differences=[note])), "m1") == []
+    assert the(judge(group(**sections(unknown={"m2": "no such file"})), "m1"), name).unknown
+    assert the(judge(group(**sections(left_out=3)), "m1"), name).text == "and 3 more"
+    rest = {key: value for key, value in SAME.items() if key != name}
+    assert the(judge(group(sections=rest), "m1"), name).unknown
+
+
+def test_minions_that_do_not_answer() -> None:
+    silent = group(minions={"web1": GOOD})
+    reason = the(judge(silent, "m1"), "minions")
+    assert (reason.minions, reason.unknown) == (("web2",), True)
+    assert the(judge(group(unasked={"m2": "no bus"}), "m1"), "minions").unknown
+
+
+@pytest.mark.parametrize(
+    ("prospect", "text", "unknown"),
+    [
+        (replace(GOOD, masters=BOTH[:1]), "they know no other master of the group than m1", False),
+        (replace(GOOD, masters=(*BOTH, (None, "old:4506"))), "old:4506, which is no master", False),
+        (replace(GOOD, type="func"), "master_type func", True),
+        (replace(GOOD, findings=(("HA201", "never looks", "do"),)), "HA201 never looks", False),
+        (Prospect(problem="'ha.lint' is not available."), "is not available", True),
+    ],
+)
+def test_minions_that_would_not_go_on(prospect: Prospect, text: str, unknown: bool) -> None:
+    reason = the(judge(group(minions={"web1": GOOD, "web2": prospect}), "m1"), "minions")
+    assert (text in reason.text, reason.unknown, reason.minions) == (True, unknown, ("web2",))
+
+
+def test_a_minion_of_one_master_can_do_without_the_other() -> None:
+    single = group(minions={"web1": GOOD, "web2": Prospect(BOTH[:1], "str")})
+    assert judge(single, "m2") == []
+    assert judge(single, "m1") != []
+
+
+def test_different_keys_need_minions_that_verify() -> None:
+    assert the(judge(group(signed=True), "m1"), "minions").count == 2
+    verifying = {name: replace(each, verifies=True) for name, each in group().minions.items()}
+    assert judge(group(signed=True, minions=verifying), "m1") == []
+
+
+def test_those_that_are_left_must_have_room() -> None:
+    def many(number: int, **room: Any) -> Group:
+        ids = [f"web{i}" for i in range(number)]
+        table = dict.fromkeys(ids, ACCEPTED)
+        rooms = {
+            "m1": Room(5, 100_000),
+            "m2": Room(**{"workers": 5, "open_files": 100_000, **room}),
+        }
+        return group(keys={"m1": table, "m2": table}, minions=dict.fromkeys(ids, GOOD), room=rooms)
+
+    assert judge(many(1000), "m1") == []
+    reason = the(judge(many(1001), "m1"), "capacity")
+    assert reason.text == "m2 has 5 worker threads; 1001 minions need 6"
+    assert judge(many(1000, open_files=4000), "m1") == []
+    files = many(1000, open_files=3999)
+    assert the(judge(files, "m1"), "capacity").text == (
+        "m2 may have 3999 files open; 1000 minions need 4000"
+    )
+    assert judge(files, "m2") == []
+
+
+# -- what minions say
+
+FINDING = {
+    "code": "HA201",
+    "severity": "error",
+    "title": "t",
+    "detail": "d",
+    "fix": "f",
+    "why": "w",
+}
+SAID = {
+    "ha.lint": {"findings": [FINDING, {**FINDING, "severity": "info"}], "unknown": {}},
+    "ha.masters": [{"address": "10.0.0.1", "port": 4506}, {"address": "m9", "port": 4506}],
+    "ha.current_master": {"type": "failover"},
+    "config.get": True,
+}
+
+
+def lookup(host: str, port: int) -> str | None:
+    return {("10.0.0.1", 4506): "m1"}.get((host, port))
+
+
+def test_what_a_minion_says() -> None:
+    (found,) = prospects.read({"web1": prospects.shorten(SAID)}, lookup).values()
+    assert found == Prospect(
+        (("m1", "10.0.0.1:4506"), (None, "m9:4506")), "failover", True, (("HA201", "t (d)", "f"),)
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The minion function caused an exception",
+        {**SAID, "ha.lint": "'ha.lint' is not available."},
+        {**SAID, "ha.lint": {"kind": "error", "error": "no such file"}},
+        {**SAID, "ha.lint": {"findings": [], "unknown": {"pki": "not permitted"}}},
+        {**SAID, "ha.masters": "'ha.masters' is not available."},
+        {},
+    ],
+)
+def test_what_a_minion_cannot_say_is_a_problem(said: Any) -> None:
+    (found,) = prospects.read({"web1": prospects.shorten(said)}, lookup).values()
+    assert found.problem
+
+
+def test_a_peer_that_talks_nonsense() -> None:
+    for raw in ([], {"web1": {}}, {"web1": {"masters": [[1]], "type": "", "verifies": 1}}, None):
+        with pytest.raises(InvalidRecord, match="makes no sense"):
+            prospects.read(raw, lookup)
+
+
+def test_how_it_reads() -> None:
+    reason = Reason("minions", "text", "do this", minions=("a", "b", "c", "d", "e", "f"), count=6)
+    lines = _failover.safe(
+        {
+            "masters": [
+                {"name": "m1", "safe": True, "reasons": []},
+                {"name": "m2", "safe": False, "reasons": [reason.data()]},
+            ],
+            "minions": {"accepted": 6, "answered": 5},
+        },
+        Screen(80, {}),
+    )
+    assert lines == [
+        "without m1: safe",
+        "without m2: NO",
+        "  minions  6 minions (a, b, c, d, e, …): text",
+        "      → do this",
+        "5 of 6 accepted minions answered",
+    ]

@@ -1,0 +1,135 @@
+"""Which minions are moved where, and which are left alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from saltext_ha.service import spread
+from saltext_ha.service.spread import Found, Step, drain, found, host_of, level, names_of
+
+pytestmark = pytest.mark.core
+
+ENTRIES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+NAMES = {"10.0.0.1": "m1", "10.0.0.2": "m2", "10.0.0.3": "m3"}
+
+
+def minions(**where: int) -> dict[str, Found]:
+    """So many movable minions on each master."""
+    return {
+        f"{name}-{number}": Found(name, ENTRIES)
+        for name, count in where.items()
+        for number in range(count)
+    }
+
+
+def after(found: dict[str, Found], steps: list[Step]) -> dict[str, int]:
+    where = {minion_id: each.on for minion_id, each in found.items()}
+    for step in steps:
+        assert where[step.minion] == step.source
+        assert NAMES[step.entry] == step.target
+        where[step.minion] = step.target
+    return dict(Counter(where.values()))
+
+
+@pytest.mark.parametrize(
+    ("answer", "stays"),
+    [
+        ({"type": "failover", "masters": ["m1", "m2"], "address": "m1"}, ""),
+        ({"type": "failover", "masters": ["m1"], "address": "m1"}, "names no other master"),
+        ({"type": "list", "masters": ["m1", "m2"], "address": "m1"}, "hot-hot"),
+        ({"type": "str", "masters": ["m1"]}, "knows no other master"),
+        ({"type": "func", "masters": ["m1"]}, "knows no other master"),
+        ({"error": "'ha.current_master' is not available."}, "not installed"),
+        ({"error": "Traceback: boom"}, "it says: Traceback: boom"),
+        (None, "it says: None"),
+        ({"type": "failover", "masters": "m1"}, "names no other master"),
+    ],
+)
+def test_who_can_be_moved(answer: Any, stays: str) -> None:
+    reason = found("m1", answer).stays
+    assert stays in reason
+    assert bool(stays) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("entry", "host"),
+    [
+        ("m1", "m1"), ("M1.Example", "m1.example"), ("10.0.0.1:4506", "10.0.0.1"),
+        ("::1", "::1"), ("[::1]", "::1"), ("[::1]:4506", "::1"), ("[::1", "[::1"),
+    ],
+)  # fmt: skip
+def test_the_host_of_an_entry(entry: str, host: str) -> None:
+    assert host_of(entry) == host
+
+
+def test_names_are_learnt_from_who_is_there() -> None:
+    there = [Found("m1", here="salt-a"), Found("m2", here="salt-b"), Found("m1", here="10.0.0.3")]
+    names = names_of(there, {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}, "m3": {"10.0.0.3"}})
+    # By a port map m1 is at the address by which its peers know m3: minions know better.
+    assert names == {
+        "salt-a": "m1", "salt-b": "m2", "10.0.0.1": "m1", "10.0.0.2": "m2", "10.0.0.3": "m1",
+    }  # fmt: skip
+    # One address for two: nobody knows which.
+    assert names_of([Found("m1", here="vip"), Found("m2", here="vip")], {}) == {}
+
+
+def test_a_drained_master_is_left_for_the_emptiest() -> None:
+    here = minions(m1=5)
+    steps, stay = drain(here, NAMES, {"m2": 4, "m3": 1})
+    assert stay == {}
+    assert after(here, steps) == {"m2": 1, "m3": 4}
+
+
+def test_nobody_goes_where_it_cannot() -> None:
+    here = {
+        "two": Found("m1", ("10.0.0.1", "10.0.0.2")),
+        "far": Found("m1", ("10.0.0.1", "192.0.2.1")),
+        "hot": Found("m1", ENTRIES, stays="hot-hot"),
+        "odd": Found("m1", ("10.0.0.1", "$(reboot)")),
+    }
+    steps, stay = drain(here, {**NAMES, "$(reboot)": "m2"}, {"m3": 0, "m2": 9})
+    assert steps == [Step("two", "m1", "m2", "10.0.0.2")]
+    assert stay["hot"] == "hot-hot"
+    assert "192.0.2.1" in stay["far"]
+    assert set(stay) == {"hot", "far", "odd"}
+    # m2 does not work: it is not among those that may be gone to.
+    steps, stay = drain(here, NAMES, {"m3": 0})
+    assert (steps, set(stay)) == ([], {"two", "far", "hot", "odd"})
+
+
+@pytest.mark.parametrize(
+    ("before", "moves", "result"),
+    [
+        ({"m1": 0, "m2": 6, "m3": 0}, 4, [2, 2, 2]),
+        ({"m1": 3, "m2": 3, "m3": 1}, 1, [2, 2, 3]),
+        ({"m1": 2, "m2": 2, "m3": 3}, 0, [2, 2, 3]),
+        ({"m1": 10, "m2": 1, "m3": 0}, 6, [3, 4, 4]),
+    ],
+)
+def test_the_fewest_moves_to_an_even_spread(
+    before: dict[str, int], moves: int, result: list[int]
+) -> None:
+    there = minions(**before)
+    steps = level(there, NAMES, ("m1", "m2", "m3"))
+    assert len(steps) == moves
+    assert sorted(after(there, steps).values()) == result
+    assert level(there, NAMES, ("m1", "m2", "m3")) == steps
+
+
+def test_an_even_spread_as_far_as_minions_can_go() -> None:
+    there = minions(m1=4) | {f"stuck{n}": Found("m2", ("10.0.0.2", "x")) for n in range(4)}
+    there["hot"] = Found("m1", ENTRIES, stays="hot-hot")
+    steps = level(there, NAMES, ("m1", "m2", "m3"))
+    assert {step.target for step in steps} == {"m3"}
+    assert len(steps) == 2
+    assert level(minions(m1=4), NAMES, ("m1",)) == []
+
+
+def test_ten_thousand_are_planned_at_once() -> None:
+    there = minions(m1=10_000)
+    steps = level(there, NAMES, ("m1", "m2", "m3"))
+    assert sorted(after(there, steps).values()) == [3333, 3333, 3334]
+    assert spread.drain(there, NAMES, {"m2": 0, "m3": 0})[1] == {}
