@@ -58,8 +58,7 @@
     cell("Bound", number(row.bound), "n");
     cell("Seen", row.self ? "here" : row.seen === null ? "never" : `${seconds(row.seen)} ago`);
     const key = row.master_key;
-    cell("Master key", key ? make("code", `${key.slice(0, 11)}…`, { title: key })
-      : key === "" ? "signed" : "?");
+    cell("Master key", key ? make("code", `${key.slice(0, 11)}…`, { title: key }) : "?");
     return tr;
   };
 
