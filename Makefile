@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 .PHONY: demo test lint audit hostile unit lab lab-stop bench simulate torture torture-mutants \
-	test-all clean
+	salt-suites test-all clean
 
 # Random histories of disasters: how many, and the seed of the first.
 HISTORIES ?= 20
@@ -33,7 +33,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
-	$(BIN)/bandit -q -c pyproject.toml -ll -r lab benchmarks hostile simulation torture
+	$(BIN)/bandit -q -c pyproject.toml -ll -r lab benchmarks hostile simulation suites \
+		torture
 	$(MAKE) --no-print-directory audit
 
 # In a venv of its own: what it needs is not to stand beside what is tested.
@@ -74,6 +75,9 @@ torture: $(STAMP)  ## random histories of disasters on real engines, checked fro
 torture-mutants: $(STAMP)  ## the same with each guard taken out of the product: all must fail
 	$(BIN)/python -m torture --mutants --histories 80 --seed $(SEED)
 
+salt-suites: $(STAMP)  ## Salt's own suites for several masters, with our engines on; ARGS=--without
+	$(BIN)/python -m suites $(ARGS)
+
 test-all: test  ## the core set on the older Salt releases too
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core
 	$(MAKE) VENV=.venv-3007 SALT='salt~=3007.0' core
@@ -83,4 +87,4 @@ core: $(STAMP)
 	$(BIN)/python -m pytest tests/unit tests/functional tests/integration -m core
 
 clean: lab-stop
-	rm -rf .venv .venv-3006 .venv-3007 .venv-audit .lab .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3006 .venv-3007 .venv-audit .lab .salt-suites .mypy_cache .ruff_cache

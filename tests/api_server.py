@@ -16,6 +16,9 @@ PASSWORD = "s3cret-password"  # no one's
 class Listener(ThreadingHTTPServer):
     request_queue_size = 128  # for many threads that connect at once
 
+    def handle_error(self, *args: object) -> None:
+        """Callers that hang up are no news."""
+
 
 class Server:
     """Logs everybody in; what it answers to calls is up to ``answer``, by default the call."""

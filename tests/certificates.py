@@ -12,12 +12,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(folder: Path, address: str) -> tuple[Path, Path]:
-    """Write ``server.crt`` and ``server.key`` for *address* into *folder*."""
+def self_signed(folder: Path, address: str, *dns: str) -> tuple[Path, Path]:
+    """Write ``server.crt`` and ``server.key`` for *address* and the names *dns* into *folder*."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
     now = datetime.now(timezone.utc)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+    names = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address(address)), *map(x509.DNSName, dns)]
+    )
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -277,13 +277,21 @@ def documented() -> Iterator[tuple[str, str, str]]:
             lines = block.splitlines()
             indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
             text = "\n".join(line[indent:] for line in lines) + "\n"
-            options = set(yaml.safe_load(text))
-            if "services" in options:
-                continue  # of docker compose
+            document = yaml.safe_load(text)
+            options = set(document)
+            if options & {"services", "scrape_configs"} or is_sls(document):
+                continue  # of docker compose, of Prometheus, states
             unknown = options - collect.KNOWN - {"ha"}
             # Older releases do not know those of a cluster.
             assert all(o.startswith("cluster_") for o in unknown), f"{source.name}: what is this?"
             yield source.name, MINION if "master" in options else MASTER, text
+
+
+def is_sls(document: dict[str, Any]) -> bool:
+    """Whether *document* declares states."""
+    return any(
+        "." in str(key) for value in document.values() if type(value) is dict for key in value
+    )
 
 
 def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> Facts:

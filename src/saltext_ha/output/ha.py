@@ -359,6 +359,8 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "rebalance": _minions.moves,
     "minion_config": _failover.config,
     "failover_safe": _failover.safe,
+    # To be put into a file: as it is.
+    "proxy_config": lambda data, screen: str(data.get("text") or "").splitlines(),
     "notice": _notice,
     "error": _error,
 }

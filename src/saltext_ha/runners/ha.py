@@ -681,6 +681,57 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
     return _ask_long("rebalance", LONG, test=bool(test), batch=batch, timeout=timeout)
 
 
+def proxy_config(
+    kind: str,
+    cert: str = "",
+    listen: str = "",
+    ca: str = "",
+    name: str = "",
+    api_port: int = 0,
+    timeout: int = 0,
+) -> Answer:
+    """
+    Print the configuration of a load balancer in front of the salt-api of all masters.
+
+    kind
+        ``haproxy`` (asks every master whether it is ready) or ``nginx`` (notices what fails).
+    cert
+        On the balancer: PEM file with certificate, chain and private key, which callers see. By
+        default /etc/ssl/private/salt-api.pem.
+    listen
+        Where callers come to: a port (443), or ``address:port``.
+    ca
+        On the balancer: PEM file with whoever signed the certificates of the masters. By default
+        those of the system, /etc/ssl/certs/ca-certificates.crt.
+    name
+        A name that is in the certificates of all masters; needed where these are known by address.
+    api_port
+        Of salt-api on masters that cannot be asked just now; by default as on the others.
+    timeout
+        Seconds that one call may take: 3600.
+
+    Returns a dict: ``text``, and ``masters`` (name, api, tls, ready, and in ``unknown`` why one
+    could not be asked; exit code 2 then, with what is assumed in the text). Nothing is written.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.proxy_config haproxy > /etc/haproxy/haproxy.cfg
+        salt-run ha.proxy_config nginx listen=8443 ca=/etc/ssl/salt-ca.pem name=salt.example.org
+    """
+    return _ask(
+        "proxy_config",
+        kind=kind,
+        cert=cert,
+        listen=listen,
+        ca=ca,
+        name=name,
+        api_port=api_port,
+        timeout=timeout,
+    )
+
+
 def _ask(command: str, **payload: Any) -> Answer:
     return _ask_long(command, 0, **payload)
 

@@ -30,6 +30,7 @@ from saltext_ha.service import hints, knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.answers import Answers
+from saltext_ha.service.balancing import ProxyConfig
 from saltext_ha.service.bound import Bound
 from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.claims import Claims
@@ -154,7 +155,7 @@ class Service:
         telling = Telling(group)
         checking = Checking(group, telling)
         linting, members, doors = Linting(group), Members(group), Doors(group)
-        safe = Safe(group, doors, checking)
+        safe, proxy = Safe(group, doors, checking), ProxyConfig(group)
         self.jobs = Jobs(group)
         self.bound = Bound(group, self.jobs)
         self.minions = self.bound.minions
@@ -171,6 +172,7 @@ class Service:
             self.bound,
             doors,
             safe,
+            proxy,
         ):
             handlers.update(peers_part.for_peers())
         self.listener = PeerListener(
@@ -195,6 +197,7 @@ class Service:
             Drain(group, self.jobs, self.bound),
             doors,
             safe,
+            proxy,
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
@@ -330,6 +333,7 @@ class Service:
         self.ear.heard(tag, data)
         self.heard(tag, data)
         self.returns(tag, data)
+        self.ear.heard(tag, data)
 
     def _hint(self, hint: hints.Hint) -> None:
         self._hints.append(hint)

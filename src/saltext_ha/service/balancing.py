@@ -1,0 +1,82 @@
+"""``ha.proxy_config``: every master says where its doors are, the one that is asked writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.errors import HaError
+from saltext_ha.peering.trust import Peer
+from saltext_ha.proxy import doors
+from saltext_ha.proxy.doors import Door, Doors
+from saltext_ha.proxy.render import render, wishes
+from saltext_ha.service.group import Command, Group, PeerHandler
+
+
+class ProxyConfig:
+    """The command, and what peers may ask for it."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"proxy_config": self.proxy_config}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+        return {"doors": self.answer}
+
+    async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """This master's doors, for a peer."""
+        return doors.to_wire(self._own())
+
+    async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.proxy_config``."""
+        service = self._group.service
+        wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
+        answers, errors = await self._group.ask("doors", {}, service.config.peer_timeout)
+        known = [self._own()]
+        for name, raw in answers.items():
+            try:
+                known.append(doors.from_wire(name, raw))
+            except HaError as exc:
+                errors[name] = str(exc)
+        like = _usual([master.api for master in known if master.api], wanted.api_port)
+        peers = service.trust.peers()
+        # A master that is down just now is one of those that callers are to reach later.
+        known += [
+            doors.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
+            for name, why in errors.items()
+            if name in peers and like
+        ]
+        known.sort(key=lambda master: master.name)
+        text = render(wanted, service.config.group, service.config.name, known)
+        return {
+            "kind": "proxy_config",
+            "text": text,
+            "masters": [_shown(master) for master in known],
+            "retcode": 2 if errors else 0,
+        }
+
+    def _own(self) -> Doors:
+        return doors.of_master(self._group.service.opts, self._group.service.config)
+
+
+def _usual(known: list[Door], port: int) -> Door | None:
+    """What a master is assumed to be like that cannot be asked."""
+    if not known:
+        return None
+    common = Counter((door.port, door.tls) for door in known).most_common(1)[0][0]
+    return Door("", port or common[0], common[1])
+
+
+def _shown(master: Doors) -> dict[str, Any]:
+    return {
+        "name": master.name,
+        "api": master.api and master.api.netloc,
+        "tls": bool(master.api and master.api.tls),
+        "ready": master.status and master.status.netloc,
+        "unknown": master.problem,
+    }

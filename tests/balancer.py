@@ -1,0 +1,97 @@
+"""The real haproxy and nginx with a configuration of ours, as a child process on loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab import wait_for
+from lab.master import listens
+from lab.process import Daemon
+from tests.certificates import self_signed
+
+# Where the package's service runs it: as another user, with a socket that root alone can make.
+SERVICE = re.compile(r"(?m)^    (?:user|group|chroot|stats socket) .*\n")
+
+
+def tool(name: str) -> str:
+    """The program *name* of the Debian package of that name; a test without it fails."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    found = shutil.which(name, path=path)
+    if not found:
+        pytest.fail(f"{name} is not here: apt-get install {name} (all: tests/packages.txt)")
+    return found
+
+
+def pem(folder: Path, address: str) -> tuple[Path, Path]:
+    """What ``cert=`` takes, for *address*; and the certificate alone, to check it by."""
+    certificate, key = self_signed(folder, address)
+    both = folder / "both.pem"
+    both.write_bytes(certificate.read_bytes() + key.read_bytes())
+    return both, certificate
+
+
+class Balancer:
+    """
+    A balancer of that *kind* with the configuration *text*, which listens on *address*:*port*.
+
+    Ended with the block; :meth:`check` is what an operator does before.
+    """
+
+    def __init__(self, kind: str, text: str, folder: Path, address: str, port: int) -> None:
+        self.url = f"https://{address}:{port}"
+        self._at, self._log, folder = (address, port), folder / f"{kind}.log", folder / kind
+        folder.mkdir()
+        config = folder / "config"
+        if kind == "haproxy":
+            text, found = SERVICE.subn("", text)
+            assert found == 4
+            self._check = [tool("haproxy"), "-c", "-f", str(config)]
+            run = [tool("haproxy"), "-db", "-f", str(config)]
+        else:
+            text = (
+                f"daemon off; master_process off; pid {folder}/pid; error_log {self._log} info;\n"
+                "events {}\n"
+                f"http {{ access_log {folder}/access; client_body_temp_path {folder}/b;\n"
+                f"proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;\n"
+                f"uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n{text}\n}}\n"
+            )
+            run = [tool("nginx"), "-e", str(self._log), "-c", str(config)]
+            self._check = [*run, "-t"]
+        config.write_text(text, encoding="utf-8")
+        self._daemon = Daemon(run, os.environ, folder, self._log)
+
+    def check(self) -> None:
+        """
+        What its own check says of the configuration.
+
+        :raises AssertionError: it does not take it, or warns.
+        """
+        done = subprocess.run(self._check, capture_output=True, text=True, timeout=30)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert not re.search("warn", said, re.IGNORECASE), said
+
+    def __enter__(self) -> Balancer:
+        self._daemon.spawn()
+        try:
+            wait_for(
+                lambda: not self._daemon.running or listens(self._at), 20, "the balancer listens"
+            )
+            assert self._daemon.running, self.log()
+        except BaseException:
+            self._daemon.kill()
+            raise
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._daemon.kill()
+
+    def log(self) -> str:
+        """What it said so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")

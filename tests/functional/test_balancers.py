@@ -1,0 +1,351 @@
+"""
+The real haproxy and nginx with what ``ha.proxy_config`` writes, before salt-apis that do as they
+are told and count what reaches them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+
+from lab import wait_for
+from lab.network import Network
+from saltext_ha.proxy.doors import Door, Doors
+from saltext_ha.proxy.render import render, wishes
+from tests.api_server import Listener, respond
+from tests.balancer import Balancer, pem
+from tests.certificates import self_signed
+
+KINDS = ["haproxy", "nginx"]
+SOON = 20.0
+TIMEOUT = 3  # seconds that one call may take; event streams may take longer
+
+
+class Backend:
+    """
+    One master: a salt-api, and a status listener that is ``ready`` or not.
+
+    :ivar calls: path and token of what came in.
+    :ivar does: what becomes of a call: ``answer``, ``drop`` (the connection, once it was read),
+        ``hang``, or a number: that HTTP status.
+    """
+
+    def __init__(
+        self, name: str, address: str, network: Network, context: ssl.SSLContext | None = None
+    ) -> None:
+        self.name, self.does, self.ready, self._context = name, "answer", True, context
+        self.calls: list[tuple[str, str]] = []
+        self.asked = 0
+        self.more, self.over = threading.Event(), threading.Event()
+        self._tokens: set[str] = set()
+        self._at = (address, network.ports.api), (address, network.ports.status)
+        self._servers: list[ThreadingHTTPServer] = []
+        self.start()
+
+    @property
+    def doors(self) -> Doors:
+        api, status = self._at
+        tls = self._context is not None
+        return Doors(self.name, Door(*api, tls), Door(*status, tls))
+
+    def start(self) -> None:
+        for at, handler in zip(self._at, (self._api(), self._status()), strict=True):
+            server = Listener(at, handler)
+            server.daemon_threads = True
+            if self._context:
+                # Not in accept(), where one that says nothing would keep all others out.
+                server.socket = self._context.wrap_socket(
+                    server.socket, server_side=True, do_handshake_on_connect=False
+                )
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            self._servers.append(server)
+
+    def die(self) -> None:
+        """As a host that was switched off: its ports refuse connections."""
+        while self._servers:
+            server = self._servers.pop()
+            server.shutdown()
+            server.server_close()
+
+    def close(self) -> None:
+        """The end of everything that waits."""
+        self.more.set()
+        self.over.set()
+        self.die()
+
+    def count(self, path: str) -> int:
+        return sum(called == path for called, _ in self.calls)
+
+    def _status(self) -> type[BaseHTTPRequestHandler]:
+        backend = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                backend.asked += 1
+                respond(self, {}, 200 if backend.ready and self.path == "/ready" else 503)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler
+
+    def _api(self) -> type[BaseHTTPRequestHandler]:
+        backend = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                token = self.headers["X-Auth-Token"] or ""
+                backend.calls.append((self.path, token))
+                if backend.does == "drop":
+                    self.close_connection = True
+                elif backend.does == "hang":
+                    backend.over.wait()
+                    self.close_connection = True
+                elif backend.does.isdigit():
+                    respond(self, {}, int(backend.does))
+                elif self.path == "/login":
+                    token = f"{len(backend._tokens)}-of-{backend.name}"
+                    backend._tokens.add(token)
+                    body = b"{}"
+                    self.send_response(200)
+                    self.send_header("X-Auth-Token", token)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+                else:
+                    respond(self, {"on": backend.name}, 200 if token in backend._tokens else 401)
+
+            def do_GET(self) -> None:
+                backend.calls.append((self.path, self.headers["X-Auth-Token"] or ""))
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self._chunk(b"first\n")
+                backend.more.wait()
+                self._chunk(b"second\n")
+                self._chunk(b"")
+
+            def _chunk(self, data: bytes) -> None:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler
+
+
+class Site:
+    """Two masters behind a balancer."""
+
+    def __init__(self, kind: str, balancer: Balancer, ca: Path, m1: Backend, m2: Backend) -> None:
+        self.kind, self.balancer, self.m1, self.m2, self._ca = kind, balancer, m1, m2, ca
+        self._sources = itertools.count(1)
+
+    @contextmanager
+    def client(self) -> Iterator[requests.Session]:
+        """A caller with an address of its own; nothing of an earlier one is reused."""
+        source = f"127.88.0.{next(self._sources)}"
+        with requests.Session() as session:
+            session.verify, session.trust_env = str(self._ca), False
+            session.mount("https://", From(source))
+            yield session
+
+    def login(self, session: requests.Session, timeout: float = SOON) -> str:
+        answer = session.post(f"{self.balancer.url}/login", json={}, timeout=timeout)
+        answer.raise_for_status()
+        return answer.headers["X-Auth-Token"]
+
+    def call(self, session: requests.Session, token: str) -> requests.Response:
+        headers = {"X-Auth-Token": token}
+        return session.post(self.balancer.url, json=[], headers=headers, timeout=SOON)
+
+    def count(self, path: str) -> int:
+        return self.m1.count(path) + self.m2.count(path)
+
+    def both_are_in(self) -> None:
+        """Wait until haproxy has looked at both; nginx never does."""
+        if self.kind == "haproxy":
+            wait_for(lambda: self.m1.asked and self.m2.asked, SOON, "both are asked")
+
+
+class From(HTTPAdapter):
+    """Connections from the address *source*."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
+
+
+@contextmanager
+def site_of(
+    kind: str, folder: Path, timeout: int = TIMEOUT, name: str = "", of: str = ""
+) -> Iterator[Site]:
+    """
+    A balancer before two masters.
+
+    :param of: the name in the masters' certificates; without, they speak plain HTTP.
+    :param name: what the balancer takes for it.
+    """
+    network = Network()
+    address, port = network.address(), network.ports.api
+    masters: list[Backend] = []
+    authorities = folder / "authorities.pem"
+    with ExitStack() as stack:
+        stack.callback(network.close)
+        for master in ("m1", "m2"):
+            own = network.address()
+            context = tls(folder / master, authorities, own, of) if of else None
+            masters.append(Backend(master, own, network, context))
+            stack.callback(masters[-1].close)
+        cert, ca = pem(folder, address)
+        wanted = wishes(
+            kind=kind,
+            cert=str(cert),
+            listen=f"{address}:{port}",
+            timeout=timeout,
+            ca=str(authorities),
+            name=name,
+        )
+        text = render(wanted, "prod", "m1", [master.doors for master in masters])
+        balancer = Balancer(kind, text, folder, address, port)
+        balancer.check()
+        with balancer:
+            yield Site(kind, balancer, ca, *masters)
+
+
+def tls(folder: Path, authorities: Path, address: str, name: str) -> ssl.SSLContext:
+    """With a certificate for *name*, which is added to *authorities*."""
+    folder.mkdir()
+    certificate, key = self_signed(folder, address, name)
+    with authorities.open("ab") as file:
+        file.write(certificate.read_bytes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+@pytest.fixture(params=KINDS)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    with site_of(request.param, tmp_path) as site:
+        site.both_are_in()
+        yield site
+
+
+def test_a_token_comes_back_to_the_master_that_made_it(site: Site) -> None:
+    used = set()
+    for _ in range(12):
+        with site.client() as session:
+            token = site.login(session)
+            for _ in range(3):
+                answer = site.call(session, token)
+                assert answer.status_code == 200, token
+                used.add(answer.json()["on"])
+    assert used == {"m1", "m2"}, "it is no balancer"
+
+
+def test_a_call_that_was_sent_is_not_sent_again(site: Site) -> None:
+    for does in ("drop", "503", "hang"):
+        with site.client() as session:
+            token = site.login(session)
+            before = site.count("/")
+            site.m1.does = site.m2.does = does
+            answer = site.call(session, token)
+            assert answer.status_code in (502, 503, 504), does
+            assert site.count("/") == before + 1, does
+        site.m1.does = site.m2.does = "answer"
+
+
+def test_a_login_is_tried_on_the_other_master(site: Site) -> None:
+    for does in ("drop", "503"):
+        site.m1.does = does
+        for _ in range(6):
+            with site.client() as session:
+                assert site.login(session).endswith("of-m2")
+    assert site.m1.count("/login"), "it was never asked"
+
+
+def test_a_dead_master_costs_no_call(site: Site) -> None:
+    site.m1.die()
+    for _ in range(6):
+        with site.client() as session:
+            token = site.login(session)
+            assert site.call(session, token).json() == {"on": "m2"}
+
+
+def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
+    with (
+        site.client() as session,
+        session.get(f"{site.balancer.url}/events", stream=True, timeout=SOON) as answer,
+    ):
+        lines = answer.iter_lines(chunk_size=1)
+        assert next(lines) == b"first", "kept back"
+        # Silent for longer than a call may be.
+        threading.Timer(TIMEOUT + 1.5, lambda: (site.m1.more.set(), site.m2.more.set())).start()
+        assert next(lines) == b"second"
+
+
+@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
+def test_haproxy_sends_nobody_to_a_master_that_is_not_ready(site: Site) -> None:
+    site.m1.ready = False
+    with site.client() as session:
+
+        def only_m2() -> bool:
+            return all(site.login(session).endswith("of-m2") for _ in range(4))
+
+        wait_for(only_m2, SOON, "m1 gets nobody")
+        site.m1.ready = True
+        wait_for(lambda: site.login(session).endswith("of-m1"), SOON, "m1 is back")
+
+
+@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
+def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
+    for _ in range(4):
+        with site.client() as one, site.client() as other:
+            token = site.login(one)
+            assert site.call(other, token).status_code == 200
+
+
+def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) -> None:
+    with site_of("haproxy", tmp_path, timeout=600) as site, site.client() as session:
+        token = site.login(session)
+        on = site.m1 if token.endswith("m1") else site.m2
+        on.does, on.ready = "hang", False
+        assert site.call(session, token).status_code in (502, 503)
+        assert on.count("/") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masters_with_tls_are_known_by_their_name(kind: str, tmp_path: Path) -> None:
+    with site_of(kind, tmp_path, name="salt-api.test", of="salt-api.test") as site:
+        site.both_are_in()
+        for _ in range(6):
+            with site.client() as session:
+                assert site.call(session, site.login(session)).status_code == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masters_with_another_name_get_nobody(kind: str, tmp_path: Path) -> None:
+    with (
+        site_of(kind, tmp_path, name="salt-api.test", of="another.test") as site,
+        site.client() as session,
+        pytest.raises(requests.HTTPError, match=r"502|503"),
+    ):
+        site.login(session)
+    assert site.count("/login") == 0, "the password was sent"

@@ -1,0 +1,304 @@
+"""
+``ha.proxy_config`` as an operator uses it: what it prints goes into the real haproxy and nginx, in
+front of the salt-api of two real masters, which are then killed and frozen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+
+from lab import Lab, Master, wait_for
+from lab.api import PASSWORD, USER, SaltApi, api_settings
+from tests.balancer import Balancer, pem
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK
+
+pytestmark = pytest.mark.timeout(280)
+
+KINDS = ["haproxy", "nginx"]
+SOON = 30.0
+# A login that hangs is given up after 15 s, and tried on the other master.
+LONG = 40.0
+CREDENTIALS = {"username": USER, "password": PASSWORD, "eauth": "file"}
+sources = itertools.count(1)
+
+
+class Caller:
+    """An application with an address of its own; it logs in once, and again after a 401."""
+
+    def __init__(self, url: str, ca: Path) -> None:
+        self._session = requests.Session()
+        self._session.verify, self._session.trust_env = str(ca), False
+        self._session.mount("https://", From(f"127.88.1.{next(sources)}"))
+        self._url, self._token, self.refused = url, "", 0
+
+    def close(self) -> None:
+        self._session.close()
+
+    def login(self) -> None:
+        answer = self._session.post(f"{self._url}/login", json=CREDENTIALS, timeout=LONG)
+        answer.raise_for_status()
+        self._token = answer.json()["return"][0]["token"]
+        # It is the header that tells; a browser's cookie would, too.
+        self._session.cookies.clear()
+
+    def _post(self, low: dict[str, Any]) -> requests.Response:
+        headers = {"X-Auth-Token": self._token, "Accept": "application/json"}
+        answer = self._session.post(self._url, json=[low], headers=headers, timeout=LONG)
+        self._session.cookies.clear()
+        return answer
+
+    def master(self) -> str:
+        """Call a runner; which master ran it."""
+        low = {"client": "runner", "fun": "config.get", "arg": ["id"]}
+        answer = self._post(low) if self._token else None
+        if answer is None or answer.status_code == 401:
+            self.refused += answer is not None
+            self.login()
+            answer = self._post(low)
+        answer.raise_for_status()
+        return str(answer.json()["return"][0]).removesuffix("_master")
+
+    @contextmanager
+    def events(self) -> Iterator[Iterator[bytes]]:
+        headers = {"X-Auth-Token": self._token}
+        with self._session.get(
+            f"{self._url}/events", headers=headers, stream=True, timeout=LONG
+        ) as answer:
+            answer.raise_for_status()
+            yield answer.iter_lines(chunk_size=1)
+
+
+class From(HTTPAdapter):
+    """Connections from the address *source*."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What was printed for one kind, where it listens, and whom its certificate is checked by."""
+
+    text: str
+    address: str
+    ca: Path
+
+
+@dataclass(frozen=True)
+class Site:
+    """Two masters with salt-api, and what the first of them printed."""
+
+    lab: Lab
+    masters: list[Master]
+    apis: list[SaltApi]
+    printed: dict[str, Printed]
+
+
+class Door:
+    """A balancer that has just been started, and those who come to it."""
+
+    def __init__(self, kind: str, site: Site, balancer: Balancer) -> None:
+        self.kind, self._balancer = kind, balancer
+        self._ca, self._callers = site.printed[kind].ca, list[Caller]()
+
+    def caller(self) -> Caller:
+        made = Caller(self._balancer.url, self._ca)
+        self._callers.append(made)
+        return made
+
+    def on_both(self) -> tuple[Caller, Caller]:
+        """A caller that is on m1, and one that is on m2."""
+        found: dict[str, Caller] = {}
+
+        def both() -> bool:
+            caller = self.caller()
+            found.setdefault(caller.master(), caller)
+            return found.keys() == {"m1", "m2"}
+
+        wait_for(both, LONG, "callers are on both masters")
+        return found["m1"], found["m2"]
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with make_lab() as lab:
+        masters = []
+        for name in ("m1", "m2"):
+            address = lab.new_address()
+            settings = api_settings(lab.root / f"api-{name}", address, lab.ports.api)
+            ha = {**QUICK, "health": {"interval": 1, "deep_interval": 0}}
+            masters.append(lab.add_master(name, address=address, ha=ha, config=settings))
+        masters[0].share_master_key(masters[1])
+        lab.start_all(masters)
+        lab.form_group(masters)
+        with SaltApi(masters[0]) as api1, SaltApi(masters[1]) as api2:
+            for master in masters:
+                wait_for(lambda m=master: ready(m), SOON, f"{master.name} is ready")
+            printed = {}
+            for kind in KINDS:
+                address = lab.new_address()
+                cert, ca = pem(tmp_path_factory.mktemp(kind), address)
+                listen = f"{address}:{lab.ports.api}"
+                answer = masters[0].salt_run_text(
+                    "ha.proxy_config", kind, cert=str(cert), listen=listen
+                )
+                assert answer.returncode == 0, answer.stdout + answer.stderr
+                printed[kind] = Printed(answer.stdout, address, ca)
+            yield Site(lab, masters, [api1, api2], printed)
+
+
+@pytest.fixture(params=KINDS)
+def door(request: pytest.FixtureRequest, site: Site, tmp_path: Path) -> Iterator[Door]:
+    kind = request.param
+    printed = site.printed[kind]
+    balancer = Balancer(kind, printed.text, tmp_path, printed.address, site.lab.ports.api)
+    balancer.check()
+    with balancer:
+        door = Door(kind, site, balancer)
+        yield door
+        door.close()
+
+
+def ready(master: Master) -> bool:
+    """Whether it says that it takes callers."""
+    url = f"http://{master.address}:{master.status_port}/ready"
+    return requests.get(url, timeout=5).status_code == 200
+
+
+@contextmanager
+def fired(master: Master, tag: str) -> Iterator[None]:
+    """Events with *tag* on the bus of *master*, again and again: nobody says when one listens."""
+    over = threading.Event()
+
+    def keep_firing() -> None:
+        while not over.is_set():
+            master.salt_run("event.send", tag)
+
+    firing = threading.Thread(target=keep_firing)
+    firing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        firing.join()
+
+
+@pytest.mark.core
+def test_what_is_printed_names_both_masters(site: Site) -> None:
+    first, port = site.masters[0], site.lab.ports.api
+    answer = first.salt_run("ha.proxy_config", "haproxy").data
+    assert answer["masters"] == [
+        {
+            "name": master.name,
+            "api": f"{master.address}:{port}",
+            "tls": False,
+            "ready": f"{master.address}:{master.status_port}",
+            "unknown": "",
+        }
+        for master in site.masters
+    ]
+    wrong = first.salt_run("ha.proxy_config", "apache")
+    assert wrong.returncode == 2
+    assert "takes haproxy or nginx" in wrong.data["error"]
+
+
+@pytest.mark.core
+def test_no_token_comes_to_a_wrong_master(door: Door) -> None:
+    callers = [*door.on_both(), *(door.caller() for _ in range(4))]
+    homes = [caller.master() for caller in callers]
+    for _ in range(3):
+        assert [caller.master() for caller in callers] == homes
+    assert sum(caller.refused for caller in callers) == 0
+
+
+def test_events_pass(site: Site, door: Door) -> None:
+    for caller, master in zip(door.on_both(), site.masters, strict=True):
+        with caller.events() as lines:
+            assert next(lines) == b"retry: 400"
+            tag = f"test/{door.kind}/{master.name}"
+            with fired(master, tag):
+                assert any(line == f"tag: {tag}".encode() for line in lines)
+
+
+@pytest.mark.core
+def test_a_master_is_killed_and_the_next_call_works(site: Site, door: Door) -> None:
+    on_m1, on_m2 = door.on_both()
+    m1, api1 = site.masters[0], site.apis[0]
+    m1.kill()
+    api1.kill()
+    try:
+        assert on_m2.master() == "m2"
+        assert on_m1.master() == "m2"
+        assert (on_m1.refused, on_m2.refused) == (1, 0), "its master is gone, so it logs in again"
+        assert door.caller().master() == "m2"
+    finally:
+        m1.start()
+        api1.start()
+        wait_for(lambda: ready(m1), LONG, "m1 is ready again")
+
+
+@pytest.mark.parametrize("door", ["haproxy"], indirect=True)
+def test_a_dead_master_behind_a_living_salt_api(site: Site, door: Door) -> None:
+    door.on_both()
+    m1 = site.masters[0]
+    m1.kill()
+    try:
+        # salt-api of m1 goes on, and says 200 on GET /.
+        assert requests.get(site.apis[0].url, timeout=SOON).status_code == 200
+        assert [door.caller().master() for _ in range(4)] == ["m2"] * 4
+    finally:
+        m1.start()
+        wait_for(lambda: ready(m1), LONG, "m1 is ready again")
+
+
+def test_a_master_hangs(site: Site, door: Door) -> None:
+    on_m1, on_m2 = door.on_both()
+    m1, api1 = site.masters[0], site.apis[0]
+    m1.suspend()
+    api1.daemon.suspend()
+    try:
+        assert on_m2.master() == "m2"
+        if door.kind == "nginx":
+            on_m1.login()  # what notices it there
+        # haproxy ends what waits there, or sends it elsewhere at once.
+        wait_for(lambda: on_m1.master() == "m2", LONG, "its caller is on m2")
+        assert [door.caller().master() for _ in range(4)] == ["m2"] * 4
+        assert on_m2.refused == 0
+    finally:
+        m1.resume()
+        api1.daemon.resume()
+        wait_for(lambda: ready(m1), LONG, "m1 is ready again")
+
+
+def test_a_master_that_is_down_stays_in_the_configuration(site: Site) -> None:
+    m1, m2 = site.masters
+    m2.kill()
+    try:
+        printed = m1.salt_run("ha.proxy_config", "haproxy")
+        assert printed.returncode == 2
+        text = printed.data["text"]
+        assert f"NOTE m2 could not be asked; assumed: {m2.address}:{site.lab.ports.api}" in text
+        assert f"    server m2 {m2.address}:{site.lab.ports.api} check\n" in text
+        assert printed.data["masters"][1]["unknown"]
+    finally:
+        m2.start()
+        wait_for(lambda: ready(m2), LONG, "m2 is ready again")

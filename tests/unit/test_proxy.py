@@ -1,0 +1,229 @@
+"""The configurations that ``ha.proxy_config`` writes."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.proxy import doors
+from saltext_ha.proxy.doors import Door, Doors
+from saltext_ha.proxy.render import Wishes, render, wishes
+
+PLAIN = Doors("m1", Door("10.0.0.1", 8000, False), Door("10.0.0.1", 4531, True))
+NAMED = Doors("m2", Door("m2.example.org", 8000, True), Door("m2.example.org", 4531, True))
+
+
+def text(*masters: Doors, **given: Any) -> str:
+    return render(wishes(**{"kind": "haproxy", **given}), "prod", "m1", masters)
+
+
+def directives(config: str) -> list[str]:
+    """The lines that are no comments."""
+    return [line.strip() for line in config.splitlines() if not re.match(r"\s*(#|$)", line)]
+
+
+def server(config: str, name: str) -> str:
+    (line,) = (line for line in directives(config) if line.startswith(f"server {name} "))
+    return line
+
+
+# -- what a master says of itself
+
+
+def opts(**rest: Any) -> dict[str, Any]:
+    return {"rest_cherrypy": {"port": 8000, "ssl_crt": "/crt", **rest}}
+
+
+def config(status: Any = None, address: str = "10.0.0.1") -> Any:
+    return SimpleNamespace(name="m1", address=address, status=status)
+
+
+def status(host: str, certificate: str | None = None) -> Any:
+    return SimpleNamespace(host=host, port=4531, certificate=certificate)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, Door("10.0.0.1", 8000, True)),
+        ({"host": "0.0.0.0"}, Door("10.0.0.1", 8000, True)),
+        ({"host": "::"}, Door("10.0.0.1", 8000, True)),
+        ({"host": "10.9.9.9", "disable_ssl": True}, Door("10.9.9.9", 8000, False)),
+        ({"ssl_crt": None}, Door("10.0.0.1", 8000, False)),
+        ({"port": None}, None),
+    ],
+)
+def test_salt_api_is_where_its_configuration_says(
+    settings: dict[str, Any], expected: Door | None
+) -> None:
+    assert doors.of_master(opts(**settings), config()).api == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "api", "expected"),
+    [
+        ("127.0.0.1", "10.0.0.1", None),  # nobody from elsewhere could ask
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1:4531"),  # all on one machine
+        ("0.0.0.0", "10.0.0.1", "10.0.0.1:4531"),
+        ("10.9.9.9", "10.0.0.1", "10.9.9.9:4531"),
+    ],
+)
+def test_a_status_listener_counts_where_callers_reach_it(
+    host: str, api: str, expected: str | None
+) -> None:
+    found = doors.of_master(opts(host=api), config(status(host))).status
+    assert (found and found.netloc) == expected
+
+
+def test_what_travels_is_what_was_said() -> None:
+    for said in (PLAIN, NAMED, Doors("m3", None), Doors("m4", Door("fe80::1", 8000, True))):
+        assert doors.from_wire(said.name, doors.to_wire(said)) == said
+
+
+@pytest.mark.parametrize(
+    "api",
+    [
+        {"host": "10.0.0.1\n    user root", "port": 8000, "tls": False},
+        {"host": "10.0.0.1 backup", "port": 8000, "tls": False},
+        {"host": "10.0.0.1;", "port": 8000, "tls": False},
+        {"host": "-x", "port": 8000, "tls": False},
+        {"host": "10.0.0.1", "port": "8000 check", "tls": False},
+        {"host": "10.0.0.1", "port": 0, "tls": False},
+        {"host": "10.0.0.1"},
+        [],
+    ],
+)
+def test_a_peer_cannot_write_into_the_configuration(api: Any) -> None:
+    with pytest.raises(InvalidRecord):
+        doors.from_wire("m2", {"api": api, "status": None})
+
+
+# -- haproxy
+
+
+def test_haproxy_asks_ready_of_every_master() -> None:
+    found = text(PLAIN, NAMED, name="salt.example.org", ca="/etc/ssl/salt-ca.pem")
+    assert "http-check send meth GET uri /ready ver HTTP/1.1 hdr Host salt-ha" in directives(found)
+    checked = "verify required ca-file /etc/ssl/salt-ca.pem verifyhost salt.example.org"
+    assert server(found, "m1") == f"server m1 10.0.0.1:8000 check port 4531 check-ssl {checked}"
+    assert server(found, "m2") == (
+        f"server m2 m2.example.org:8000 check port 4531 check-ssl ssl {checked}"
+    )
+
+
+def test_a_status_listener_elsewhere_is_asked_there() -> None:
+    master = Doors("m1", Door("10.0.0.1", 8000, False), Door("10.1.0.1", 4531, False))
+    assert server(text(master), "m1") == (
+        "server m1 10.0.0.1:8000 check addr 10.1.0.1 port 4531 no-check-ssl"
+    )
+
+
+def test_a_name_is_always_checked() -> None:
+    assert "verifyhost m2.example.org" in server(text(NAMED), "m2")
+    with pytest.raises(HaError, match=r"m1, 10\.0\.0\.1:4531: .*name="):
+        text(PLAIN)
+
+
+def test_who_has_no_ready_is_named_and_asked_for_a_connection() -> None:
+    found = text(Doors("m1", Door("10.0.0.1", 8000, False)), NAMED)
+    assert server(found, "m1") == "server m1 10.0.0.1:8000 check"
+    assert re.search(r"NOTE m1 has no status listener", found)
+    assert not re.search(r"NOTE m2", found)
+
+
+def test_ipv6_has_brackets() -> None:
+    master = Doors("m1", Door("fd00::1", 8000, False), Door("fd00::1", 4531, False))
+    assert "[fd00::1]:8000" in server(text(master), "m1")
+
+
+# -- nginx
+
+
+def test_nginx_never_repeats_a_call() -> None:
+    found = text(PLAIN, kind="nginx")
+    blocks = re.split(r"(?m)^ {4}location ", found)
+    repeated = [block for block in blocks if re.search(r"(?m)^[^#]*non_idempotent", block)]
+    assert [block.split(" {")[0] for block in repeated] == ["= /login"]
+    # The default is the same; but whoever changes it should see it.
+    assert "proxy_next_upstream error timeout;" in directives(found)
+
+
+def test_nginx_keeps_an_address_on_one_master() -> None:
+    found = directives(text(PLAIN, kind="nginx"))
+    assert "hash $remote_addr consistent;" in found
+    assert "server 10.0.0.1:8000 max_fails=1 fail_timeout=30s;  # m1" in found
+
+
+def test_nginx_checks_certificates_for_one_name() -> None:
+    with pytest.raises(HaError, match=r"one name on all masters.*name="):
+        text(NAMED, kind="nginx")
+    found = directives(text(NAMED, kind="nginx", name="salt.example.org"))
+    assert {"proxy_ssl_verify on;", "proxy_ssl_name salt.example.org;"} <= set(found)
+    assert "proxy_pass https://salt_api;" in found
+
+
+def test_nginx_takes_no_mixture() -> None:
+    with pytest.raises(HaError, match=r"m2 speaks TLS, that of m1 does not"):
+        text(PLAIN, NAMED, kind="nginx", name="salt.example.org")
+
+
+# -- both
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_a_master_without_salt_api_is_left_out_and_named(kind: str) -> None:
+    found = text(Doors("m3", None), PLAIN, kind=kind, name="salt.example.org")
+    assert "NOTE m3 is left out" in found
+    assert not [line for line in directives(found) if "m3" in line]
+    with pytest.raises(HaError, match="no master of the group has a salt-api"):
+        text(Doors("m3", None), kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_a_master_that_is_down_is_in_it_and_named(kind: str) -> None:
+    down = doors.assumed("m3", "10.0.0.3", Door("", 8000, False), "timed out\n# x")
+    found = text(PLAIN, down, kind=kind, name="salt.example.org")
+    assert "NOTE m3 could not be asked; assumed: 10.0.0.3:8000, no TLS." in found
+    assert [line for line in directives(found) if "10.0.0.3:8000" in line]
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_the_ports_of_minions_are_not_balanced(kind: str) -> None:
+    found = text(PLAIN, kind=kind, name="salt.example.org")
+    assert re.search(r"# .*Never put 4505 and 4506 behind a balancer", found)
+    assert not [line for line in directives(found) if re.search("4505|4506", line)]
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_the_wishes_are_in_it(kind: str) -> None:
+    given = {"cert": "/c.pem", "listen": "10.0.0.9:8443", "timeout": 7, "name": "salt"}
+    found = "\n".join(directives(text(PLAIN, NAMED, **given)))
+    for word in ("/c.pem", "10.0.0.9:8443 ssl", "7s"):
+        assert word in found
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kind": "apache"}, "'apache': takes haproxy or nginx"),
+        ({"cert": "salt.pem"}, "cert='salt.pem': takes an absolute path"),
+        ({"cert": "/a b"}, "cert='/a b': takes an absolute path"),
+        ({"ca": "/a;\nuser root"}, "ca=.*takes an absolute path"),
+        ({"listen": "0"}, "listen='0': takes a port"),
+        ({"listen": "a b:443"}, "listen=.*takes a host name or an IP address"),
+        ({"name": "a;b"}, "name='a;b': takes a host name"),
+        ({"timeout": -1}, "timeout=-1: takes a whole number from 1"),
+        ({"api_port": True}, "api_port=True: takes a whole number"),
+    ],
+)
+def test_a_wrong_wish_says_what_it_takes(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(HaError, match=message):
+        wishes(**{"kind": "haproxy", **given})
+
+
+def test_what_is_not_wished_is_the_default() -> None:
+    assert wishes(kind="nginx", cert="", listen=8443, timeout=0) == Wishes("nginx", listen="8443")
