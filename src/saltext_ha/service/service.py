@@ -330,7 +330,6 @@ class Service:
             link.push(records)
 
     def _hear(self, tag: str, data: Any) -> None:
-        self.ear.heard(tag, data)
         self.heard(tag, data)
         self.returns(tag, data)
         self.ear.heard(tag, data)
