@@ -66,6 +66,8 @@ class Replica:
         :raises ReplicaError: when it is of a newer release, locked or cannot be created.
         """
         self._path = path
+        self.version = 0
+        """Another one whenever anything may have changed; by it answers can be kept."""
         try:
             self._db = sqlite3.connect(
                 path or ":memory:", isolation_level=None, check_same_thread=False
@@ -120,6 +122,7 @@ class Replica:
         :raises ReplicaError: when it cannot be written (disk full, read-only).
         """
         counter: int = self.counter
+        self.version += 1
         self._changes.clear()
         self._nodes = {}
         try:

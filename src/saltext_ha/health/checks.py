@@ -66,18 +66,24 @@ class Api:
     salt-api of this machine, as the master's configuration has it.
 
     :ivar certificate: the file of the one it shows; None without TLS.
+    :ivar everywhere: whether it listens on all addresses of this machine.
     """
 
     host: str
     port: int
     certificate: Path | None
     prefix: str = ""
+    everywhere: bool = False
 
     @property
     def url(self) -> str:
-        """Its address, as far as this machine knows it."""
+        """Where this machine reaches it."""
+        return self.url_at(self.host)
+
+    def url_at(self, host: str) -> str:
+        """Where it is reached under another name of this machine."""
         scheme = "https" if self.certificate else "http"
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = f"[{host}]" if ":" in host else host
         return f"{scheme}://{host}:{self.port}{self.prefix}"
 
 
@@ -89,11 +95,13 @@ def api_of(opts: Mapping[str, Any]) -> Api | None:
             continue
         crt = conf.get("ssl_crt")
         prefix = str(conf.get("root_prefix") or "").rstrip("/")
+        address = own_address(conf.get(host))
         return Api(
-            own_address(conf.get(host)),
+            address,
             conf["port"],
             Path(str(crt)) if crt and not conf.get("disable_ssl") else None,
             prefix,
+            address != str(conf.get(host) or "").strip("[]"),
         )
     return None
 

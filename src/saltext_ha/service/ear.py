@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ FAILOVER = "salt/ha/minion/"
 LISTED = 50
 LONGEST = 200
 # What is waited for at a time is little; a bus that is flooded must not fill our memory.
-MOST_TAGS = 1000
+MOST_EVENTS = 1000
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Failover:
 
 @dataclass(eq=False)
 class _Waiting:
-    prefix: str
+    tag: str
     loop: asyncio.AbstractEventLoop
-    tags: set[str] = field(default_factory=set)
+    events: list[tuple[str, Any]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def add(self, tag: str) -> None:
-        if len(self.tags) < MOST_TAGS:
-            self.tags.add(tag)
+    def add(self, tag: str, data: Any) -> None:
+        if len(self.events) < MOST_EVENTS:
+            self.events.append((tag, data))
         self.changed.set()
 
-    async def until(self, tag: str) -> None:
-        """Return when an event with *tag* came since the beginning."""
-        while tag not in self.tags:
+    async def until(self, is_it: Callable[[str, Any], bool]) -> None:
+        """Return when an event came since the beginning of which *is_it* says so."""
+        while not any(is_it(tag, data) for tag, data in self.events):
             self.changed.clear()
             await self.changed.wait()
 
@@ -66,9 +66,9 @@ class Ear:
         if not isinstance(tag, str):
             return
         for waiting in self._waiting:
-            if tag.startswith(waiting.prefix):
+            if tag.startswith(waiting.tag):
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    waiting.loop.call_soon_threadsafe(waiting.add, tag)
+                    waiting.loop.call_soon_threadsafe(waiting.add, tag, data)
         if tag.startswith(FAILOVER) and tag.endswith("/failover"):
             failover = read_failover(data, time.time())
             if failover:
@@ -76,9 +76,9 @@ class Ear:
                 self.last.appendleft(failover)
 
     @contextlib.contextmanager
-    def listening(self, prefix: str) -> Iterator[_Waiting]:
-        """Keep the tags below *prefix* from now on; inside the event loop."""
-        waiting = _Waiting(prefix, asyncio.get_running_loop())
+    def listening(self, tag: str) -> Iterator[_Waiting]:
+        """Keep the events whose tag begins with *tag* from now on; inside the event loop."""
+        waiting = _Waiting(tag, asyncio.get_running_loop())
         self._waiting = (*self._waiting, waiting)
         try:
             yield waiting

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ECHO = "health/"
+ECHO = "salt/ha/health"
 TURN = 1.0  # seconds between rounds before the first decision
 JITTER = 0.1
 # A runner is a process of its own that loads all of Salt's runners.
@@ -85,7 +85,7 @@ class Watcher:
         self._results: dict[str, Result] = {}
         self._met = False
         self._since = time.time()
-        self._count = 0
+        self._turn = 0
         self.state: Health = verdict.UNDECIDED
         self.rounds = 0
 
@@ -119,7 +119,7 @@ class Watcher:
             "problem": self.state.reason if self.healthy is False else "",
             "since": self._since if self.state.known else None,
             "draining": self._service.draining,
-            "url": self._api.url if self._api else "",
+            "url": self._url(),
             "checks": [
                 {
                     "name": result.name,
@@ -131,6 +131,13 @@ class Watcher:
                 for result in self._results.values()
             ],
         }
+
+    def _url(self) -> str:
+        """Where others reach salt-api here; empty when there is none."""
+        api = self._api
+        if api is None:
+            return ""
+        return api.url_at(self._service.config.address) if api.everywhere else api.url
 
     def _behind(self) -> str:
         """Why it has not caught up since its start; empty once it has, for good."""
@@ -227,11 +234,14 @@ class Watcher:
     async def _echo(self) -> str:
         """Fire an event and hear it again."""
         service = self._service
-        self._count += 1
-        name = f"{ECHO}{service.config.name}/{self._count}"
-        with service.ear.listening(f"salt/ha/{ECHO}{service.config.name}/") as waiting:
-            service.announce(name, {"master": service.config.name})
-            await waiting.until(f"salt/ha/{name}")
+        self._turn += 1
+        mine = {"master": service.config.name, "turn": self._turn}
+        with service.ear.listening(ECHO) as waiting:
+            service.announce("health", mine)
+            # In Salt's own cluster those of the other masters are heard, too.
+            await waiting.until(
+                lambda _, data: isinstance(data, Mapping) and mine.items() <= data.items()
+            )
         return ""
 
     async def _runner(self) -> str:
@@ -245,5 +255,5 @@ class Watcher:
                 )
             except RuntimeError as exc:
                 return str(exc)
-            await waiting.until(f"salt/run/{jid}/ret")
+            await waiting.until(lambda tag, _: tag == f"salt/run/{jid}/ret")
         return ""

@@ -26,6 +26,7 @@ from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import RECORDS, Exchanged
 from saltext_ha.service.claims import SHARED, Claims
 from saltext_ha.service.core import Core
+from saltext_ha.service.figures import Figures
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Link:
     :param mistrusted: called when one of the two does not know the other's certificate; says
         whether it does now.
     :param claims: this master's, of all its links.
+    :param figures: the same; what was exchanged is counted there.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -57,6 +59,7 @@ class Link:
         core: Core,
         *,
         claims: Claims,
+        figures: Figures,
         greeting: Callable[[], dict[str, Any]],
         met: Callable[[Link], Awaitable[None]],
         announce: Callable[[str, dict[str, Any]], None],
@@ -79,12 +82,14 @@ class Link:
         self._mistrusted = mistrusted
         self._core = core
         self._claims = claims
+        self._figures = figures
         self._greeting = greeting
         self._met = met
         self._announce = announce
         self._interval = interval
         self._backoff = interval
         self._outbox: dict[tuple[str, bytes], Record] = {}
+        self._filled = 0.0  # when the first of them was put there
         self._wake = asyncio.Event()
         self._heard = float("-inf")
         self._closing = False
@@ -93,6 +98,8 @@ class Link:
     def push(self, records: Iterable[Record]) -> None:
         """Send *records* as soon as possible; when the peer is down, anti-entropy will."""
         if self.up is not False:
+            if not self._outbox:
+                self._filled = time.monotonic()
             self._outbox.update({(r.minion_id, r.fingerprint): r for r in records})
             if len(self._outbox) > MAX_OUTBOX:
                 self._outbox.clear()  # anti-entropy finds them cheaper
@@ -168,7 +175,15 @@ class Link:
                 self.up = None  # from here on changes are kept for it
                 self.info = await self.call("hello", self._greeting())
                 await self._met(self)
-            done = await self._antientropy(shared)
+            sent, received = self.client.bytes_sent, self.client.bytes_received
+            try:
+                done = await self._antientropy(shared)
+            finally:
+                self._figures.exchanged(
+                    self.peer.name,
+                    self.client.bytes_sent - sent,
+                    self.client.bytes_received - received,
+                )
             self._backoff = self._interval
             self.up, self.error = True, ""
             self._tell(True)
@@ -222,9 +237,11 @@ class Link:
                 await self._flush()  # a revocation does not wait for a long first exchange
 
     async def _flush(self) -> None:
-        records = list(self._outbox.values())
+        records, since = list(self._outbox.values()), self._filled
         self._outbox.clear()
         await self._send(records)
+        # The peer answers once its key store has them.
+        self._figures.arrived(self.peer.name, time.monotonic() - since)
 
     async def _send(self, records: list[Record]) -> None:
         for message in antientropy.messages(records):

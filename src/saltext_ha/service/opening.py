@@ -70,12 +70,17 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
         replica,
         name=config.name,
         guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
-        revoke=lambda: revoke(opts),
+        revoke=lambda: _revoke(service),
         enforce=not service.only_reports,
         deleted_by_salt=member is not None and not service.only_reports,
         adopting=lost,
         **parts,
     )
+
+
+def _revoke(service: Service) -> None:
+    revoke(service.opts)
+    service.figures.rotations += bool(service.opts.get("rotate_aes_key"))
 
 
 def _open_replica(service: Service, path: Path) -> Replica:

@@ -42,6 +42,7 @@ from saltext_ha.service.differences import Differences
 from saltext_ha.service.doors import Doors
 from saltext_ha.service.drain import Drain
 from saltext_ha.service.ear import Ear
+from saltext_ha.service.figures import Figures
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.health import Watcher
 from saltext_ha.service.heard import Heard
@@ -114,16 +115,21 @@ class Service:
         """Why it does not beside Salt's own cluster; empty without one, or with ``repair``."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
-        self.heard = Heard(functools.partial(is_ours, opts))
-        self.returns = Returns()
         self.draining = False
         """Whether an operator takes this master out of service: no more callers, then."""
+        self.minions: Command | None = None
+        """Tells on which masters minions hang, as ``ha.minions`` does; None: nobody knows."""
+        self.figures = Figures()
         self.ear = Ear()
         self.health = Watcher(self, config.health)
+        self.group = Group(self)
+        self.views = Views(self.group)
         self._status: StatusListener | None = None
         if config.status:
             pages = Pages(self).by_path()
             self._status = StatusListener(config.status, pages, source=config.source)
+        self.heard = Heard(functools.partial(is_ours, opts))
+        self.returns = Returns()
         self._calls = WheelCalls()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._hints: list[hints.Hint] = []
@@ -145,13 +151,14 @@ class Service:
         self.watch = Watch(self.config.state_dir, self.config.name, self.announce)
         keeper = open_keeper(self, announce=self.announce, who=self._calls.who)
         self.core = Core(keeper, self._publish)
-        group = Group(self)
+        group = self.group
         telling = Telling(group)
         checking = Checking(group, telling)
         linting, members, doors = Linting(group), Members(group), Doors(group)
         safe, proxy = Safe(group, doors, checking), ProxyConfig(group)
         self.jobs = Jobs(group)
         self.bound = Bound(group, self.jobs)
+        self.minions = self.bound.minions
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -178,7 +185,7 @@ class Service:
         )
         commands: dict[str, Command] = {}
         for part in (
-            Views(group),
+            self.views,
             checking,
             Differences(group),
             linting,
@@ -389,6 +396,7 @@ class Service:
                     self.identity,
                     self.core,
                     claims=self.claims,
+                    figures=self.figures,
                     greeting=self.describe,
                     announce=self.announce,
                     met=self.sharing.check,

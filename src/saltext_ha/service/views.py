@@ -134,6 +134,8 @@ class Views:
             "bound": answer.get("bound"),
             "seen": seen,
             "health": dict(health),
+            "master_key": answer.get("master_key"),
+            "version": answer.get("version"),
             "note": "; ".join(note for note in notes if note),
         }
 

@@ -41,9 +41,12 @@ class Watch:
         self._master = master
         self._announce = announce
         self.last = self._load()
+        self.answer: Mapping[str, Any] | None = None
+        """The last answer with all that differs; not kept over a restart."""
 
     def note(self, answer: Mapping[str, Any]) -> None:
         """An answer about all sections is there."""
+        self.answer = answer
         before = self.last
         self.last, happened = news.follow(before, answer, time.time())
         if happened:

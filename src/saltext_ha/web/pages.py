@@ -1,15 +1,37 @@
-"""What the status listener answers."""
+"""What the status listener answers; docs/status-page.md tells it to people."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from saltext_ha.web.listener import Page
+from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.web.listener import HEADERS, Page
+from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
 
 if TYPE_CHECKING:
     from saltext_ha.service.service import Service
+
+STATIC = Path(__file__).parent / "static"
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/openapi.json": ("openapi.json", "application/json"),
+}
+# More pages than that are told to ask from time to time instead.
+MAX_STREAMS = 16
+STREAM_INTERVAL = 3.0
+HUNG = 10.0  # seconds that who follows may take for one message
+MAX_MINIONS = 1000
+MINIONS_GOOD_FOR = 5.0
 
 
 class Pages:
@@ -17,10 +39,24 @@ class Pages:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._snapshots = Snapshots(service)
+        self._streams = 0
+        self._search = asyncio.Lock()
+        self._found: tuple[float, str, Mapping[str, Any]] = float("-inf"), "", {}
 
     def by_path(self) -> dict[str, Page]:
         """Path → what answers it."""
-        return {"/live": self.live, "/ready": self.ready}
+        files = {path: self._file(*what) for path, what in FILES.items()}
+        return {
+            **files,
+            "/live": self.live,
+            "/ready": self.ready,
+            "/status.json": self.status,
+            "/api/saltstack/status": self.saltstack,
+            "/minions.json": self.minions,
+            "/metrics": self.metrics,
+            "/events": self.events,
+        }
 
     async def live(self, request: web.BaseRequest) -> web.Response:
         """That the engine runs, and with it the master that started it."""
@@ -32,3 +68,129 @@ class Pages:
         if ready:
             return web.Response(text="ready\n")
         return web.Response(status=503, text=f"{reason}\n", headers={"Retry-After": "5"})
+
+    async def status(self, request: web.BaseRequest) -> web.Response:
+        """All that is known of the group."""
+        taken = await self._snapshots.get()
+        return web.Response(
+            body=taken.body, content_type="application/json", headers={"Age": str(int(_age(taken)))}
+        )
+
+    async def saltstack(self, request: web.BaseRequest) -> web.Response:
+        """What callers of salt-api want to know: where to, and who is well."""
+        taken = await self._snapshots.get()
+        return _json(callers(taken.data), Age=str(int(_age(taken))))
+
+    async def minions(self, request: web.BaseRequest) -> web.Response:
+        """On which masters minions hang: those whose id matches ``glob``, at most ``limit``."""
+        if self._service.minions is None:
+            return _json({"error": "this engine does not know where minions hang"}, status=501)
+        glob = request.query.get("glob", "*")
+        limit = request.query.get("limit", "100")
+        if not limit.isdecimal() or len(limit) > 6:
+            return _json({"error": f"limit takes a number up to {MAX_MINIONS}"}, status=400)
+        try:
+            found = await self._find(glob)
+        except InvalidRecord as exc:
+            return _json({"error": str(exc)}, status=400)
+        rows = found.get("minions", [])
+        shown = {**found, "total": len(rows), "minions": rows[: min(int(limit), MAX_MINIONS)]}
+        return _json({key: value for key, value in shown.items() if key != "retcode"})
+
+    async def metrics(self, request: web.BaseRequest) -> web.Response:
+        """What Prometheus asks for."""
+        try:
+            # Not needed to run, and not there with every release of Salt.
+            from saltext_ha.web import metrics
+        except ImportError:
+            return web.Response(
+                status=501,
+                text="metrics take the package prometheus_client: run  salt-pip install "
+                "prometheus_client  and restart salt-master\n",
+            )
+        taken = await self._snapshots.get()
+        body, kind = metrics.render(self._service, taken, request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def events(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The same as ``/status.json``, every few seconds, as server-sent events."""
+        if self._streams >= MAX_STREAMS or request.method != "GET":
+            return web.Response(status=503, text="too many follow; ask /status.json instead\n")
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        self._streams += 1
+        try:
+            await response.prepare(request)
+            while True:
+                await asyncio.wait_for(response.write(await self._event()), HUNG)
+                await asyncio.sleep(STREAM_INTERVAL)
+        except (ConnectionError, asyncio.TimeoutError):
+            return response
+        finally:
+            self._streams -= 1
+
+    async def _event(self) -> bytes:
+        try:
+            taken = await self._snapshots.get()
+        except HaError as exc:
+            return b"event: trouble\ndata: " + json.dumps(str(exc)).encode() + b"\n\n"
+        return b'event: status\ndata: {"age":%.1f,"status":%s}\n\n' % (_age(taken), taken.body)
+
+    async def _find(self, glob: str) -> Mapping[str, Any]:
+        """One at a time: with many minions it is work for all masters."""
+        assert self._service.minions is not None
+        async with self._search:
+            at, asked, found = self._found
+            if asked != glob or time.monotonic() - at > MINIONS_GOOD_FOR:
+                found = await self._service.minions({"glob": glob})
+                self._found = time.monotonic(), glob, found
+            return found
+
+    @staticmethod
+    def _file(name: str, kind: str) -> Page:
+        body = (STATIC / name).read_bytes()
+
+        async def page(request: web.BaseRequest) -> web.Response:
+            return web.Response(body=body, content_type=kind, charset="utf-8")
+
+        return page
+
+
+def callers(status: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The fields that clients of salt-api know (``status``, ``master_count``, ``healthy_count``,
+    ``masters``), and a little more. A master of which nothing is known is not healthy.
+    """
+    masters = []
+    for row in status["masters"]:
+        health = row["health"]
+        healthy = row["state"] == "running" and health.get("healthy") is True
+        masters.append(
+            {
+                "url": health.get("url") or "",
+                "healthy": healthy,
+                "name": row["name"],
+                "ready": healthy and health.get("ready") is True,
+                "known": row["state"] == "running" and health.get("healthy") is not None,
+                "reason": health.get("reason") or (row["note"] if not healthy else ""),
+            }
+        )
+    count = sum(master["healthy"] for master in masters)
+    return {
+        "status": "online" if count == len(masters) else "degraded" if count else "offline",
+        "master_count": len(masters),
+        "healthy_count": count,
+        "masters": masters,
+        "group": status["group"],
+        "at": status["at"],
+    }
+
+
+def _age(taken: Taken) -> float:
+    """Seconds; a moment is no age, or a page would call what is fresh old."""
+    age = time.monotonic() - taken.at
+    return age if age > GOOD_FOR else 0.0
+
+
+def _json(data: Mapping[str, Any], status: int = 200, **headers: str) -> web.Response:
+    body = json.dumps(data, separators=(",", ":")).encode()
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)

@@ -1,0 +1,194 @@
+"""
+What Prometheus is told; imported only where ``prometheus_client`` is installed.
+
+Names and meaning are listed in docs/status-page.md. What is not known is left out rather than
+guessed: alerts ask for that with ``absent``, or by ``saltext_ha_up``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    StateSetMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+
+from saltext_ha import version
+from saltext_ha.peering import succession
+from saltext_ha.web.snapshot import DEGRADED, OK, UNKNOWN, Taken
+
+if TYPE_CHECKING:
+    from saltext_ha.service.service import Service
+
+STATES = (OK, DEGRADED, UNKNOWN)
+KEY_STATES = ("accepted", "pending", "rejected", "denied")
+
+
+def render(service: Service, taken: Taken, accept: str) -> tuple[bytes, str]:
+    """The metrics, and their content type, in the format that *accept* asks for."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(service, taken))
+    ProcessCollector(registry=registry)
+    encoder, kind = choose_encoder(accept)
+    return encoder(registry), kind
+
+
+class _Collector:
+    def __init__(self, service: Service, taken: Taken) -> None:
+        self._service = service
+        self._status = taken.data
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them, as Prometheus' client takes them."""
+        yield from self._group()
+        yield from self._masters()
+        yield from self._own()
+        yield from self._counted()
+
+    def _group(self) -> Iterator[Metric]:
+        status = self._status
+        yield StateSetMetricFamily(
+            "saltext_ha_state",
+            "The group as this master sees it.",
+            {state: state == status["state"] for state in STATES},
+        )
+        yield _gauge("tolerates", "How many masters may be lost.", status["tolerates"])
+        yield _gauge(
+            "conflicts", "Minion ids with different accepted keys.", status["conflict_count"]
+        )
+        yield _gauge("status_timestamp_seconds", "When this was looked at.", status["at"])
+        drift = GaugeMetricFamily(
+            "saltext_ha_drift", "Differences that the last check found.", labels=["section"]
+        )
+        consistency = status["consistency"]
+        for name, section in consistency["sections"].items():
+            if section["status"] != "unknown":
+                drift.add_metric([name], section["count"])
+        yield drift
+        if consistency["at"]:
+            yield _gauge(
+                "consistency_timestamp_seconds", "When masters were compared.", consistency["at"]
+            )
+            yield _gauge(
+                "consistency_complete",
+                "Whether all masters could be compared.",
+                float(consistency["status"] != "unknown" and not consistency["unknown"]),
+            )
+
+    def _masters(self) -> Iterator[Metric]:
+        rows = self._status["masters"]
+        yield _by_master("up", "Whether its engine answers.", rows, _is_up)
+        yield _by_master(
+            "healthy", "Whether the master serves; absent: unknown.", rows, _health("healthy")
+        )
+        yield _by_master("ready", "Whether it should get callers.", rows, _health("ready"))
+        keys = GaugeMetricFamily(
+            "saltext_ha_keys", "Minion keys in its key store.", labels=["master", "state"]
+        )
+        for row in rows:
+            for state in KEY_STATES:
+                if row[state] is not None:
+                    keys.add_metric([row["name"], state], row[state])
+        yield keys
+        yield _by_master(
+            "behind_keys", "Keys that differ from this master's.", rows, lambda r: r["behind"]
+        )
+        yield _by_master("held_keys", "Changes held back.", rows, lambda r: r["held"])
+        yield _by_master(
+            "bound_minions", "Minions that hang on it.", rows, lambda r: r.get("bound")
+        )
+        yield _by_master("seen_seconds", "Since it last answered.", rows, lambda r: r["seen"])
+
+    def _own(self) -> Iterator[Metric]:
+        service = self._service
+        good = GaugeMetricFamily(
+            "saltext_ha_check_ok", "Health questions to this master.", labels=["check"]
+        )
+        took = GaugeMetricFamily(
+            "saltext_ha_check_seconds", "How long the answer took.", labels=["check"]
+        )
+        for check in service.health.told()["checks"]:
+            good.add_metric([check["name"]], float(check["ok"]))
+            took.add_metric([check["name"]], check["seconds"])
+        yield good
+        yield took
+        yield _gauge("draining", "Whether it is taken out of service.", float(service.draining))
+        expiry = succession.expiry(service.identity.certificate).timestamp()
+        yield _gauge("certificate_expiry_timestamp_seconds", "When this master's ends.", expiry)
+        about = InfoMetricFamily("saltext_ha", "This engine.")
+        about.add_metric(
+            [],
+            {
+                "name": service.config.name,
+                "group": service.config.group,
+                "mode": service.mode,
+                "version": version.ours(),
+                "salt": version.salt(),
+            },
+        )
+        yield about
+
+    def _counted(self) -> Iterator[Metric]:
+        figures = self._service.figures
+        took = HistogramMetricFamily(
+            "saltext_ha_propagation_seconds",
+            "From a change noticed here until the peer's key store has it.",
+            labels=["peer"],
+        )
+        for peer, histogram in sorted(figures.propagation.items()):
+            took.add_metric([peer], histogram.cumulative(), histogram.sum)
+        yield took
+        moved = CounterMetricFamily(
+            "saltext_ha_antientropy_bytes",
+            "Bytes to find and repair differences.",
+            labels=["peer", "direction"],
+        )
+        for peer, (sent, received) in sorted(figures.antientropy.items()):
+            moved.add_metric([peer, "sent"], sent)
+            moved.add_metric([peer, "received"], received)
+        yield moved
+        yield CounterMetricFamily(
+            "saltext_ha_aes_rotations",
+            "New AES keys that this engine asked the master for.",
+            figures.rotations,
+        )
+        yield CounterMetricFamily(
+            "saltext_ha_failovers",
+            "Minions that moved to this master.",
+            self._service.ear.failovers,
+        )
+        refused = CounterMetricFamily(
+            "saltext_ha_refused", "Peers and strangers turned away.", labels=["reason"]
+        )
+        for reason, count in sorted(self._service.listener.refused.items()):
+            refused.add_metric([reason], count)
+        yield refused
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"saltext_ha_{name}", text, value)
+
+
+def _by_master(name: str, text: str, rows: Any, read: Any) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"saltext_ha_{name}", text, labels=["master"])
+    for row in rows:
+        value = read(row)
+        if value is not None:
+            family.add_metric([row["name"]], float(value))
+    return family
+
+
+def _is_up(row: Mapping[str, Any]) -> bool:
+    return bool(row["state"] == "running")
+
+
+def _health(name: str) -> Any:
+    return lambda row: row["health"].get(name)

@@ -1,0 +1,274 @@
+"use strict";
+// Shows what /events, or else /status.json, says. Everything is put in as text, never as HTML.
+(() => {
+  const OLD = 15; // seconds after which data is called old, and nothing counts as well any more
+  const POLL = 5;
+  const $ = (id) => document.getElementById(id);
+  let status = null, heard = 0, age = 0, trouble = "";
+
+  const make = (tag, text, attributes = {}) => {
+    const element = document.createElement(tag);
+    if (text !== undefined && text !== null) element.textContent = text;
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  };
+  const fill = (parent, children) => parent.replaceChildren(...children);
+  const number = (value) => (typeof value === "number" ? value.toLocaleString("en") : "?");
+  const seconds = (value) => {
+    if (typeof value !== "number") return "?";
+    if (value < 120) return `${Math.round(value)} s`;
+    if (value < 7200) return `${Math.round(value / 60)} min`;
+    return value < 172800 ? `${Math.round(value / 3600)} h` : `${Math.round(value / 86400)} d`;
+  };
+  const time = (unix) => {
+    const date = new Date(unix * 1000);
+    if (!unix || Number.isNaN(date.getTime())) return make("span", "?");
+    const pad = (n) => String(n).padStart(2, "0");
+    const text = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ` +
+      `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+    return make("time", text, { datetime: date.toISOString() });
+  };
+  const badge = (kind, text) => make("span", text, { class: `badge ${kind}` });
+
+  // -- the parts of the page
+
+  const serves = (row) => {
+    const health = row.health || {};
+    if (row.state !== "running") return badge("unknown", "? unknown");
+    if (health.healthy === false) return badge("bad", "✗ no");
+    if (health.draining) return badge("unknown", "↷ draining");
+    if (health.healthy === true) return health.ready ? badge("ok", "✓ yes") : badge("unknown", "… not yet");
+    return badge("unknown", "? unknown");
+  };
+
+  const masterRow = (row) => {
+    const tr = make("tr", null, { "data-master": row.name });
+    tr.append(make("th", row.name + (row.self ? " (this one)" : ""), { scope: "row" }));
+    const cell = (label, content, kind) => {
+      const td = make("td", null, kind ? { "data-label": label, class: kind } : { "data-label": label });
+      td.append(content);
+      tr.append(td);
+    };
+    cell("Serves", serves(row));
+    cell("Salt", row.salt || "?");
+    for (const state of ["accepted", "pending", "rejected", "denied"]) {
+      cell(state[0].toUpperCase() + state.slice(1), number(row[state]), "n");
+    }
+    cell("Behind", row.behind === 0 ? "–" : number(row.behind), "n");
+    cell("Bound", number(row.bound), "n");
+    cell("Seen", row.self ? "here" : row.seen === null ? "never" : `${seconds(row.seen)} ago`);
+    const key = row.master_key;
+    cell("Master key", key ? make("code", `${key.slice(0, 11)}…`, { title: key }) : "?");
+    return tr;
+  };
+
+  const masters = () => {
+    fill($("rows"), status.masters.map(masterRow));
+    const notes = status.masters
+      .filter((row) => row.note || (row.health && row.health.reason))
+      .map((row) => {
+        const li = make("li");
+        const why = row.health && row.health.reason;
+        const known = why && (row.note || "").includes(why);
+        li.append(make("strong", row.name), `: ${[row.note, known ? "" : why].filter(Boolean).join("; ")}`);
+        return li;
+      });
+    fill($("notes"), [...notes, ...(status.notes || []).map((note) => make("li", note))]);
+    const own = status.masters.find((row) => row.self);
+    const checks = (own && own.health && own.health.checks) || [];
+    $("checks").hidden = !checks.length;
+    fill($("asked"), checks.map((check) => {
+      const li = make("li");
+      li.append(badge(check.ok ? "ok" : "bad", check.ok ? "✓" : "✗"), ` ${check.name}: ` +
+        (check.ok ? `${Math.round(check.seconds * 1000)} ms` : check.problem));
+      return li;
+    }));
+  };
+
+  const attention = () => {
+    const conflicts = status.conflicts || [], held = status.held || [];
+    $("attention").hidden = !conflicts.length && !held.length;
+    const shown = [];
+    if (conflicts.length) {
+      shown.push(make("h3", `${number(status.conflict_count)} in conflict: different keys accepted for one id`));
+      const list = make("ul");
+      for (const conflict of conflicts) {
+        const li = make("li");
+        li.append(make("strong", conflict.id), ": ", Object.entries(conflict.keys)
+          .map(([master, key]) => `${master} ${key || "none"}`).join(" · "));
+        list.append(li);
+      }
+      shown.push(list);
+      if (status.conflict_count > conflicts.length) {
+        shown.push(make("p", `and ${number(status.conflict_count - conflicts.length)} more`));
+      }
+      const fix = make("p", "→ ");
+      fix.append(make("code", "salt-run ha.resolve ID FINGERPRINT"));
+      shown.push(fix);
+    }
+    fill($("conflicts"), shown);
+    fill($("held"), held.map((entry) => {
+      const li = make("li", `${entry.master}: ${number(entry.keys)} changes are held back → `);
+      li.append(make("code", "salt-run ha.release"), " or ", make("code", "salt-run ha.refill"), " there");
+      return li;
+    }));
+  };
+
+  const value = (given) => {
+    if (given === null || given === undefined) return "absent";
+    if (typeof given !== "object") return String(given);
+    if (given.absent) return "absent";
+    return given.unknown ? `unknown (${given.unknown})` : JSON.stringify(given);
+  };
+
+  const drift = () => {
+    const found = status.consistency, sections = Object.entries(found.sections);
+    const differing = sections.filter(([, section]) => section.status === "differ");
+    const unknown = sections.filter(([, section]) => section.status === "unknown");
+    const text = found.status === "same" ? "yes" : found.status === "differ"
+      ? `no: ${differing.map(([name, section]) => `${name} ${number(section.count)}`).join(", ")}`
+      : "unknown";
+    const kind = found.status === "same" ? "ok" : found.status === "differ" ? "bad" : "unknown";
+    const line = [badge(kind, text)];
+    if (found.at) line.push(" compared ", time(found.at));
+    else line.push(" not compared yet");
+    fill($("same"), line);
+    const open = new Set([...document.querySelectorAll("#drift details[open]")].map((d) => d.dataset.name));
+    const blocks = differing.map(([name, section]) => {
+      const details = make("details", null, { "data-name": name });
+      details.open = open.has(name);
+      details.append(make("summary", `${name}: ${number(section.count)} differ`));
+      const list = make("ul");
+      for (const difference of section.differences) {
+        const li = make("li");
+        li.append(make("code", difference.path), " ", Object.entries(difference.values || {})
+          .map(([master, given]) => `${master}: ${value(given)}`).join(" · "));
+        if (difference.fix) li.append(make("br"), `→ ${difference.fix}`);
+        list.append(li);
+      }
+      details.append(list);
+      if (section.left_out) {
+        details.append(make("p", `${number(section.left_out)} more: salt-run ha.check_consistency`));
+      }
+      return details;
+    });
+    for (const [name] of unknown) blocks.push(make("p", `${name}: unknown`));
+    for (const [name, why] of Object.entries(found.unknown || {})) blocks.push(make("p", `${name}: unknown, ${why}`));
+    fill($("drift"), blocks);
+  };
+
+  const list = (id, entries, line, none) => {
+    fill($(id), entries.length ? entries.map((entry) => {
+      const li = make("li");
+      li.append(time(entry.at), ` ${line(entry)}`);
+      return li;
+    }) : [make("li", none)]);
+  };
+
+  const show = () => {
+    $("group").textContent = status.group;
+    $("self").textContent = status.master;
+    const running = status.masters.filter((row) => row.state === "running").length;
+    $("summary").textContent = `${running} of ${status.masters.length} masters answer · sync ` +
+      `${status.mode} · tolerates the loss of ${status.tolerates}`;
+    masters();
+    attention();
+    drift();
+    $("search").hidden = !status.minions_known;
+    const counts = status.masters.map((row) => `${row.name} ${number(row.bound)}`);
+    $("bound").textContent = `Bound: ${counts.join(" · ")}`;
+    list("changes", status.changes, (c) => `${c.id}: ${c.what} on ${c.on || "?"}` +
+      (c.by ? ` by ${c.by}` : "") + (c.why ? ` (${c.why})` : ""), "none yet");
+    list("failovers", status.failovers.last, (f) => `${f.id}: ${f.source} → ${f.target} (${f.why})`,
+      "none heard of since this engine started");
+  };
+
+  // -- how old it is, and what may be said of it then
+
+  const mood = () => {
+    const since = heard ? age + (performance.now() - heard) / 1000 : Infinity;
+    const old = since > OLD;
+    const text = heard ? `as of ${seconds(since)} ago` : "nothing heard yet";
+    if ($("age").textContent !== text) $("age").textContent = text;
+    document.body.classList.toggle("old", old && Boolean(status));
+    const reason = trouble || "the engine of this master does not answer";
+    const alarm = status ? `This is ${seconds(since)} old: ${reason}.` : `Nothing is known: ${reason}.`;
+    const hidden = !(old && (status || trouble));
+    if ($("old").hidden !== hidden) $("old").hidden = hidden;
+    if (!hidden && $("old").textContent !== alarm) $("old").textContent = alarm;
+    const state = old || !status ? "unknown" : status.state;
+    const kind = state === "ok" ? "ok" : state === "degraded" ? "bad" : "unknown";
+    if ($("state").textContent !== state) $("state").textContent = state;
+    $("state").className = `badge ${kind}`;
+    document.title = `${state === "ok" ? "" : `${state}: `}Salt masters`;
+    document.body.dataset.state = state;
+  };
+
+  const take = (data, itsAge) => {
+    [status, age, heard, trouble] = [data, itsAge, performance.now(), ""];
+    show();
+    mood();
+  };
+
+  // -- where it comes from
+
+  const poll = async () => {
+    try {
+      const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(10000) });
+      if (!answer.ok) throw new Error((await answer.text()).trim() || `HTTP ${answer.status}`);
+      take(await answer.json(), Number(answer.headers.get("Age") || 0));
+    } catch (error) {
+      trouble = error instanceof TypeError ? "" : error.message;
+      mood();
+    }
+  };
+
+  const follow = () => {
+    const source = new EventSource("events");
+    source.addEventListener("status", (event) => {
+      const said = JSON.parse(event.data);
+      take(said.status, said.age);
+    });
+    source.addEventListener("trouble", (event) => {
+      trouble = JSON.parse(event.data);
+      mood();
+    });
+  };
+
+  const find = async (event) => {
+    event.preventDefault();
+    const typed = $("glob").value.trim();
+    const glob = /[*?[]/.test(typed) ? typed : `*${typed}*`;
+    $("found").textContent = "asking the masters…";
+    try {
+      const answer = await fetch(`minions.json?limit=200&glob=${encodeURIComponent(glob)}`);
+      const found = await answer.json();
+      if (!answer.ok) throw new Error(found.error);
+      const counts = Object.entries(found.counts || {}).map(([state, n]) => `${number(n)} ${state}`);
+      const missing = Object.keys(found.unknown || {});
+      $("found").textContent = `${number(found.total)} match${found.total === 1 ? "es" : ""}` +
+        (counts.length ? `: ${counts.join(", ")}` : "") +
+        (found.total > found.minions.length ? `; the first ${found.minions.length}` : "") +
+        (missing.length ? `; not asked: ${missing.join(", ")}` : "");
+      $("minions").hidden = !found.minions.length;
+      fill($("hits"), found.minions.map((minion) => {
+        const tr = make("tr");
+        tr.append(make("th", minion.id, { scope: "row" }),
+          make("td", minion.state, { "data-label": "State" }),
+          make("td", (minion.masters || []).join(", ") || "none known", { "data-label": "Masters" }));
+        return tr;
+      }));
+    } catch (error) {
+      $("found").textContent = `not found out: ${error.message}`;
+      $("minions").hidden = true;
+    }
+  };
+
+  $("search").addEventListener("submit", find);
+  follow();
+  // The stream is late, or there are too many that follow: ask.
+  setInterval(() => {
+    if (!heard || performance.now() - heard > POLL * 2000) poll();
+  }, POLL * 1000);
+  setInterval(mood, 1000);
+})();

@@ -1,0 +1,293 @@
+"""
+The status page as an operator sees it, in a real browser, over real engines.
+
+With ``PICTURES=folder`` in the environment the pictures of the documentation are taken anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import keys
+from benchmarks.engines import Engine, Place, free_port
+from saltext_ha.hysteresis import Health
+from saltext_ha.replica import Applied
+from saltext_ha.replication.placement import Stored
+from tests.browser import Browser, Page
+from tests.engines import no_bus, run
+from tests.functional.test_consistency import group, place
+from tests.keys import public_key
+
+pytestmark = pytest.mark.timeout(180)
+
+__all__ = ["no_bus"]
+
+UP = Health(True, True, 0, 0.0, "")
+Scene = Callable[[Page, list[Engine]], Awaitable[None]]
+
+
+def master(root: Path, name: str, **options: Any) -> Place:
+    """A master with a status page. Whether it serves is told by each scene."""
+    ha = {"status": {"port": free_port()}, "peer_timeout": 1, "group": "prod"}
+    return place(root, name, ha, **options)
+
+
+def show(places: list[Place], scene: Scene, well: bool = True, **look: Any) -> None:
+    """Start engines, open the page of the first one, and play *scene*."""
+
+    async def play() -> None:
+        root = places[0].root
+        async with Browser(root) as browser, group(*places) as engines:
+            for engine in engines:
+                engine.service.health.state = UP
+            if well:
+                assert (await run(places[0], "check_consistency"))["status"] == "same"
+            status = places[0].config.status
+            assert status
+            page = await browser.open(status.url + "/", **look)
+            await scene(page, engines)
+            assert page.errors == []
+            assert all(url.startswith(status.url) for url in page.requested)
+
+    asyncio.run(play())
+
+
+async def state(page: Page, wanted: str) -> None:
+    """Wait until the page says so; a peer that came back is asked within half a minute."""
+    await page.until(f"document.body.dataset.state === '{wanted}'", 60)
+    assert await page.text("#state") == wanted
+
+
+async def picture(page: Page, name: str) -> None:
+    """Keep what is to be seen, where pictures are wanted."""
+    folder = os.environ.get("PICTURES")
+    if folder:
+        await page.picture(Path(folder) / f"{name}.png")
+
+
+def test_a_group_that_is_well(tmp_path: Path) -> None:
+    m1, m2 = master(tmp_path, "m1"), master(tmp_path, "m2")
+    for each in (m1, m2):
+        keys.plant(each.pki_dir, keys.ids(12))
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        assert "2 of 2 masters answer" in await page.text("#summary")
+        assert "tolerates the loss of 1" in await page.text("#summary")
+        assert "yes" in await page.text("[data-master=m1]")
+        assert "m1 (this one)" in await page.text("[data-master=m1]")
+        assert (await page.text("#same")).startswith("yes")
+        assert await page.evaluate("document.querySelector('#attention').hidden")
+        # It goes on by itself: nobody reloads it.
+        (m1.pki_dir / "minions_pre").mkdir(exist_ok=True)
+        keys.plant(m1.pki_dir, ["knocks"], keys.PENDING, seed=7)
+        await page.until("document.querySelector('[data-master=m2]').innerText.includes('1')")
+        await page.until("document.querySelector('#changes').innerText.includes('knocks')")
+        await picture(page, "status-well")
+        await page.look(1100, 900, dark=True)
+        await picture(page, "status-dark")
+        await page.look(390, 800, phone=True)
+        # Nothing sticks out of a narrow screen.
+        assert await page.evaluate("document.documentElement.scrollWidth <= 390")
+        await picture(page, "status-phone")
+
+    show([m1, m2], scene)
+
+
+def test_a_master_that_is_dead(tmp_path: Path) -> None:
+    places = [master(tmp_path, name) for name in ("m1", "m2", "m3")]
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        engines[1].service.health.state = Health(False, True, 0, 0.0, "request port: timed out")
+        await state(page, "degraded")
+        await page.until("document.querySelector('[data-master=m2]').innerText.includes('no')")
+        assert "does not serve: request port: timed out" in await page.text("#notes")
+        await engines[2].stop()
+        await page.until("document.querySelector('[data-master=m3]').innerText.includes('unknown')")
+        row = await page.text("[data-master=m3]")
+        assert "?" in row
+        assert "yes" not in row
+        assert "refused the connection" in await page.text("#notes")
+        await picture(page, "status-dead")
+
+    show(places, scene)
+
+
+def test_masters_that_differ(tmp_path: Path) -> None:
+    m1 = master(tmp_path, "m1")
+    m2 = master(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "unknown")
+        assert "not compared yet" in await page.text("#same")
+        await run(m1, "check_consistency")
+        await state(page, "degraded")
+        assert "access 1" in await page.text("#same")
+        # By keyboard alone.
+        await page.evaluate("document.querySelector('#drift summary').focus()")
+        await page.press("Enter")
+        await page.until("document.querySelector('#drift details').open")
+        assert "external_auth:pam:alice" in await page.text("#drift")
+        assert "m1: absent" in await page.text("#drift")
+        assert "restart salt-master" in await page.text("#drift")
+        # What somebody opened stays open when the page is drawn anew.
+        await page.evaluate("document.querySelector('#drift details').dataset.old = '1'")
+        await page.until("!document.querySelector('#drift details').dataset.old")
+        assert await page.evaluate("document.querySelector('#drift details').open")
+        await picture(page, "status-drift")
+
+    show([m1, m2], scene, well=False)
+
+
+def test_a_conflict(tmp_path: Path) -> None:
+    m1, m2 = master(tmp_path, "m1"), master(tmp_path, "m2")
+    for number, each in enumerate((m1, m2)):
+        folder = each.pki_dir / keys.ACCEPTED
+        folder.mkdir()
+        (folder / "db2").write_text(public_key(number))
+        (folder / "<img src=x onerror=alert(1)>").write_text("junk")
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await page.until("!document.querySelector('#attention').hidden")
+        text = await page.text("#conflicts")
+        assert "1 in conflict" in text
+        assert "db2" in text
+        assert "salt-run ha.resolve" in text
+        await state(page, "degraded")
+        assert await page.evaluate("document.images.length") == 0
+        await picture(page, "status-conflict")
+
+    show([m1, m2], scene, well=False)
+
+
+def test_ten_thousand_minions(tmp_path: Path) -> None:
+    m1 = master(tmp_path, "m1")
+    names = keys.ids(10_000)
+
+    async def minions(payload: dict[str, Any]) -> dict[str, Any]:
+        import fnmatch
+
+        rows = [
+            {"id": name, "state": "bound", "masters": ["m1" if n % 3 else "m2"]}
+            for n, name in enumerate(names)
+            if fnmatch.fnmatchcase(name, payload["glob"])
+        ]
+        return {"minions": rows, "counts": {"bound": len(rows)}, "unknown": {}}
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        (engine,) = engines
+        engine.service.minions = minions
+        core = engine.service.core
+
+        def fill() -> None:
+            with core.replica.transaction():
+                for number, name in enumerate(names):
+                    stored = Stored("accepted", number.to_bytes(32, "big"), frozenset())
+                    core.replica.set_applied(name, Applied(stored))
+
+        await core.run(fill)
+        await page.until("document.querySelector('[data-master=m1]').innerText.includes('10,000')")
+        await page.until("!document.querySelector('#search').hidden")
+        await page.evaluate("document.querySelector('#glob').focus()")
+        await page.write("web0012")
+        began = time.monotonic()
+        await page.press("Enter")
+        await page.until("document.querySelectorAll('#hits tr').length === 100")
+        assert time.monotonic() - began < 5
+        assert "100 match" in await page.text("#found")
+        assert "web001234.prod.example.com" in await page.text("#hits")
+        await page.evaluate("document.querySelector('#glob').value = ''")
+        await page.press("Enter")
+        await page.until("document.querySelector('#found').innerText.includes('10,000 match')")
+        assert await page.evaluate("document.querySelectorAll('#hits tr').length") == 200
+        await page.evaluate("document.querySelector('#search').scrollIntoView()")
+        await picture(page, "status-minions")
+
+    show([m1], scene)
+
+
+def test_what_is_old_is_said_to_be_and_counts_for_nothing(tmp_path: Path) -> None:
+    m1, m2 = master(tmp_path, "m1"), master(tmp_path, "m2")
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        await engines[0].stop()
+        await page.until("!document.querySelector('#old').hidden", 40)
+        await state(page, "unknown")
+        assert "old" in await page.text("#old")
+        assert (await page.evaluate("document.title")).startswith("unknown")
+        page.errors.clear()
+
+    show([m1, m2], scene)
+
+
+def test_without_a_stream_the_page_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from saltext_ha.web import pages
+
+    monkeypatch.setattr(pages, "MAX_STREAMS", 0)
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        assert any(url.endswith("/status.json") for url in page.requested)
+
+    show([master(tmp_path, "m1")], scene)
+
+
+def test_readable_by_keyboard_and_screen_reader(tmp_path: Path) -> None:
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        # The first stop of the keyboard leads past everything.
+        await page.press("Tab")
+        assert await page.evaluate("document.activeElement.className") == "skip"
+        tree = await page.command("Accessibility.getFullAXTree")
+        said = {
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in tree["nodes"]
+            if not node["ignored"]
+        }
+        assert ("heading", "Masters") in said
+        assert ("status", "") in said or ("status", "ok") in said
+        assert ("columnheader", "Serves") in said
+        assert ("rowheader", "m1 (this one)") in said
+        assert ("cell", "✓ yes") in said or ("gridcell", "✓ yes") in said
+        # Every colour of text can be told from what lies under it, in both schemes.
+        for dark in (False, True):
+            await page.look(1100, 900, dark=dark)
+            low = await page.evaluate(CONTRAST)
+            assert low == []
+
+    show([master(tmp_path, "m1")], scene)
+
+
+# Text whose contrast is below what WCAG 2 asks for (4.5 to 1).
+CONTRAST = """
+(() => {
+  const parse = (c) => (c.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const under = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  return [...document.querySelectorAll("body *")]
+    .filter((e) => e.offsetParent)
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+    .map((e) => {
+      const [a, b] = [light(parse(getComputedStyle(e).color)), light(under(e))].sort();
+      return [(b + 0.05) / (a + 0.05), e.outerHTML.slice(0, 80)];
+    })
+    .filter(([ratio]) => ratio < 4.5);
+})()
+"""

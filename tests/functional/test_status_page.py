@@ -1,0 +1,400 @@
+"""What the engines of a group say to pages, callers of salt-api and Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks import keys
+from benchmarks.engines import Place, free_port
+from saltext_ha.hysteresis import Health
+from saltext_ha.replica import Applied
+from saltext_ha.replication.placement import Stored
+from saltext_ha.web import pages, snapshot
+from tests.engines import no_bus, run, running, until
+from tests.functional.test_consistency import group, place
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+
+__all__ = ["no_bus"]
+
+UP = Health(True, True, 0, 0.0, "")
+DOWN = Health(False, True, 0, 0.0, "request port: timed out")
+API = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
+
+
+def watched(root: Path, name: str, **options: Any) -> Place:
+    """A master with a status page and, it says, a salt-api; nobody asks whether it serves."""
+    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": 1}
+    return place(root, name, ha, **API, **options)
+
+
+async def get(place: Place, path: str) -> Any:
+    """The JSON at *path*, or its text."""
+    assert place.config.status
+    url = place.config.status.url + path
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200, await answer.text()
+        return await (answer.json() if "json" in answer.content_type else answer.text())
+
+
+async def eventually(place: Place, path: str, is_it: Any, what: str) -> Any:
+    """The JSON at *path* as soon as *is_it* says so."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            found = await get(place, path)
+            if is_it(found):
+                return found
+        except aiohttp.ClientConnectionError:
+            found = "nothing listens"
+        assert time.monotonic() < end, f"not within 20 s: {what}; last: {found}"
+        await asyncio.sleep(0.1)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was just done is to be seen at once."""
+    monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
+
+
+def test_a_group_that_is_well(tmp_path: Path) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+
+    async def scene() -> None:
+        async with group(m1, m2) as engines:
+            for engine in engines:
+                engine.service.health.state = UP
+            status = await eventually(
+                m1, "/status.json", lambda s: s["masters"][1]["behind"] == 0, "they are level"
+            )
+            # Nobody compared them yet: not ok.
+            assert status["state"] == "unknown"
+            assert (await run(m1, "check_consistency"))["status"] == "same"
+            status = await get(m1, "/status.json")
+            assert status["state"] == "ok"
+            assert status["consistency"]["sections"]["access"]["status"] == "same"
+            assert await get(m2, "/api/saltstack/status") == {
+                "status": "online",
+                "master_count": 2,
+                "healthy_count": 2,
+                "masters": [
+                    {
+                        "url": "http://127.0.0.1:8000",
+                        "healthy": True,
+                        "name": name,
+                        "ready": True,
+                        "known": True,
+                        "reason": "",
+                    }
+                    for name in ("m2", "m1")
+                ],
+                "group": "default",
+                "at": pytest.approx(time.time(), abs=20),
+            }
+
+    asyncio.run(scene())
+
+
+def test_what_is_not_known_is_never_called_ok(tmp_path: Path) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+
+    async def scene() -> None:
+        async with group(m1, m2) as (one, two):
+            assert (await run(m1, "check_consistency"))["status"] == "same"
+            one.service.health.state = UP
+            await eventually(
+                m1, "/status.json", lambda s: s["masters"][1]["behind"] == 0, "they are level"
+            )
+            assert (await get(m1, "/status.json"))["state"] == "unknown"
+            two.service.health.state = UP
+            assert (await get(m1, "/status.json"))["state"] == "ok"
+            two.service.health.state = DOWN
+            status = await get(m1, "/status.json")
+            assert status["state"] == "degraded"
+            assert status["masters"][1]["health"]["problem"] == DOWN.reason
+            callers = await get(m1, "/api/saltstack/status")
+            assert (callers["status"], callers["healthy_count"]) == ("degraded", 1)
+            assert "request port: timed out" in json.dumps(callers)
+            await two.stop()
+            callers = await eventually(
+                m1, "/api/saltstack/status", lambda c: not c["masters"][1]["known"], "m2 is unknown"
+            )
+            assert callers["masters"][1]["healthy"] is False
+            assert (await get(m1, "/status.json"))["state"] == "degraded"
+
+    asyncio.run(scene())
+
+
+def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+    m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
+
+    async def scene() -> None:
+        async with group(m1, m2):
+            await run(m1, "check_consistency")
+            drift = (await get(m1, "/status.json"))["consistency"]
+            assert drift["status"] == "differ"
+            assert drift["sections"]["access"]["count"] == 1
+            (difference,) = drift["sections"]["access"]["differences"]
+            assert difference["path"] == "external_auth:pam:alice"
+            assert difference["fix"]
+            metrics = await scraped(m1)
+            assert metrics["saltext_ha_drift", "access"] == 1
+            assert metrics["saltext_ha_drift", "roots"] == 0
+
+    asyncio.run(scene())
+
+
+async def scraped(place: Place) -> dict[tuple[str, ...], float]:
+    """(name, label values in the order of the labels' names…) → value."""
+    text = await get(place, "/metrics")
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics(tmp_path: Path) -> None:
+    m1, m2, m3 = (watched(tmp_path, name) for name in ("m1", "m2", "m3"))
+
+    async def scene() -> None:
+        async with group(m1, m2, m3) as (one, two, three):
+            for engine in (one, two, three):
+                engine.service.health.state = UP
+            keys.plant(m1.pki_dir, ["web1", "web2"], keys.PENDING)
+            keys.plant(m1.pki_dir, ["db1"], seed=2)
+            there = [m.pki_dir / "minions" / "db1" for m in (m2, m3)]
+            await until(lambda: all(path.exists() for path in there), "they have it")
+            (m1.pki_dir / "minions" / "db1").unlink()
+            await until(lambda: not any(path.exists() for path in there), "it is revoked")
+            await three.stop()
+            one.service.ear.heard(
+                "salt/ha/minion/web1/failover", {"id": "web1", "from": "a", "to": "b", "why": "x"}
+            )
+            found = await scraped(m1)
+            assert found["saltext_ha_up", "m1"] == found["saltext_ha_up", "m2"] == 1
+            assert found["saltext_ha_up", "m3"] == 0
+            assert found["saltext_ha_healthy", "m2"] == 1
+            assert ("saltext_ha_healthy", "m3") not in found
+            assert ("saltext_ha_keys", "m3", "accepted") not in found
+            assert found["saltext_ha_keys", "m2", "pending"] == 2
+            assert found["saltext_ha_keys", "m2", "accepted"] == 0
+            assert found["saltext_ha_behind_keys", "m2"] == 0
+            assert found["saltext_ha_propagation_seconds_count", "m2"] >= 2
+            assert (
+                found["saltext_ha_propagation_seconds_bucket", "+Inf", "m2"]
+                == (found["saltext_ha_propagation_seconds_count", "m2"])
+            )
+            assert 0 < found["saltext_ha_propagation_seconds_sum", "m2"] < 20
+            assert found["saltext_ha_antientropy_bytes_total", "sent", "m2"] > 0
+            assert found["saltext_ha_failovers_total",] == 1
+            assert found["saltext_ha_conflicts",] == found["saltext_ha_held_keys", "m1"] == 0
+            assert found["saltext_ha_state", "degraded"] == 1
+            assert found["saltext_ha_certificate_expiry_timestamp_seconds",] > time.time()
+            assert found["process_resident_memory_bytes",] > 0
+            # m2 revoked what m1 deleted, and so had a new AES key made; m1's operator did himself.
+            assert (await scraped(m2))["saltext_ha_aes_rotations_total",] == 1
+
+    asyncio.run(scene())
+
+
+def test_without_prometheus_client_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1 = watched(tmp_path, "m1")
+    monkeypatch.delitem(sys.modules, "saltext_ha.web.metrics", raising=False)
+    monkeypatch.delattr("saltext_ha.web.metrics", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    async def scene() -> None:
+        async with running(m1), aiohttp.ClientSession() as session:
+            await eventually(m1, "/live", bool, "it listens")
+            assert m1.config.status
+            async with session.get(m1.config.status.url + "/metrics") as answer:
+                assert answer.status == 501
+                assert "salt-pip install prometheus_client" in await answer.text()
+
+    asyncio.run(scene())
+
+
+def test_every_page_is_described_and_every_description_is_a_page(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1) as (engine,):
+            described = await eventually(m1, "/openapi.json", bool, "it listens")
+            paths = pages.Pages(engine.service).by_path()
+            parts = {"/page.css", "/page.js", "/icon.svg"}
+            assert described["paths"].keys() == paths.keys() - parts
+            known = described["components"]["schemas"]
+            for path, name in (("/status.json", "Status"), ("/api/saltstack/status", "Callers")):
+                answer = await get(m1, path)
+                assert answer.keys() >= set(known[name]["required"])
+                assert answer.keys() >= known[name]["properties"].keys()
+
+    asyncio.run(scene())
+
+
+def test_one_snapshot_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "GOOD_FOR", 30.0)
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+
+    async def scene() -> None:
+        async with group(m1, m2) as (one, _):
+            await eventually(m1, "/live", bool, "it listens")
+            asked = one.link(m2).client.bytes_sent
+            answers = await asyncio.gather(*(get(m1, "/status.json") for _ in range(20)))
+            assert len({answer["at"] for answer in answers}) == 1
+            assert one.link(m2).client.bytes_sent - asked < 20_000
+
+    asyncio.run(scene())
+
+
+def test_a_peer_that_hangs_makes_it_old_but_not_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+    go = asyncio.Event()
+
+    async def scene() -> None:
+        async with group(m1, m2) as (one, _):
+            first = await eventually(m1, "/status.json", bool, "it listens")
+            real = one.service.views.status
+
+            async def hang(payload: dict[str, Any]) -> dict[str, Any]:
+                await go.wait()
+                return await real(payload)
+
+            monkeypatch.setattr(one.service.views, "status", hang)
+            monkeypatch.setattr(snapshot, "PATIENCE", 0.1)
+            began = time.monotonic()
+            assert (await get(m1, "/status.json"))["at"] == first["at"]
+            assert time.monotonic() - began < 5
+            go.set()
+            await eventually(m1, "/status.json", lambda s: s["at"] > first["at"], "it is new")
+
+    asyncio.run(scene())
+
+
+def test_who_follows_is_told_and_too_many_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_STREAMS", 2)
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 0.05)
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+            await eventually(m1, "/live", bool, "it listens")
+            assert m1.config.status
+            url = m1.config.status.url + "/events"
+            async with session.get(url) as one, session.get(url) as _:
+                assert one.content_type == "text/event-stream"
+                assert "default-src 'none'" in one.headers["Content-Security-Policy"]
+                engine.service.health.state = DOWN
+                seen: list[bytes] = []
+                while not seen or b"request port: timed out" not in seen[-1]:
+                    seen.append(await asyncio.wait_for(one.content.readline(), 10))
+                assert json.loads(seen[-1].removeprefix(b"data: "))["age"] == 0
+                async with session.get(url) as third:
+                    assert third.status == 503
+            # Who has gone makes room.
+            await eventually(m1, "/live", bool, "it listens")
+            end = time.monotonic() + 10
+            while True:
+                async with session.get(url) as again:
+                    if again.status == 200:
+                        break
+                assert time.monotonic() < end
+                await asyncio.sleep(0.05)
+
+    asyncio.run(scene())
+
+
+def test_where_minions_hang(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+    asked = []
+
+    async def minions(payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append(payload["glob"])
+        rows = [{"id": f"web{n}", "state": "bound", "masters": ["m1"]} for n in range(10_000)]
+        return {"minions": rows, "counts": {"bound": 10_000}, "unknown": {}, "retcode": 0}
+
+    async def scene() -> None:
+        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+            await eventually(m1, "/live", bool, "it listens")
+            assert m1.config.status
+            url = m1.config.status.url + "/minions.json"
+            assert (await get(m1, "/minions.json"))["total"] == 0
+            engine.service.minions = None
+            async with session.get(url) as answer:
+                assert answer.status == 501
+            engine.service.minions = minions
+            found = await asyncio.gather(
+                *(get(m1, "/minions.json?glob=web*&limit=3") for _ in range(5))
+            )
+            assert asked == ["web*"]
+            assert [len(each["minions"]) for each in found] == [3] * 5
+            assert found[0]["total"] == 10_000
+            assert len((await get(m1, "/minions.json?limit=99999"))["minions"]) == 1000
+            async with session.get(url, params={"limit": "-1"}) as answer:
+                assert answer.status == 400
+
+    asyncio.run(scene())
+
+
+@pytest.mark.timeout(300)
+def test_a_hundred_thousand_keys_cost_next_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 50 ms in the median, also when nothing of it is kept."""
+    m1 = watched(tmp_path, "m1")
+
+    async def minions(payload: dict[str, Any]) -> dict[str, Any]:
+        rows = [{"id": i, "state": "bound", "masters": ["m1", "m2"]} for i in keys.ids(10_000)]
+        return {"minions": rows, "counts": {"bound": 10_000}, "unknown": {}, "retcode": 0}
+
+    async def scene() -> None:
+        async with running(m1) as (engine,):
+            await eventually(m1, "/live", bool, "it listens")
+            engine.service.minions = minions
+            core = engine.service.core
+
+            def fill() -> None:
+                with core.replica.transaction():
+                    for number, minion_id in enumerate(keys.ids(100_000)):
+                        stored = Stored("accepted", number.to_bytes(32, "big"), frozenset())
+                        core.replica.set_applied(minion_id, Applied(stored))
+
+            await core.run(fill)
+            status = await get(m1, "/status.json")
+            assert status["masters"][0]["accepted"] == 100_000
+
+            async def median(path: str, changed: bool) -> float:
+                times = []
+                for _ in range(15):
+                    if changed:
+                        core.replica.version += 1
+                    began = time.perf_counter()
+                    await get(m1, path)
+                    times.append((time.perf_counter() - began) * 1000)
+                return statistics.median(times)
+
+            for changed in (False, True):
+                for path in ("/status.json", "/metrics", "/minions.json?glob=web*"):
+                    took = await median(path, changed)
+                    print(f"{path} changed={changed}: {took:.1f} ms")
+                    assert took <= 50, (path, changed, took)
+
+    asyncio.run(scene())
