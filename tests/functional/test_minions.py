@@ -407,6 +407,7 @@ def test_a_master_is_drained_and_filled_again(
             assert "does not answer" in stay["quiet"]
             assert plan["retcode"] == 0
             assert all(minion.hears == {"m1"} for minion in minions.values())
+            assert not there.engines["m1"].service.draining
 
             minions["web1"].mute = True  # the others have long arrived when it is given up
             minions["web3"].stuck = True
@@ -422,6 +423,10 @@ def test_a_master_is_drained_and_filled_again(
             assert "heard nowhere within 1 s" in done["moves"][3]["note"]
             minions["web1"].mute, minions["web1"].hears = False, {"m2"}
             assert done["retcode"] == 1
+            draining = {name: engine.service.draining for name, engine in there.engines.items()}
+            assert draining == {"m1": True, "m2": False}
+            status = {row["name"]: row["note"] for row in (await run(other, "status"))["masters"]}
+            assert "drained" in status["m1"]
             assert {name for name, fun, _ in there.published if fun == "ha.failover"} == {"m1"}
 
             minions["web3"].stuck = False
@@ -431,6 +436,7 @@ def test_a_master_is_drained_and_filled_again(
                 "m1": {"before": 1, "after": 2}, "m2": {"before": 4, "after": 3},
             }  # fmt: skip
             assert spread["retcode"] == 0
+            assert not any(engine.service.draining for engine in there.engines.values())
             assert {row["id"] for row in spread["stay"]} == {"hot", "stock"}
             again = await run(m1(there), "rebalance", test=True)
             assert again["moves"] == []

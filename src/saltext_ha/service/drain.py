@@ -10,10 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.peering.trust import Peer
 from saltext_ha.service import spread
 from saltext_ha.service.antientropy import chunks
 from saltext_ha.service.bound import Bound, seconds_of, shown
-from saltext_ha.service.group import Command, Group
+from saltext_ha.service.group import Command, Group, PeerHandler
 from saltext_ha.service.jobs import Answers, Jobs
 from saltext_ha.service.orders import MOVE, WHERE, Order
 from saltext_ha.service.spread import Found, Step
@@ -40,6 +41,26 @@ class Drain:
         """What the control socket answers of this."""
         return {"drain": self.drain, "rebalance": self.rebalance}
 
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+
+        async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            self._draining(payload)
+            return {}
+
+        return {"draining": draining}
+
+    def _draining(self, payload: Mapping[str, Any]) -> None:
+        service = self._group.service
+        if payload.get("name") in ("", service.config.name):
+            service.draining = payload.get("draining") is True
+
+    async def _mark(self, name: str, draining: bool) -> None:
+        """Whether the master *name* is to be given callers; "" means every one."""
+        payload = {"name": name, "draining": draining}
+        self._draining(payload)
+        await self._group.ask("draining", payload, self._group.service.config.peer_timeout)
+
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.drain``."""
         source, masters = payload.get("name"), self._jobs.masters
@@ -54,6 +75,8 @@ class Drain:
                     f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
                     "it hear nobody else; those with the watchdog leave it when it does not work"
                 )
+            if not payload.get("test"):
+                await self._mark(source, True)
             everyone = _everyone(answers)
             load = {
                 name: sum(each.on == name and not each.stays for each in everyone.values())
@@ -75,6 +98,8 @@ class Drain:
         """``ha.rebalance``."""
         batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
         async with self._alone():
+            if not payload.get("test"):
+                await self._mark("", False)
             answers = await self._where()
             everyone = _everyone(answers)
             working = [name for name, told in answers.items() if not told.error]

@@ -27,6 +27,9 @@ Command = Callable[[Payload], Awaitable[Payload]]
 PeerHandler = Callable[[Peer, Payload], Awaitable[Payload]]
 
 
+DRAINING = "drained: it is not ready for callers until salt-run ha.rebalance, or its restart"
+
+
 class Group:
     """
     Gathers from this master and its peers what the commands are made of.
@@ -73,6 +76,8 @@ class Group:
             return found
 
         notes = [*service.notes.values(), *service.certificate_notes()]
+        if service.draining:
+            notes.append(DRAINING)
         waiting = ADOPTING if core.keeper.adopting else ""
         notes += [note for note in (waiting, core.problem, core.keeper.holds.doubt) if note]
         if core.keeper.refused:

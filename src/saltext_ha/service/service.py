@@ -159,6 +159,7 @@ class Service:
         self.jobs = Jobs(group)
         self.bound = Bound(group, self.jobs)
         self.minions = self.bound.minions
+        drain = Drain(group, self.jobs, self.bound)
         handlers = self.membership.handlers()
         for peers_part in (
             Answers(self),
@@ -170,6 +171,7 @@ class Service:
             telling,
             self.jobs,
             self.bound,
+            drain,
             doors,
             safe,
             proxy,
@@ -194,7 +196,7 @@ class Service:
             Past(group),
             self.bound,
             Reach(self.jobs, self.bound),
-            Drain(group, self.jobs, self.bound),
+            drain,
             doors,
             safe,
             proxy,
