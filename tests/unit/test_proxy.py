@@ -210,6 +210,12 @@ def test_the_wishes_are_in_it(kind: str) -> None:
     ("given", "message"),
     [
         ({"kind": "apache"}, "'apache': takes haproxy or nginx"),
+        ({"kind": {}}, "takes haproxy or nginx"),
+        ({"certs": "/a.pem"}, "'certs': no such argument; takes cert, listen"),
+        ({"we\u202eb": 1}, r"'we\\u202eb': no such"),
+        ({"cert": {}}, "cert=.*takes an absolute path"),
+        ({"name": ["a"]}, "name=.*takes a host name"),
+        ({"listen": [443]}, "listen=.*takes a port"),
         ({"cert": "salt.pem"}, "cert='salt.pem': takes an absolute path"),
         ({"cert": "/a b"}, "cert='/a b': takes an absolute path"),
         ({"ca": "/a;\nuser root"}, "ca=.*takes an absolute path"),

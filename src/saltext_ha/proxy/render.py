@@ -48,10 +48,13 @@ def wishes(**given: Any) -> Wishes:
 
     :raises HaError: names the argument and what it takes.
     """
-    if given.get("kind") not in TEMPLATES:
-        raise HaError(f"{given.get('kind')!r:.80}: takes {' or '.join(sorted(TEMPLATES))}")
-    found: dict[str, Any] = {"kind": given.pop("kind")}
+    kind = given.pop("kind", None)
+    if not isinstance(kind, str) or kind not in TEMPLATES:
+        raise HaError(f"{ascii(kind)[:80]}: takes {' or '.join(sorted(TEMPLATES))}")
+    found: dict[str, Any] = {"kind": kind}
     for key, value in given.items():
+        if key not in _CHECKS:
+            raise HaError(f"{ascii(key)[:80]}: no such argument; takes {', '.join(_CHECKS)}")
         if value in ("", 0, None) and not isinstance(value, bool):
             continue
         try:
