@@ -7,7 +7,6 @@ key, the value and what it takes; nothing starts with half a configuration.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from saltext_ha import cluster, secret
+from saltext_ha import checked, cluster, secret
 from saltext_ha.consistency import settings
 from saltext_ha.errors import ConfigError
 from saltext_ha.health import settings as health
@@ -119,41 +118,6 @@ def check_url(value: Any) -> str:
     return make_url(parts.hostname, port)
 
 
-def _one_of(*choices: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"takes one of: {', '.join(choices)}")
-        return str(value)
-
-    return check
-
-
-def _number(low: float, high: float) -> Callable[[Any], float]:
-    def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"takes a number from {low:g} to {high:g}")
-        if not low <= value <= high:
-            raise ValueError(f"takes a number from {low:g} to {high:g}")
-        return float(value)
-
-    return check
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("takes true or false")
-    return value
-
-
-def _integer(low: int, high: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"takes a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ValueError("takes letters, digits, '.', '_' and '-', at most 64, none of them first")
@@ -166,30 +130,24 @@ def _host(value: Any) -> str:
     return value
 
 
-def _path(value: Any) -> Path:
-    if not isinstance(value, str) or not os.path.isabs(value):  # noqa: PTH117
-        raise ValueError("takes an absolute path")
-    return Path(value)
-
-
-_FIELDS: dict[str, Callable[[Any], Any]] = {
+_FIELDS: dict[str, checked.Check] = {
     "name": _name,
     "group": _name,
-    "mode": _one_of("enforce", "observe"),
-    "repair": _flag,
+    "mode": checked.one_of("enforce", "observe"),
+    "repair": checked.flag,
     "listen_host": _host,
-    "port": _integer(1, 65535),
+    "port": checked.whole(1, 65535),
     "address": _host,
-    "state_dir": _path,
-    "sync_interval": _number(0.1, 3600),
-    "scan_interval": _number(1, 86400),
-    "peer_timeout": _number(0.1, 300),
-    "hold_fraction": _number(0, 1),
-    "hold_minimum": _integer(0, 1_000_000),
-    "keep_tombstones": _number(0, 36500),
-    "share_master_key": _flag,
-    "secret_file": _path,
-    "keep_history": _number(1, 36500),
+    "state_dir": checked.path,
+    "sync_interval": checked.number(0.1, 3600),
+    "scan_interval": checked.number(1, 86400),
+    "peer_timeout": checked.number(0.1, 300),
+    "hold_fraction": checked.number(0, 1),
+    "hold_minimum": checked.whole(0, 1_000_000),
+    "keep_tombstones": checked.number(0, 36500),
+    "share_master_key": checked.flag,
+    "secret_file": checked.path,
+    "keep_history": checked.number(1, 36500),
 }
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,
@@ -230,10 +188,8 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             except ValueError as exc:
                 raise ConfigError(f"{source}: ha: {key}: {value!r} {exc}") from None
         else:
-            known = [*_FIELDS, *_LISTS, "lint"]
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-            raise ConfigError(f"{source}: ha: unknown key {key!r}; {hint}")
+            known = (*_FIELDS, *_LISTS, "lint")
+            raise ConfigError(f"{source}: ha: {checked.unknown(key, known)}")
     # Salt's own default, which is where its minions connect, too.
     interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
     values.setdefault("name", _default_name(source, opts))

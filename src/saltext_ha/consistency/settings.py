@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from saltext_ha import checked
+
 DEFAULT_INTERVAL = 600.0
-_KEYS = ("interval", "ignore")
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,17 @@ def parse(value: Any) -> Settings:
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
     if not isinstance(value, Mapping):
-        raise ValueError(f": takes a mapping with the keys {' and '.join(_KEYS)}")
-    for key in value:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_KEYS)}"
-            raise ValueError(f": unknown key {key!r}; {hint}")
-    interval = value.get("interval", DEFAULT_INTERVAL)
-    number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
-    if not number or not (interval == 0 or 10 <= interval <= 86400):
-        raise ValueError(f": interval: {interval!r} takes seconds from 10 to 86400, or 0 for never")
-    ignore = value.get("ignore") or []
-    if not isinstance(ignore, list) or not all(isinstance(p, str) and p for p in ignore):
-        raise ValueError(
-            ": ignore: takes a list of paths or globs, such as nodegroups:* or options:timeout"
-        )
-    return Settings(float(interval), tuple(ignore))
+        raise ValueError(f": takes a mapping with the keys {' and '.join(_CHECKS)}")
+    return Settings(**checked.read(value, _CHECKS))
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not isinstance(value or [], list) or not all(isinstance(p, str) and p for p in value or ()):
+        raise ValueError("takes a list of paths or globs, such as nodegroups:* or options:timeout")
+    return tuple(value or ())
+
+
+_CHECKS: dict[str, checked.Check] = {
+    "interval": checked.seconds(10, 86400, or_zero="never"),
+    "ignore": _patterns,
+}

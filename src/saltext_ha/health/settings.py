@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import secret
+from saltext_ha import checked, secret
 from saltext_ha.hysteresis import Rules
-
-_NUMBERS = {"interval": (1, 300), "timeout": (0.5, 60), "deep_interval": (10, 86400)}
-_COUNTS = ("fall", "rise")
-_TEXTS = ("user", "eauth")
-_KEYS = (*_NUMBERS, *_COUNTS, *_TEXTS, "password_file")
 
 
 @dataclass(frozen=True)
@@ -49,54 +42,35 @@ def parse(value: Any) -> Settings | None:
 
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
-    if value is False:
+    found = checked.switch(value, _CHECKS)
+    if found is None:
         return None
-    if value is None:
-        return Settings()
-    if not isinstance(value, Mapping):
-        raise ValueError(f": takes false, or a mapping with some of the keys {', '.join(_KEYS)}")
-    found: dict[str, Any] = {}
-    for key, given in value.items():
-        if key in _NUMBERS:
-            found[key] = _number(key, given)
-        elif key in _COUNTS:
-            if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 20:
-                raise ValueError(f": {key}: {given!r} takes a whole number from 1 to 20")
-            found[key] = given
-        elif key in _TEXTS:
-            if not isinstance(given, str) or not given:
-                raise ValueError(f": {key}: {given!r} takes a name")
-            found[key] = given
-        elif key == "password_file":
-            found["password"] = _password(given)
-        else:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_KEYS)}"
-            raise ValueError(f": unknown key {key!r}; {hint}")
+    if "password_file" in found:
+        found["password"] = _password(found.pop("password_file"))
     if ("user" in found) != ("password" in found):
         raise ValueError(": user: and password_file: belong together; set both or none")
     return Settings(**found)
 
 
-def _number(key: str, given: Any) -> float:
-    low, high = _NUMBERS[key]
-    never = key == "deep_interval" and given == 0
-    number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number or not (never or low <= given <= high):
-        more = ", or 0 for never" if key == "deep_interval" else ""
-        raise ValueError(f": {key}: {given!r} takes seconds from {low:g} to {high:g}{more}")
-    return float(given)
-
-
-def _password(given: Any) -> str:
-    if not isinstance(given, str) or not Path(given).is_absolute():
-        raise ValueError(f": password_file: {given!r} takes an absolute path")
+def _password(file: Path) -> str:
     try:
-        password = secret.content(Path(given)).decode().strip()
+        password = secret.content(file).decode().strip()
     except UnicodeDecodeError:
-        raise ValueError(f": password_file: {given} is no text") from None
+        raise ValueError(f": password_file: {file} is no text") from None
     except ValueError as exc:
-        raise ValueError(f": password_file: {given}: {exc}") from None
+        raise ValueError(f": password_file: {file}: {exc}") from None
     if not password:
-        raise ValueError(f": password_file: {given} is empty")
+        raise ValueError(f": password_file: {file} is empty")
     return password
+
+
+_CHECKS: dict[str, checked.Check] = {
+    "interval": checked.seconds(1, 300),
+    "timeout": checked.seconds(0.5, 60),
+    "fall": checked.whole(1, 20),
+    "rise": checked.whole(1, 20),
+    "deep_interval": checked.seconds(10, 86400, or_zero="never"),
+    "user": checked.word,
+    "eauth": checked.word,
+    "password_file": checked.path,
+}

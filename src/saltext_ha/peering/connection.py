@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from aiohttp import web
+
 from saltext_ha.errors import TrustError
 from saltext_ha.peering.tls import fingerprint
 
@@ -250,3 +252,20 @@ def _handshake_failure(exc: Exception) -> str:
     if isinstance(exc, ConnectionAbortedError):
         return "handshake timed out"
     return "hung up during the handshake"
+
+
+async def wind_up(
+    server: asyncio.AbstractServer | None, http: web.Server | None, door: Door | None, grace: float
+) -> None:
+    """Stop listening; requests being answered get *grace* seconds to finish."""
+    if server is not None:
+        server.close()
+    if http is not None:
+        for idle in http.connections:
+            idle.close()
+        await http.shutdown(grace)
+    if door is not None:
+        door.close()
+    # Last: since Python 3.12 this waits until every connection is gone.
+    if server is not None:
+        await server.wait_closed()

@@ -18,7 +18,7 @@ from aiohttp import web
 from saltext_ha.config import make_url
 from saltext_ha.errors import HaError, InvalidRecord, TokenError, TrustError
 from saltext_ha.peering import tls, wire
-from saltext_ha.peering.connection import Connection, Door, Limits
+from saltext_ha.peering.connection import Connection, Door, Limits, wind_up
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
 from saltext_ha.peering.trust import Peer, Trust
@@ -132,17 +132,7 @@ class PeerListener:
 
     async def stop(self, grace: float = 1.0) -> None:
         """Stop listening; requests being answered get *grace* seconds to finish."""
-        if self._server is not None:
-            self._server.close()
-        if self._http is not None:
-            for idle in self._http.connections:
-                idle.close()
-            await self._http.shutdown(grace)
-        if self._door is not None:
-            self._door.close()
-        # Last: since Python 3.12 this waits until every connection is gone.
-        if self._server is not None:
-            await self._server.wait_closed()
+        await wind_up(self._server, self._http, self._door, grace)
         self._server = self._http = self._door = None
 
     def show(self, identity: Identity) -> None:

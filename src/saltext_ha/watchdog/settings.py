@@ -7,11 +7,11 @@ key, the value and what it takes.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from saltext_ha import checked
 from saltext_ha.errors import ConfigError
 
 
@@ -42,36 +42,14 @@ class Settings:
         return self.interval / 5
 
 
-def _number(low: float, high: float) -> Callable[[Any], float]:
-    def check(value: Any) -> float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not low <= value <= high:
-            raise ValueError(f"takes a number of seconds from {low:g} to {high:g}")
-        return float(value)
-
-    return check
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
-        raise ValueError("takes a whole number from 1 to 100")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("takes true or false")
-    return value
-
-
-_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "interval": _number(0.5, 3600),
-    "timeout": _number(0.1, 300),
-    "failures": _count,
-    "jitter": _number(0, 3600),
-    "report": _number(0, 86400),
-    "failback": _flag,
-    "stable": _number(1, 86400),
+_FIELDS: dict[str, checked.Check] = {
+    "interval": checked.seconds(0.5, 3600),
+    "timeout": checked.seconds(0.1, 300),
+    "failures": checked.whole(1, 100),
+    "jitter": checked.seconds(0, 3600),
+    "report": checked.seconds(0, 86400),
+    "failback": checked.flag,
+    "stable": checked.seconds(1, 86400),
 }
 assert set(_FIELDS) == {field.name for field in fields(Settings)}
 
@@ -90,17 +68,12 @@ def parse(opts: Mapping[str, Any]) -> Settings:
     section = _mapping(source, "ha:", opts.get("ha"))
     for key in section:
         if key not in SECTIONS:
-            raise ConfigError(f"{source}: ha: {_unknown(key, [*SECTIONS])}")
+            raise ConfigError(f"{source}: ha: {checked.unknown(key, SECTIONS)}")
     raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
-    values = {}
-    for key, value in raw.items():
-        if key not in _FIELDS:
-            raise ConfigError(f"{source}: ha: watchdog: {_unknown(key, [*_FIELDS])}")
-        try:
-            values[key] = _FIELDS[key](value)
-        except ValueError as exc:
-            raise ConfigError(f"{source}: ha: watchdog: {key}: {value!r} {exc}") from None
-    settings = Settings(**values)
+    try:
+        settings = Settings(**checked.read(raw, _FIELDS))
+    except ValueError as exc:
+        raise ConfigError(f"{source}: ha: watchdog{exc}") from None
     if settings.timeout > settings.interval:
         raise ConfigError(
             f"{source}: ha: watchdog: timeout: {settings.timeout:g} is longer than interval: "
@@ -120,9 +93,3 @@ def _mapping(source: str, where: str, value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: {where} takes a mapping, not {type(value).__name__}")
     return value
-
-
-def _unknown(key: Any, known: list[str]) -> str:
-    near = difflib.get_close_matches(str(key), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-    return f"unknown key {key!r}; {hint}"

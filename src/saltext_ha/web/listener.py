@@ -20,7 +20,7 @@ from aiohttp import web
 
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.health.checks import is_loopback
-from saltext_ha.peering.connection import Connection, Door, Limits
+from saltext_ha.peering.connection import Connection, Door, Limits, wind_up
 from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
 from saltext_ha.web.settings import Settings
 
@@ -109,16 +109,7 @@ class StatusListener:
 
     async def stop(self, grace: float = 0.5) -> None:
         """Stop listening, and end what is being answered."""
-        if self._server is not None:
-            self._server.close()
-        if self._http is not None:
-            for idle in self._http.connections:
-                idle.close()
-            await self._http.shutdown(grace)
-        if self._door is not None:
-            self._door.close()
-        if self._server is not None:
-            await self._server.wait_closed()
+        await wind_up(self._server, self._http, self._door, grace)
         self._server = self._http = self._door = None
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import secret
+from saltext_ha import checked, secret
 from saltext_ha.health.checks import is_loopback
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 4531
-_PATHS = ("certificate", "key", "token_file")
-_KEYS = ("host", "port", *_PATHS)
 
 
 @dataclass(frozen=True)
@@ -43,30 +39,9 @@ def parse(value: Any) -> Settings | None:
 
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
-    if value is False:
+    found = checked.switch(value, _CHECKS)
+    if found is None:
         return None
-    if value is None:
-        return Settings()
-    if not isinstance(value, Mapping):
-        raise ValueError(f": takes false, or a mapping with some of the keys {', '.join(_KEYS)}")
-    found: dict[str, Any] = {}
-    for key, given in value.items():
-        if key == "host":
-            if not isinstance(given, str) or not given or "/" in given or " " in given:
-                raise ValueError(f": host: {given!r} takes a host name or an IP address")
-            found[key] = given.strip("[]")
-        elif key == "port":
-            if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 65535:
-                raise ValueError(f": port: {given!r} takes a whole number from 1 to 65535")
-            found[key] = given
-        elif key in _PATHS:
-            if not isinstance(given, str) or not Path(given).is_absolute():
-                raise ValueError(f": {key}: {given!r} takes an absolute path")
-            found[key] = Path(given)
-        else:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_KEYS)}"
-            raise ValueError(f": unknown key {key!r}; {hint}")
     file = found.pop("token_file", None)
     if file is not None:
         try:
@@ -87,3 +62,18 @@ def parse(value: Any) -> Settings | None:
             f"then: set {' and '.join(missing)}, or host: {DEFAULT_HOST}"
         )
     return settings
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or not value or "/" in value or " " in value:
+        raise ValueError("takes a host name or an IP address")
+    return value.strip("[]")
+
+
+_CHECKS: dict[str, checked.Check] = {
+    "host": _host,
+    "port": checked.whole(1, 65535),
+    "certificate": checked.path,
+    "key": checked.path,
+    "token_file": checked.path,
+}
