@@ -97,9 +97,20 @@ def check(world: World, seed: int) -> list[str]:
     }
     conflicts = {minion_id for report in reports.values() for minion_id in report.conflicts}
     flaws = verdict(world.ledger, shown, conflicts)
-    flaws += replaced(world.ledger, world.watcher.changes)
+    # A backup that is put back may show what another key had replaced since.
+    flaws += replaced(world.ledger, by_engines(world.watcher.changes, (), world.hands))
     flaws += _revoked_really(world)
+    flaws += _failed_parts(world)
     return flaws or _idle(world, seed)
+
+
+def _failed_parts(world: World) -> list[str]:
+    """Whatever happens, no part of an engine ends by an exception that nobody expected."""
+    return [
+        f"{name}: its log has a traceback"
+        for name, member in world.members.items()
+        if member.log.exists() and "Traceback (most" in member.log.read_text(errors="replace")
+    ]
 
 
 def _revoked_really(world: World) -> list[str]:

@@ -93,6 +93,7 @@ def _listen(
     tell: Callable[[hints.Hint], None],
     calls: WheelCalls,
     stop: threading.Event,
+    hear: Callable[[str, Any], None],
 ) -> None:
     path = Path(opts["sock_dir"]) / BUS
     with contextlib.suppress(FileNotFoundError):
@@ -103,6 +104,7 @@ def _listen(
         while not stop.is_set():
             with contextlib.suppress(TimeoutError, socket.timeout):
                 event = json.loads(bus.recv(65536))
+                hear(event["tag"], event["data"])
                 hint = hints.read_hint(event["tag"], event["data"], calls)
                 if hint:
                     tell(hint)

@@ -85,7 +85,7 @@ def run(history: History, setting: Setting) -> Result:
                         result.logs[name] = lines[-TAIL:]
                 if setting.keep:
                     shutil.copytree(
-                        root, setting.keep / str(history.seed), dirs_exist_ok=True,
+                        root, setting.keep / str(history.seed), symlinks=True, dirs_exist_ok=True,
                         ignore=shutil.ignore_patterns("*.sock", "*.ipc", "balloon"),
                     )  # fmt: skip
             world.close()
