@@ -61,6 +61,19 @@ test that shows it on a real minion. Each rule holds on the releases beside it a
 others.
 """
 
+TAIL = """\
+## What no configuration tells
+
+These traps follow from no option, so no rule finds them beforehand:
+
+- A minion with `master_type: failover` whose key is *pending* on its first master asks that one for
+  ever, and never tries the second. Where the engine syncs keys, accepting it on any master ends
+  that; `ha.check_consistency only=keys` shows ids that are accepted on one master only.
+- Salt 3008's cluster: after all its masters were restarted together, minions may find them closed
+  until one is restarted once more; `ha.minions live=True` and `/ready` show who serves. A master
+  that joins with ten thousand keys takes some twenty seconds, in which it has not all of them.
+"""
+
 TITLES = {
     FILES: "Files of masters and minions",
     MINION: "Minions",
@@ -79,7 +92,7 @@ def page() -> str:
         parts += [f"| [{r.code}](#{r.code.lower()}) {_cells(r)}" for r in rules]
         parts.append("")
         parts += [_section(rule) for rule in rules]
-    return "\n".join(parts)
+    return "\n".join([*parts, TAIL])
 
 
 def _cells(rule: Rule) -> str:
