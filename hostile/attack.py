@@ -229,7 +229,8 @@ class _Lane:
             content = msgpack.unpackb(body)
             reason = str(content["error"]).replace("_", " ")
         self._refuse(reason)
-        if status.startswith(b"5"):
+        # 503: "not ready" is an answer.
+        if status.startswith(b"5") and status != b"503":
             self._tally.crashes.append(f"{reason}: {body[:200]!r}")
 
     def _refuse(self, reason: str) -> None:

@@ -225,6 +225,48 @@ def control(samples: Mapping[str, Sample], names: list[str]) -> Source:
     return source
 
 
+PAGES = [
+    *("/", "/live", "/ready", "/status.json", "/api/saltstack/status", "/minions.json"),
+    *("/metrics", "/openapi.json", "/page.js"),
+]
+TOKENS = ("Bearer x", "Basic eDp4", "Basic \xff", "Digest", "Bearer " + "y" * 999)
+HOSTS = ("127.0.0.1", "localhost", "localhost:80", "[::1]", "evil.example.com", "", "a b", "\x7f")
+
+
+def status(rng: Random) -> Iterator[Input]:
+    """Requests to the status listener, from broken framing to odd questions."""
+    while True:
+        # /events is left out: its answer has no end.
+        path = rng.choice(PAGES).encode()
+        kind = rng.randrange(6)
+        host = "127.0.0.1" if rng.random() < 0.7 else rng.choice(HOSTS)
+        head = f"Host: {host}\r\n".encode("utf-8", "replace")
+        if kind == 0:
+            request = b"GET %b HTTP/1.1\r\n%b\r\n" % (path, head)
+            yield Input(bent_bytes(rng, request), whole=False)
+        elif kind == 1:
+            yield Input(_framing(rng, b"x").replace(b"/v1/digest", path, 1), whole=False)
+        elif kind == 2:
+            odd = rng.choice(TEXTS)[:5000].encode("utf-8", "surrogateescape")
+            yield Input(b"GET %b?glob=%b HTTP/1.1\r\n%b\r\n" % (path, odd, head), whole=False)
+        elif kind == 3:
+            given = rng.choice(
+                (b"[", b"%00", b"*" * 3000, b"[!" * 500, b"%ff", b"web*&glob=x", b"")
+            )
+            limit = rng.choice((b"-1", b"1e9", b"9" * 30, b"0", b"x", b"100"))
+            query = b"glob=%b&limit=%b" % (given, limit)
+            yield Input(b"GET /minions.json?%b HTTP/1.1\r\n%b\r\n" % (query, head))
+        elif kind == 4:
+            verb = rng.choice((b"POST", b"PUT", b"DELETE", b"TRACE", b"OPTIONS", b"PATCH"))
+            yield Input(b"%b %b HTTP/1.1\r\n%bContent-Length: 0\r\n\r\n" % (verb, path, head))
+        else:
+            token = rng.choice(
+                ("Bearer x", "Basic eDp4", "Basic \xff", "Digest", "Bearer " + "y" * 999)
+            )
+            extra = f"Authorization: {token}\r\n".encode()
+            yield Input(b"GET %b HTTP/1.1\r\n%b%b\r\n" % (path, head, extra))
+
+
 def _json(value: object) -> bytes:
     def shown(value: object) -> str:
         return value.hex() if isinstance(value, bytes) else repr(value)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks import keys
-from benchmarks.engines import Place, befriend
+from benchmarks.engines import Place, befriend, free_port
 from hostile import aftermath, floods, inputs, joins, payloads
 from hostile.attack import Connect, Tally, attack, over_tcp, over_tls, over_unix
 from hostile.honest import Honest, Served
@@ -79,7 +79,8 @@ def scene(root: Path) -> Iterator[Scene]:
     secret_file = root / "secret"
     secret_file.write_bytes(SECRET)
     secret_file.chmod(0o600)
-    ha = {"secret_file": str(secret_file), "share_master_key": True}
+    status = {"host": "127.0.0.1", "port": free_port()}
+    ha = {"secret_file": str(secret_file), "share_master_key": True, "status": status}
     place, beside = Place(root, "m1", ha), Place(root, "honest")
     evil = identity.load_or_create(root / "evil", "evil")
     methods, commands = doors(place)
@@ -128,6 +129,9 @@ def every_door(scene: Scene, count: int, seed: int, short: bool = False) -> None
     socket = over_unix(str(scene.target.place.config.control_socket))
     commands = inputs.control(payloads.commands(), scene.commands)
     scene.attack("control socket", socket, commands, count, seed)
+    listener = scene.target.place.config.status
+    assert listener is not None
+    scene.attack("status listener", over_tcp(listener.port), inputs.status, count, seed)
     for name, flood in floods.all_of(scene, short):
         scene.door(name, flood)
 
