@@ -309,7 +309,7 @@ TABLE: tuple[Topic, ...] = (
 )
 
 #: Options of ``ha:`` that each master has of its own; the others should be the same.
-_OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode")
+_OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
 _HA = Rule("ha", severity=NOTE, without=_OWN_HA)
 
 #: Of options that not every supported release of Salt knows: as if the others had this default.
