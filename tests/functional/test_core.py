@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from saltext_ha.observer import BATCH
+from saltext_ha.observer import BATCH, Seen
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
+from saltext_ha.service import core
 from saltext_ha.service.core import Core
 from tests.functional.keepers import Master
 
@@ -33,13 +36,13 @@ def test_what_is_found_first_is_published_first(m1: Master) -> None:
         def publish(records: Sequence[Record]) -> None:
             published.append(len(records))
             if len(published) == 1:  # somebody else wants the keeper now
-                waiting.append(loop.create_task(core.run(lambda: asked.append(len(published)))))
+                waiting.append(loop.create_task(here.run(lambda: asked.append(len(published)))))
 
         waiting: list[asyncio.Task[None]] = []
-        core = Core(m1.keeper, publish)
-        await core.scan()
+        here = Core(m1.keeper, publish)
+        await here.scan()
         await asyncio.gather(*waiting)
-        core.close()
+        here.close()
 
     asyncio.run(act())
     assert sum(published) == len(MANY)
@@ -62,9 +65,41 @@ def test_portions_are_weighed_together(m1: Master) -> None:
     published: list[Record] = []
 
     async def act() -> None:
-        core = Core(m1.keeper, published.extend)
-        await core.scan()
-        core.close()
+        here = Core(m1.keeper, published.extend)
+        await here.scan()
+        here.close()
+
+    asyncio.run(act())
+    m1.restart()
+    assert published == []
+    assert sorted(m1.replica.held()) == MANY
+
+
+def test_what_is_gone_is_weighed_when_the_pass_is_over(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second look between two portions would find the first of them small enough to believe."""
+    for name in MANY:
+        m1.knock(name, state=ACCEPTED)
+    m1.scan()
+    for name in MANY:
+        m1.remove(name)
+    monkeypatch.setattr(core, "SETTLE", 0.01)
+    published: list[Record] = []
+    observe = m1.keeper.observe
+
+    def slowly(*args: Any, **how: Any) -> Seen:
+        time.sleep(0.1)
+        return observe(*args, **how)
+
+    monkeypatch.setattr(m1.keeper, "observe", slowly)
+
+    async def act() -> None:
+        here = Core(m1.keeper, published.extend)
+        await here.scan()
+        await asyncio.sleep(0.5)  # the second look
+        await here.run(lambda: None)
+        here.close()
 
     asyncio.run(act())
     m1.restart()

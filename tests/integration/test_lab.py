@@ -140,6 +140,7 @@ def test_engine_settings_reach_the_configuration(lab: Lab) -> None:
         "listen_host": m1.address,
         "port": m1.peer_port,
         "sync_interval": 0.5,
+        "status": {"host": m1.address, "port": m1.status_port},
     }
     assert m1.opts["auto_accept"] is m1.opts["open_mode"] is False
     assert lab.add_master("m2", engine=False).opts.get("ha") is None

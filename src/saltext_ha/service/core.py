@@ -42,6 +42,7 @@ class Core:
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._unsettled: set[str] = set()
+        self._passes = 0
         self._recheck: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,6 +69,13 @@ class Core:
         One pass over the store. Neither the listing nor a pass that finds thousands of changes
         holds up who waits for the keeper, and what is found first is on its way first.
         """
+        self._passes += 1
+        try:
+            await self._pass()
+        finally:
+            self._passes -= 1
+
+    async def _pass(self) -> None:
         listing = asyncio.get_running_loop().run_in_executor(None, self.keeper.store.changed)
         try:
             ids = await listing
@@ -182,12 +190,19 @@ class Core:
             self._publish(seen.records)
         if seen.unsettled:
             self._unsettled.update(seen.unsettled)
-            if self._recheck is None:
-                loop = asyncio.get_running_loop()
-                self._recheck = loop.call_later(SETTLE, self._look_again)
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._recheck is None:
+            loop = asyncio.get_running_loop()
+            self._recheck = loop.call_later(SETTLE, self._look_again)
 
     def _look_again(self) -> None:
         self._recheck = None
+        if self._passes:
+            # Whether too much is gone can be said when all that is gone was seen.
+            self._look_soon()
+            return
         ids, self._unsettled = self._unsettled, set()
         self._begin(self._certain(ids))
 
