@@ -70,6 +70,12 @@ def test_without_a_running_minion_the_file_is_written(opts: dict[str, Any]) -> N
     assert "-master_alive_interval: 30\n+master_alive_interval: 15" in changed["changes"]["diff"]
 
 
+def test_masters_that_tell_their_publish_ports_themselves(opts: dict[str, Any]) -> None:
+    done = run(opts, type="hot", publish_port=None)
+    assert done["result"] is True, done
+    assert "publish_port" not in target(opts).read_text()
+
+
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [

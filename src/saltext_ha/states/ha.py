@@ -47,7 +47,8 @@ def multi_master(
     type
         ``failover`` (one master at a time) or ``hot`` (all at once).
     publish_port
-        Of all masters.
+        Of all masters. None for hot minions of masters with different ones: it is not written, and
+        each master tells its own.
     alive
         Failover: seconds between two looks at the master.
     failback
