@@ -122,8 +122,17 @@ def test_what_makes_no_sense(opts: dict[str, Any], wish: dict[str, Any]) -> None
     assert not target(opts).exists()
 
 
-def noted(opts: dict[str, Any], state: str, at: float, helper: int = 0, text: str = TEXT) -> None:
-    record.write(opts["cachedir"], Record(state, record.digest(text), at, "why", helper))
+NOBODY = processes.Known(0, 0.0)
+
+
+def noted(
+    opts: dict[str, Any],
+    state: str,
+    at: float,
+    helper: processes.Known = NOBODY,
+    text: str = TEXT,
+) -> None:
+    record.write(opts["cachedir"], Record(state, record.digest(text), at, "why", *helper))
 
 
 def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any]) -> None:
@@ -140,15 +149,51 @@ def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any
 
 
 def test_one_file_at_a_time(opts: dict[str, Any]) -> None:
-    noted(opts, TRYING, time.time(), helper=os.getpid(), text="another")
-    with pytest.raises(HaError, match="just being tried"):
-        make(opts)
-    noted(opts, TRYING, time.time(), helper=os.getpid())
-    assert make(opts).trying
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    noted(opts, TRYING, time.time(), helper=gone.pid, text="another")
-    assert not make(opts).trying
+    me = processes.know(psutil.Process())
+    noted(opts, TRYING, time.time(), helper=me, text="another")
+    for planned in (run(opts), run({**opts, "test": True})):
+        assert (planned["result"], "run this again later" in planned["comment"]) == (False, True)
+    assert not target(opts).exists()
+
+
+def test_while_it_is_tried_it_is_not_written_again(opts: dict[str, Any]) -> None:
+    """Least of all when the old one was just put back, and the minion is on its way there."""
+    noted(opts, TRYING, time.time(), helper=processes.know(psutil.Process()))
+    answer = run(opts)
+    assert (answer["result"], "run this again later" in answer["comment"]) == (False, True)
+    assert (answer["changes"], target(opts).exists()) == ({}, False)
+    target(opts).write_text(TEXT)
+    answer = run(opts)
+    assert (answer["result"], "just being tried" in answer["comment"]) == (True, True)
+
+
+def test_who_has_the_number_of_a_dead_helper_tries_nothing(opts: dict[str, Any]) -> None:
+    me = processes.know(psutil.Process())
+    for helper in (me._replace(started=me.started - 100), processes.Known(me.pid, 0.0)):
+        noted(opts, TRYING, time.time(), helper=helper, text="another")
+        assert not make(opts).trying
+    assert run(opts)["result"] is True
+    assert target(opts).read_text() == TEXT
+
+
+def test_a_process_is_known_again() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        known = processes.know(psutil.Process(process.pid))
+        ask = f"print(processes.know(psutil.Process({process.pid})))"
+        command = f"import psutil; from saltext_ha.rollout import processes; {ask}"
+        told = subprocess.check_output([sys.executable, "-c", command], text=True)
+        assert told.strip() == str(known), "by another process, too"
+        again = processes.living(known)
+        assert again is not None
+        assert again.pid == process.pid
+        assert processes.living(known._replace(started=known.started + 1)) is None
+    finally:
+        process.kill()
+    # Nobody has waited for it: its number is still there, and the process is not.
+    wait_for(lambda: processes.living(known) is None, 10, "it is over")
+    process.wait()
+    assert processes.living(known) is None
 
 
 def test_a_minion_that_runs_with_what_was_there_before(opts: dict[str, Any]) -> None:

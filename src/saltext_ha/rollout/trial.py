@@ -23,7 +23,7 @@ import psutil
 
 from saltext_ha import binding, minion_opts
 from saltext_ha.errors import HaError
-from saltext_ha.rollout import record, restart
+from saltext_ha.rollout import processes, record, restart
 from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, Record
 
 JOB = 3600.0  # seconds for the end of the job that asks
@@ -69,7 +69,8 @@ def launch(order: Order) -> None:
     assert process.stdin
     with process.stdin as pipe:
         pipe.write(json.dumps(asdict(order)).encode())
-    now = Record(TRYING, record.digest(order.new), time.time(), "", process.pid)
+    helper = processes.know(psutil.Process(process.pid))
+    now = Record(TRYING, record.digest(order.new), time.time(), "", *helper)
     record.write(order.cachedir, now)
     process.returncode = 0  # not waited for
 
