@@ -59,7 +59,8 @@ class Group:
 
     ``unreached`` and ``unasked`` say by master why it, or its minions, could not be asked; ``room``
     and ``keys`` hold those that could. ``sections`` are those of ``check_consistency``.
-    ``signed``: the masters have different keys, and sign them.
+    ``signed``: the masters have different keys, and sign them. ``number``: how many minions the
+    group has, where the rest is about some of them only.
     """
 
     masters: Sequence[str]
@@ -71,6 +72,7 @@ class Group:
     unreached: Mapping[str, str] = field(default_factory=dict)
     unasked: Mapping[str, str] = field(default_factory=dict)
     signed: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def judge(group: Group, lost: str) -> list[Reason]:
         *_keys(group, left, everybody),
         *_sections(group),
         *_minions(group, lost, everybody),
-        *_capacity(group, left, len(everybody)),
+        # A master has no room for a few: all come.
+        *_capacity(group, left, max(group.number, len(everybody))),
     ]
 
 

@@ -185,6 +185,12 @@ def test_those_that_are_left_must_have_room() -> None:
     assert judge(files, "m2") == []
 
 
+def test_all_minions_need_room_whoever_is_asked_about() -> None:
+    assert judge(group(number=1000), "m1") == []
+    reason = the(judge(group(number=1001), "m1"), "capacity")
+    assert reason.text == "m2 has 5 worker threads; 1001 minions need 6"
+
+
 # -- what minions say
 
 FINDING = {
