@@ -185,7 +185,9 @@ def sls(wish: Wanted) -> str:
         "finger": wish.finger or None,
         "signed": wish.signed or None,
     }
-    lines = [f"    - {name}: {json.dumps(value)}" for name, value in state.items() if value]
+    # The publish port is never left out: null is none for all masters, and the default is one.
+    told = [(name, value) for name, value in state.items() if value or name == "publish_port"]
+    lines = [f"    - {name}: {json.dumps(value)}" for name, value in told]
     return "\n".join(["masters of this minion:", "  ha.multi_master:", *lines, ""])
 
 

@@ -56,7 +56,7 @@ def shorten(answer: Any) -> dict[str, Any]:
         return {"problem": f"ha.lint could not look at all: {what[:MAX_TEXT]}"}
     return {
         "type": str(current.get("type")),
-        "masters": [[row.get("address"), row.get("port")] for row in masters],
+        "masters": [[row.get("address"), row.get("port"), row.get("connected")] for row in masters],
         "verifies": verifies is True,
         "findings": [
             [str(f["code"]), f"{f['title']} ({f['detail']})"[:MAX_TEXT], str(f["fix"])[:MAX_TEXT]]
@@ -82,8 +82,10 @@ def _prospect(one: Mapping[str, Any], lookup: Lookup) -> Prospect:
     if one.get("problem"):
         return Prospect(problem=str(one["problem"])[: 2 * MAX_TEXT])
     masters = []
-    for host, port in one["masters"][:MAX_MASTERS]:
-        masters.append((lookup(str(host), int(port or 0)), f"{str(host)[:MAX_TEXT]}:{port}"))
+    # Older peers do not say whether it is connected: that is not known then.
+    for host, port, *connected in one["masters"][:MAX_MASTERS]:
+        bound = connected[0] if connected and isinstance(connected[0], bool) else None
+        masters.append((lookup(str(host), int(port or 0)), f"{str(host)[:MAX_TEXT]}:{port}", bound))
     return Prospect(
         tuple(masters),
         str(one["type"])[:MAX_TEXT],

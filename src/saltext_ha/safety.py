@@ -40,12 +40,12 @@ class Prospect:
     """
     A minion as it described itself.
 
-    ``masters`` are those that it knows, as ``(member or None, as it is written)``; ``moves``: it
-    is of a type that goes from master to master, or is bound to several. ``findings`` are those of
-    ``ha.lint`` that count: code, what it says, what mends it. ``problem``: why it could not say.
+    ``masters`` are those that it knows, as ``(member or None, as it is written, whether it is
+    connected to it: None where nobody can tell)``. ``findings`` are those of ``ha.lint`` that
+    count: code, what it says, what mends it. ``problem``: why it could not say.
     """
 
-    masters: tuple[tuple[str | None, str], ...] = ()
+    masters: tuple[tuple[str | None, str, bool | None], ...] = ()
     type: str = ""
     verifies: bool = False
     findings: tuple[tuple[str, str, str], ...] = ()
@@ -59,7 +59,8 @@ class Group:
 
     ``unreached`` and ``unasked`` say by master why it, or its minions, could not be asked; ``room``
     and ``keys`` hold those that could. ``sections`` are those of ``check_consistency``.
-    ``signed``: the masters have different keys, and sign them.
+    ``signed``: the masters have different keys, and sign them. ``number``: how many minions the
+    group has, where the rest is about some of them only.
     """
 
     masters: Sequence[str]
@@ -71,6 +72,7 @@ class Group:
     unreached: Mapping[str, str] = field(default_factory=dict)
     unasked: Mapping[str, str] = field(default_factory=dict)
     signed: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def judge(group: Group, lost: str) -> list[Reason]:
         *_keys(group, left, everybody),
         *_sections(group),
         *_minions(group, lost, everybody),
-        *_capacity(group, left, len(everybody)),
+        # A master has no room for a few: all come.
+        *_capacity(group, left, max(group.number, len(everybody))),
     ]
 
 
@@ -206,17 +209,23 @@ def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
 
 def _troubles(minion: Prospect, lost: str, signed: bool) -> Iterator[tuple[str, str, bool]]:
     tell = "salt-run ha.minion_config; the state ha.multi_master"
+    look = "ha.masters on the minion says what it sees; its log says why"
     if minion.problem:
         yield minion.problem, "saltext-ha on the minion, the same version as here", True
         return
     for code, text, fix in minion.findings:
         yield f"{code} {text}", fix, False
-    others = [(member, written) for member, written in minion.masters if member != lost]
-    if not any(member for member, _ in others):
+    others = [each for each in minion.masters if each[0] != lost]
+    if not any(member for member, _, _ in others):
         yield f"they know no other master of the group than {lost}", tell, False
-    for member, written in others:
+    for member, written, connected in others:
         if member is None:
             yield f"they know {written}, which is no master of the group", tell, False
+        # A failover minion is with one at a time; these go nowhere when one is lost.
+        elif minion.type == "list" and connected is False:
+            yield f"they are not connected to {member}: they hear no job of it", look, False
+        elif minion.type == "list" and connected is None:
+            yield f"whether they are connected to {member} is not known", look, True
     if minion.type not in ("failover", "list", "str"):
         text = f"master_type {minion.type or 'unknown'}: where they go is not known"
         yield text, tell, True

@@ -94,3 +94,22 @@ def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
                 assert (refused["kind"], words in refused["error"]) == ("error", True)
 
     asyncio.run(check())
+
+
+def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_path: Path) -> None:
+    pair = places(tmp_path, "m1", "m2", worker_threads=1)
+
+    async def check() -> None:
+        for place in pair:
+            keyed(place, 1)
+            (place.pki_dir / "minions").mkdir()
+            for number in range(201):
+                (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
+        async with running(*pair):
+            found = await run(pair[0], "failover_safe", "m2", minions="web7")
+            assert found["minions"]["accepted"] == 1
+            (row,) = found["masters"]
+            told = [reason["text"] for reason in row["reasons"] if reason["about"] == "capacity"]
+            assert told == ["m1 has 1 worker threads; 201 minions need 2"]
+
+    asyncio.run(check())

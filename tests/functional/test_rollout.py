@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import psutil
 import pytest
 
 from lab.wait import wait_for
-from saltext_ha import drop_in
+from saltext_ha import binding, drop_in
 from saltext_ha.errors import HaError
 from saltext_ha.rollout import plan, processes, record, restart, trial
 from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, Record
@@ -70,6 +72,12 @@ def test_without_a_running_minion_the_file_is_written(opts: dict[str, Any]) -> N
     assert "-master_alive_interval: 30\n+master_alive_interval: 15" in changed["changes"]["diff"]
 
 
+def test_masters_that_tell_their_publish_ports_themselves(opts: dict[str, Any]) -> None:
+    done = run(opts, type="hot", publish_port=None)
+    assert done["result"] is True, done
+    assert "publish_port" not in target(opts).read_text()
+
+
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
@@ -116,8 +124,17 @@ def test_what_makes_no_sense(opts: dict[str, Any], wish: dict[str, Any]) -> None
     assert not target(opts).exists()
 
 
-def noted(opts: dict[str, Any], state: str, at: float, helper: int = 0, text: str = TEXT) -> None:
-    record.write(opts["cachedir"], Record(state, record.digest(text), at, "why", helper))
+NOBODY = processes.Known(0, 0.0)
+
+
+def noted(
+    opts: dict[str, Any],
+    state: str,
+    at: float,
+    helper: processes.Known = NOBODY,
+    text: str = TEXT,
+) -> None:
+    record.write(opts["cachedir"], Record(state, record.digest(text), at, "why", *helper))
 
 
 def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any]) -> None:
@@ -134,15 +151,51 @@ def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any
 
 
 def test_one_file_at_a_time(opts: dict[str, Any]) -> None:
-    noted(opts, TRYING, time.time(), helper=os.getpid(), text="another")
-    with pytest.raises(HaError, match="just being tried"):
-        make(opts)
-    noted(opts, TRYING, time.time(), helper=os.getpid())
-    assert make(opts).trying
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    noted(opts, TRYING, time.time(), helper=gone.pid, text="another")
-    assert not make(opts).trying
+    me = processes.know(psutil.Process())
+    noted(opts, TRYING, time.time(), helper=me, text="another")
+    for planned in (run(opts), run({**opts, "test": True})):
+        assert (planned["result"], "run this again later" in planned["comment"]) == (False, True)
+    assert not target(opts).exists()
+
+
+def test_while_it_is_tried_it_is_not_written_again(opts: dict[str, Any]) -> None:
+    """Least of all when the old one was just put back, and the minion is on its way there."""
+    noted(opts, TRYING, time.time(), helper=processes.know(psutil.Process()))
+    answer = run(opts)
+    assert (answer["result"], "run this again later" in answer["comment"]) == (False, True)
+    assert (answer["changes"], target(opts).exists()) == ({}, False)
+    target(opts).write_text(TEXT)
+    answer = run(opts)
+    assert (answer["result"], "just being tried" in answer["comment"]) == (True, True)
+
+
+def test_who_has_the_number_of_a_dead_helper_tries_nothing(opts: dict[str, Any]) -> None:
+    me = processes.know(psutil.Process())
+    for helper in (me._replace(started=me.started - 100), processes.Known(me.pid, 0.0)):
+        noted(opts, TRYING, time.time(), helper=helper, text="another")
+        assert not make(opts).trying
+    assert run(opts)["result"] is True
+    assert target(opts).read_text() == TEXT
+
+
+def test_a_process_is_known_again() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        known = processes.know(psutil.Process(process.pid))
+        ask = f"print(processes.know(psutil.Process({process.pid})))"
+        command = f"import psutil; from saltext_ha.rollout import processes; {ask}"
+        told = subprocess.check_output([sys.executable, "-c", command], text=True)
+        assert told.strip() == str(known), "by another process, too"
+        again = processes.living(known)
+        assert again is not None
+        assert again.pid == process.pid
+        assert processes.living(known._replace(started=known.started + 1)) is None
+    finally:
+        process.kill()
+    # Nobody has waited for it: its number is still there, and the process is not.
+    wait_for(lambda: processes.living(known) is None, 10, "it is over")
+    process.wait()
+    assert processes.living(known) is None
 
 
 def test_a_minion_that_runs_with_what_was_there_before(opts: dict[str, Any]) -> None:
@@ -165,6 +218,15 @@ def test_a_torn_record_is_none(opts: dict[str, Any]) -> None:
 
 # -- the minion
 
+
+def ordered(opts: dict[str, Any], **order: Any) -> trial.Order:
+    """What the state would have tried, as it arrives."""
+    names = ("conf_file", "id", "pidfile", "cachedir")
+    same = {name: opts[name] for name in names}
+    sent = trial.Order(path=str(target(opts)), new=TEXT, **same, **order)
+    return trial.Order(**json.loads(json.dumps(asdict(sent))))
+
+
 SLEEPER = "import sys, time; open(sys.argv[2], 'a').write('started\\n'); time.sleep(60)"
 
 
@@ -182,12 +244,16 @@ def minion(tmp_path: Path) -> Iterator[tuple[psutil.Process, Path]]:
     process.wait()
 
 
+def numbers(way: restart.Way) -> list[int]:
+    return [known.pid for known in way.ends]
+
+
 def test_it_is_started_anew_by_its_own_command_line(
     minion: tuple[psutil.Process, Path],
 ) -> None:
     process, starts = minion
     way = restart.way(process.pid, {})
-    assert (list(way.command), way.ends) == (process.cmdline(), (process.pid, process.pid))
+    assert (list(way.command), numbers(way)) == (process.cmdline(), [process.pid, process.pid])
     restart.restart(restart.Way(way.command, way.ends, 0.5, way.cwd), lambda: None)
     wait_for(lambda: starts.read_text() == "started\nstarted\n", 10, "it has started again")
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
@@ -205,7 +271,7 @@ def test_whoever_supervises_it_is_left_alone(tmp_path: Path) -> None:
         wait_for(starts.exists, 10, "it has started")
         (minion,) = psutil.Process(supervisor.pid).children()
         way = restart.way(minion.pid, {})
-        assert (way.ends, list(way.command)) == ((minion.pid, minion.pid), command)
+        assert (numbers(way), list(way.command)) == ([minion.pid, minion.pid], command)
         restart.restart(restart.Way(("true",), way.ends), lambda: None)
         assert supervisor.wait(10) == 0
     finally:
@@ -223,7 +289,7 @@ def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:
     try:
         wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, 10, "both run")
         (second,) = {int(pid) for pid in pids.read_text().split()} - {first.pid}
-        assert restart.way(second, {}).ends == (first.pid, second)
+        assert numbers(restart.way(second, {})) == [first.pid, second]
     finally:
         for each in (*psutil.Process(first.pid).children(), psutil.Process(first.pid)):
             each.kill()
@@ -255,6 +321,51 @@ def test_the_configured_command_is_used(
         restart.restart(restart.Way(("/no/such/thing",)), lambda: None)
 
 
+@pytest.fixture
+def gone() -> int:
+    """The number of a process that is over."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_minion_that_is_over_meanwhile(gone: int) -> None:
+    with pytest.raises(HaError, match=f"the minion cannot be looked at.*{gone}"):
+        restart.way(gone, {})
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_has_the_number_of_the_minion_by_now_is_left_alone(
+    opts: dict[str, Any],
+    tmp_path: Path,
+    minion: tuple[psutil.Process, Path],
+    gone: int,
+    dies: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the minion is started with the old file, though the new one is not there to be asked."""
+    if dies:
+        # It is seen, and is over when somebody looks closer.
+        monkeypatch.setattr(binding, "minion_pid", lambda *_, **__: gone)
+    stranger, _ = minion
+    ran = tmp_path / "ran"
+    known = processes.know(stranger)
+    way = restart.Way(
+        ("sh", "-c", 'cat "$0" >> "$1"', str(target(opts)), str(ran)),
+        (known._replace(started=known.started - 100),) * 2,
+    )
+    target(opts).write_text(TEXT)
+    old = "# before\n"
+    order = ordered(opts, old=old, minion=stranger.pid, job=gone, timeout=0.1, way=asdict(way))
+    assert trial.carry_out(order) == (
+        PUT_BACK,
+        "no master was reached within 0.1 s; nor with the old",
+    )
+    assert ran.read_text() == TEXT + old
+    assert stranger.is_running()
+    assert stranger.status() != psutil.STATUS_ZOMBIE
+
+
 def test_the_job_is_the_child_of_the_minion() -> None:
     me = psutil.Process()
     parents = [me, *me.parents()]
@@ -270,19 +381,7 @@ def test_when_the_job_does_not_end_the_old_file_is_back(
     process, starts = minion
     for old in ("before\n", None):
         target(opts).write_text(TEXT)
-        order = trial.Order(
-            conf_file=opts["conf_file"],
-            id="web1",
-            pidfile=opts["pidfile"],
-            cachedir=opts["cachedir"],
-            path=str(target(opts)),
-            new=TEXT,
-            old=old,
-            minion=process.pid,
-            job=process.pid,
-            timeout=1,
-            way={},
-        )
+        order = ordered(opts, old=old, minion=process.pid, job=process.pid, timeout=1, way={})
         assert trial.carry_out(order)[0] == PUT_BACK
         assert (target(opts).read_text() if old else target(opts).exists()) == (old or False)
     assert starts.read_text() == "started\n", "nobody was restarted"

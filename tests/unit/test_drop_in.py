@@ -174,11 +174,24 @@ def test_the_script_writes_the_same_file(
     assert written.read_text() == config(M1, M2, **wish)["text"]
 
 
-def test_the_state_that_manages_it_wants_the_same() -> None:
-    for wish in ({}, {"type": "hot"}, {"failback": True, "watchdog": True}):
-        moved = [replace(each, request_port=4516) for each in (M1, M2)]
-        answer = config(*moved, **wish)
-        ((name, state),) = yaml.safe_load(answer["sls"])["masters of this minion"].items()
-        assert name == "ha.multi_master"
-        again = drop_in.wanted(**{key: value for each in state for key, value in each.items()})
-        assert drop_in.text(drop_in.options(again)) == answer["text"]
+MOVED = (replace(M1, request_port=4516), replace(M2, request_port=4516))
+
+
+@pytest.mark.parametrize(
+    ("masters", "wish"),
+    [
+        (MOVED, {}),
+        (MOVED, {"type": "hot"}),
+        (MOVED, {"failback": True, "watchdog": True}),
+        ((M1, replace(M2, publish_port=4515)), {"type": "hot"}),
+        ((M1, replace(M2, request_port=4516, publish_port=4515)), {"type": "hot"}),
+    ],
+)
+def test_the_state_that_manages_it_wants_the_same(
+    masters: tuple[Door, ...], wish: dict[str, Any]
+) -> None:
+    answer = config(*masters, **wish)
+    ((name, state),) = yaml.safe_load(answer["sls"])["masters of this minion"].items()
+    assert name == "ha.multi_master"
+    again = drop_in.wanted(**{key: value for each in state for key, value in each.items()})
+    assert drop_in.text(drop_in.options(again)) == answer["text"]

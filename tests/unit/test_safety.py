@@ -19,7 +19,7 @@ pytestmark = pytest.mark.core
 KEY, OTHER = b"k" * 32, b"o" * 32
 ACCEPTED = Stored("accepted", KEY, frozenset())
 PENDING = Stored("pending", KEY, frozenset())
-BOTH = (("m1", "10.0.0.1:4506"), ("m2", "10.0.0.2:4506"))
+BOTH = (("m1", "10.0.0.1:4506", True), ("m2", "10.0.0.2:4506", True))
 GOOD = Prospect(BOTH, "failover")
 SAME = {name: {"status": "same", "differences": [], "unknown": {}} for name in safety.SECTIONS}
 
@@ -118,7 +118,11 @@ def test_minions_that_do_not_answer() -> None:
     ("prospect", "text", "unknown"),
     [
         (replace(GOOD, masters=BOTH[:1]), "they know no other master of the group than m1", False),
-        (replace(GOOD, masters=(*BOTH, (None, "old:4506"))), "old:4506, which is no master", False),
+        (
+            replace(GOOD, masters=(*BOTH, (None, "old:4506", None))),
+            "old:4506, which is no master",
+            False,
+        ),
         (replace(GOOD, type="func"), "master_type func", True),
         (replace(GOOD, findings=(("HA201", "never looks", "do"),)), "HA201 never looks", False),
         (Prospect(problem="'ha.lint' is not available."), "is not available", True),
@@ -133,6 +137,25 @@ def test_a_minion_of_one_master_can_do_without_the_other() -> None:
     single = group(minions={"web1": GOOD, "web2": Prospect(BOTH[:1], "str")})
     assert judge(single, "m2") == []
     assert judge(single, "m1") != []
+
+
+@pytest.mark.parametrize(
+    ("connected", "text", "unknown"),
+    [
+        (False, "they are not connected to m2: they hear no job of it", False),
+        (None, "whether they are connected to m2 is not known", True),
+    ],
+)
+def test_a_hot_minion_must_be_with_the_other_master_already(
+    connected: bool | None, text: str, unknown: bool
+) -> None:
+    masters = (BOTH[0], ("m2", "10.0.0.2:4506", connected))
+    deaf = Prospect(masters, "list")
+    reason = the(judge(group(minions={"web1": GOOD, "web2": deaf}), "m1"), "minions")
+    assert (reason.text, reason.unknown, reason.minions) == (text, unknown, ("web2",))
+    assert judge(group(minions={"web1": GOOD, "web2": deaf}), "m2") == [], "m1 is left to it"
+    moving = Prospect(masters, "failover")
+    assert judge(group(minions={"web1": GOOD, "web2": moving}), "m1") == [], "it connects then"
 
 
 def test_different_keys_need_minions_that_verify() -> None:
@@ -162,6 +185,12 @@ def test_those_that_are_left_must_have_room() -> None:
     assert judge(files, "m2") == []
 
 
+def test_all_minions_need_room_whoever_is_asked_about() -> None:
+    assert judge(group(number=1000), "m1") == []
+    reason = the(judge(group(number=1001), "m1"), "capacity")
+    assert reason.text == "m2 has 5 worker threads; 1001 minions need 6"
+
+
 # -- what minions say
 
 FINDING = {
@@ -174,7 +203,11 @@ FINDING = {
 }
 SAID = {
     "ha.lint": {"findings": [FINDING, {**FINDING, "severity": "info"}], "unknown": {}},
-    "ha.masters": [{"address": "10.0.0.1", "port": 4506}, {"address": "m9", "port": 4506}],
+    "ha.masters": [
+        {"address": "10.0.0.1", "port": 4506, "connected": True},
+        {"address": "m9", "port": 4506, "connected": False},
+        {"address": "m8", "port": 4506, "connected": None},
+    ],
     "ha.current_master": {"type": "failover"},
     "config.get": True,
 }
@@ -186,9 +219,14 @@ def lookup(host: str, port: int) -> str | None:
 
 def test_what_a_minion_says() -> None:
     (found,) = prospects.read({"web1": prospects.shorten(SAID)}, lookup).values()
-    assert found == Prospect(
-        (("m1", "10.0.0.1:4506"), (None, "m9:4506")), "failover", True, (("HA201", "t (d)", "f"),)
-    )
+    masters = (("m1", "10.0.0.1:4506", True), (None, "m9:4506", False), (None, "m8:4506", None))
+    assert found == Prospect(masters, "failover", True, (("HA201", "t (d)", "f"),))
+
+
+def test_an_older_peer_does_not_say_whether_they_are_connected() -> None:
+    raw = {**prospects.shorten(SAID), "masters": [["10.0.0.1", 4506]]}
+    (found,) = prospects.read({"web1": raw}, lookup).values()
+    assert found.masters == (("m1", "10.0.0.1:4506", None),)
 
 
 @pytest.mark.parametrize(

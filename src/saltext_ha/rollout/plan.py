@@ -16,7 +16,7 @@ from saltext_ha.errors import HaError
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import ERROR, INFO, Place
 from saltext_ha.rollout import record
-from saltext_ha.rollout.record import PUT_BACK, TRYING
+from saltext_ha.rollout.record import PUT_BACK
 
 #: What is nobody's to replace as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
@@ -29,7 +29,8 @@ class Plan:
     What is to be done.
 
     ``old`` is what the file has in it now, None where there is none. ``stale``: the minion was
-    started before the file was written. ``remarks`` are warnings of ``ha.lint``.
+    started before the file was written. ``trying``: it is in place, and what comes of it is not
+    known yet. ``remarks`` are warnings of ``ha.lint``.
     """
 
     path: Path
@@ -76,9 +77,12 @@ def make(opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retr
                 f"it was tried {age / 60:.0f} minutes ago and put back: {last.why}. When what was "
                 "wrong is mended: retry: True"
             )
-    trying = last is not None and last.state == TRYING and psutil.pid_exists(last.helper)
+    trying = last is not None and last.trying
     if trying and not same:
-        raise HaError("another file is just being tried on this minion; run this again later")
+        raise HaError("another file is being tried on this minion; run this again later")
+    if trying and old != new:
+        # It was put back, and the minion is on its way back; or somebody changed it meanwhile.
+        raise HaError("this file is being tried on this minion; run this again later")
     return Plan(
         path,
         old,

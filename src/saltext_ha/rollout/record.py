@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from saltext_ha.rollout.processes import Known, living
+
 TRYING = "trying"  # the minion restarts, or is looking for a master
 KEPT = "kept"
 PUT_BACK = "put back"
@@ -21,7 +23,7 @@ class Record:
     One exchange.
 
     ``state`` is one of the above, ``digest`` that of the new file, ``at`` Unix time, ``why`` what
-    there is to say, ``helper`` the process that tries.
+    there is to say, ``helper`` the process that tries, and ``started`` when that was started.
     """
 
     state: str
@@ -29,6 +31,12 @@ class Record:
     at: float
     why: str = ""
     helper: int = 0
+    started: float = 0.0
+
+    @property
+    def trying(self) -> bool:
+        """Whether it goes on, and has not only been cut off, as by a reboot."""
+        return self.state == TRYING and living(Known(self.helper, self.started)) is not None
 
 
 def digest(text: str) -> str:
@@ -51,6 +59,7 @@ def read(cachedir: str) -> Record | None:
             float(str(found["at"])),
             str(found["why"]),
             int(str(found["helper"])),
+            float(str(found.get("started", 0))),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

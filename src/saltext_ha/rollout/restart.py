@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.errors import HaError
+from saltext_ha.rollout.processes import Known, know, living
 
 UNIT = "salt-minion.service"
 ENDS = 20.0  # seconds that a minion gets to end by itself
@@ -35,12 +36,12 @@ class Way:
     The way to restart one minion.
 
     ``command`` is run for it. ``ends`` are the processes to be ended before, the first by SIGTERM;
-    with ``wait`` the command is only run when nobody has started the minion within that many
-    seconds.
+    whoever has their numbers by then is left alone. With ``wait`` the command is only run when
+    nobody has started the minion within that many seconds.
     """
 
     command: tuple[str, ...]
-    ends: tuple[int, ...] = ()
+    ends: tuple[Known, ...] = ()
     wait: float = 0.0
     cwd: str = "/"
 
@@ -49,18 +50,27 @@ def way(minion: int, opts: Mapping[str, Any]) -> Way:
     """
     How the minion with the process *minion* is restarted.
 
-    :raises HaError: there is none that would leave anybody to put the old file back.
+    :raises HaError: there is none that would leave anybody to put the old file back; or it is over.
     """
-    top = _top(minion)
+    try:
+        return _way(minion, opts)
+    except psutil.Error as exc:
+        raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
+
+
+def _way(minion: int, opts: Mapping[str, Any]) -> Way:
+    process = psutil.Process(minion)
+    top = _top(process)
     if top.pid == 1:
         raise HaError(
             "the minion is process 1 of its container: with it ends whoever could put the old file "
             "back. Write the file into the image, or where the container is started from"
         )
+    ends = know(top), know(process)
     command = opts.get("minion_restart_command")
     if command:
         words = shlex.split(command) if isinstance(command, str) else map(str, command)
-        return Way(tuple(words), (top.pid, minion))
+        return Way(tuple(words), ends)
     if _unit(top.pid) == UNIT:
         return Way(("systemctl", "restart", UNIT))
     words = top.cmdline()
@@ -69,7 +79,7 @@ def way(minion: int, opts: Mapping[str, Any]) -> Way:
             f"the command line of the minion (process {top.pid}) does not say how it was started: "
             "set minion_restart_command in its configuration"
         )
-    return Way(tuple(words), (top.pid, minion), SUPERVISED, top.cwd())
+    return Way(tuple(words), ends, SUPERVISED, top.cwd())
 
 
 def restart(found: Way, running: Callable[[], int | None]) -> None:
@@ -105,13 +115,12 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
         raise HaError(f"{shlex.join(found.command)} ended with {status}")
 
 
-def _top(minion: int) -> psutil.Process:
+def _top(process: psutil.Process) -> psutil.Process:
     """
     The first process of the minion: Salt keeps one that starts the other again, a fork with the
     same command line, to which setproctitle may have added something. Whoever supervises it is
     another program, or has other arguments.
     """
-    process = psutil.Process(minion)
     with contextlib.suppress(psutil.Error):
         for parent in process.parents():
             if parent.exe() != process.exe() or not _line(process).startswith(_line(parent)):
@@ -137,12 +146,9 @@ def _unit(pid: int) -> str:
     return ""
 
 
-def _end(pids: tuple[int, ...]) -> None:
+def _end(ends: tuple[Known, ...]) -> None:
     """Of the minion only: jobs that still run are left alone, as by systemd's KillMode=process."""
-    processes = []
-    for pid in dict.fromkeys(pids):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            processes.append(psutil.Process(pid))
+    processes = [found for known in dict.fromkeys(ends) if (found := living(known))]
     for process in processes[:1]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()

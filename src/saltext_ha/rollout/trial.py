@@ -23,7 +23,7 @@ import psutil
 
 from saltext_ha import binding, minion_opts
 from saltext_ha.errors import HaError
-from saltext_ha.rollout import record, restart
+from saltext_ha.rollout import processes, record, restart
 from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, Record
 
 JOB = 3600.0  # seconds for the end of the job that asks
@@ -69,7 +69,8 @@ def launch(order: Order) -> None:
     assert process.stdin
     with process.stdin as pipe:
         pipe.write(json.dumps(asdict(order)).encode())
-    now = Record(TRYING, record.digest(order.new), time.time(), "", process.pid)
+    helper = processes.know(psutil.Process(process.pid))
+    now = Record(TRYING, record.digest(order.new), time.time(), "", *helper)
     record.write(order.cachedir, now)
     process.returncode = 0  # not waited for
 
@@ -116,16 +117,22 @@ def carry_out(order: Order) -> tuple[str, str]:
         return FAILED, f"{why}; what was in the file before is not known"
     _put_back(order)
     last = _running(order, order.minion)
-    again = restart.way(last, opts()) if last else _way(order.way)
-    restart.restart(again, lambda: _running(order, last))
+    restart.restart(_again(order, last, opts), lambda: _running(order, last))
     reached = watch(opts(), lambda: _running(order, last), order.timeout)
     return PUT_BACK, f"{why}; " + (f"it is with {reached} again" if reached else "nor with the old")
 
 
+def _again(order: Order, last: int | None, opts: Callable[[], Mapping[str, Any]]) -> restart.Way:
+    """How the minion gets the old file back; *last* is its process with the new one."""
+    if last is not None:
+        with contextlib.suppress(HaError):  # it may be over by now
+            return restart.way(last, opts())
+    return _way(order.way)
+
+
 def _way(fields: Mapping[str, Any]) -> restart.Way:
-    return restart.Way(
-        tuple(fields["command"]), tuple(fields["ends"]), fields["wait"], fields["cwd"]
-    )
+    ends = tuple(processes.Known(*known) for known in fields["ends"])
+    return restart.Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
 
 
 def _running(order: Order, ended: int | None) -> int | None:

@@ -159,7 +159,7 @@ def failover_safe(master: str = "", minions: str = "*") -> Answer:
     master
         Its name, as ``ha.status`` shows it. Without, each master is taken away in turn.
     minions
-        Ask about some minions only: a glob of ids.
+        Ask about some minions only: a glob of ids. Each master must have room for all the same.
 
     Looked at are: the minions' keys, the masters' keys or signatures, access rules and roots (as
     ``ha.check_consistency`` compares them), what the minions that answer say of their masters and

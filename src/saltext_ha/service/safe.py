@@ -73,6 +73,7 @@ class Safe:
             unreached,
             {**unasked, **failed},
             signed=len({door.finger for door in known}) > 1,
+            number=max(_number(summary) for summary in summaries.values()),
         )
         return _answer(group, [lost] if lost else names)
 
@@ -102,6 +103,12 @@ def _glob(payload: Mapping[str, Any]) -> str:
     if not isinstance(glob, str) or len(glob) > MAX_GLOB:
         raise InvalidRecord("takes a glob")
     return glob
+
+
+def _number(summary: Mapping[str, Any]) -> int:
+    """How many minions that master has accepted, as far as it says so."""
+    found = summary.get("accepted")
+    return found if isinstance(found, int) else 0
 
 
 def _notes(summary: Mapping[str, Any]) -> list[str]:

@@ -47,7 +47,8 @@ def multi_master(
     type
         ``failover`` (one master at a time) or ``hot`` (all at once).
     publish_port
-        Of all masters.
+        Of all masters. None for hot minions of masters with different ones: it is not written, and
+        each master tells its own.
     alive
         Failover: seconds between two looks at the master.
     failback
@@ -106,7 +107,7 @@ def multi_master(
         if not ret["changes"]:
             return ret | {"result": True, "comment": f"{made.path} is as it should be{remarks}"}
         return ret | {"result": None, "comment": todo + remarks}
-    if made.trying and not made.changes:
+    if made.trying:
         return ret | {"result": True, "comment": f"{made.path} is just being tried{remarks}"}
     if made.changes:
         made.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
