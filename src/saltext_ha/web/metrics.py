@@ -116,6 +116,8 @@ class _Collector:
             "saltext_ha_check_seconds", "How long the answer took.", labels=["check"]
         )
         for check in service.health.told()["checks"]:
+            if check["ok"] is None:
+                continue
             good.add_metric([check["name"]], float(check["ok"]))
             took.add_metric([check["name"]], check["seconds"])
         yield good

@@ -79,7 +79,8 @@
     $("checks").hidden = !checks.length;
     fill($("asked"), checks.map((check) => {
       const li = make("li");
-      li.append(badge(check.ok ? "ok" : "bad", check.ok ? "✓" : "✗"), ` ${check.name}: ` +
+      const [kind, sign] = check.ok ? ["ok", "✓"] : check.ok === null ? ["unknown", "?"] : ["bad", "✗"];
+      li.append(badge(kind, sign), ` ${check.name}: ` +
         (check.ok ? `${Math.round(check.seconds * 1000)} ms` : check.problem));
       return li;
     }));
