@@ -253,6 +253,8 @@ def test_the_password_is_never_shown(tmp_path: Path) -> None:
         (True, "takes false, or a mapping"),
         ({"hosts": "x"}, "did you mean 'host'?"),
         ({"port": 0}, "takes a whole number from 1 to 65535"),
+        ({"host": "a..b"}, "takes a host name or an IP address; 'a..b'"),
+        ({"host": "a" * 70}, "takes a host name or an IP address"),
         ({"host": "10.0.0.1"}, "set certificate and token_file"),
         ({"host": "0.0.0.0"}, "set certificate and token_file"),
         ({"host": "::"}, "set certificate and token_file"),
