@@ -73,6 +73,11 @@ class _Collector:
             if section["status"] != "unknown":
                 drift.add_metric([name], section["count"])
         yield drift
+        yield _gauge(
+            "consistency_stale",
+            "Whether the last comparison is too old to count, or the one after it failed.",
+            float(bool(consistency["stale"])),
+        )
         if consistency["at"]:
             yield _gauge(
                 "consistency_timestamp_seconds", "When masters were compared.", consistency["at"]
