@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from benchmarks.engines import Engine, Place, befriend, free_port
-from saltext_ha.errors import ConfigError
+from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.peering.connection import Limits
 from saltext_ha.replica import Replica
 from saltext_ha.service.service import Service
@@ -276,6 +276,12 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
     m1 = place(tmp_path, certificate=str(tmp_path / "c.pem"))
     with pytest.raises(ConfigError, match=r"ha: status: certificate: .*c\.pem cannot be used"):
         Service(m1.opts, m1.config)
+
+
+@pytest.mark.parametrize(("host", "port"), [("a..b", 4531), ("127.0.0.1", 65536), ("a\0b", 4531)])
+def test_what_cannot_be_bound_is_an_error_that_ends_no_engine(host: str, port: int) -> None:
+    with pytest.raises(HaError, match="status page: cannot listen on http://"):
+        asyncio.run(StatusListener(Settings(host=host, port=port), {}).start())
 
 
 def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saltext_ha.consistency import clock, news, sections
 from saltext_ha.consistency.clock import Offset
+from saltext_ha.consistency.freshness import stale
 from saltext_ha.consistency.news import Last, follow
 from saltext_ha.consistency.result import answer, of_differences
 from saltext_ha.consistency.settings import Settings, parse
 from saltext_ha.errors import HaError
+from saltext_ha.service.watching import Watch
 
 
 @pytest.mark.parametrize(
@@ -174,3 +178,53 @@ def test_what_is_remembered_for_the_status() -> None:
     last, _ = follow(Last(), made("a", "b"), 7.0)
     assert last.data()["counts"] == {"access": 2}
     assert (last.status, last.at) == ("differ", 7.0)
+
+
+@pytest.mark.parametrize(
+    ("age", "interval", "why"),
+    [
+        (2099, 600, ""),
+        (2101, 600, "no check has ended since, though one is due every 600 s"),
+        (-2101, 600, "no check has ended since"),  # the clock was set back
+        (86399, 0, ""),
+        (86401, 0, "more than a day ago"),
+    ],
+)
+def test_an_answer_counts_for_so_long(age: float, interval: float, why: str) -> None:
+    now = 1_700_000_000.0
+    found = stale(now - age, now, interval, "")
+    assert why in found
+    assert bool(found) == bool(why)
+    assert stale(0.0, now, interval, "") == ""  # there was none: that is said already
+    assert stale(now, now, interval, "boom") == "the last check failed: boom"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(HaError("no key store"), "no key store"), (KeyError("x"), "KeyError; ")]
+)
+def test_a_check_that_fails_ends_what_was_known(tmp_path: Path, error: Exception, why: str) -> None:
+    fine = answer({}, {"m1"}, {})
+
+    async def scene() -> None:
+        watch = Watch(tmp_path, "m1", lambda *_: None, 0.001)
+        seen = []
+        done = asyncio.Event()
+
+        async def check() -> Any:
+            seen.append(watch.stale())
+            if len(seen) == 3:
+                done.set()
+                await asyncio.Event().wait()
+            if len(seen) == 2:
+                return fine
+            raise error
+
+        running = asyncio.ensure_future(watch.run(check))
+        await asyncio.wait_for(done.wait(), 20)
+        assert not watch.stale()
+        running.cancel()
+        assert seen[0] == seen[2] == ""
+        assert why in seen[1]
+        assert seen[1].startswith("the last check failed: ")
+
+    asyncio.run(scene())

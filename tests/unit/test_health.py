@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from saltext_ha.hysteresis import Rules
 from saltext_ha.service.ear import Ear, read_failover
 from saltext_ha.service.health import _Question
 from saltext_ha.web import settings as status
+from tests.certificates import self_signed
 
 pytestmark = pytest.mark.core
 
@@ -153,6 +156,63 @@ def test_which_salt_api_a_master_has() -> None:
     assert checks.api_of({}) is None
 
 
+@contextmanager
+def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
+    """One that keeps the certificate it was started with, and the paths that it was asked for."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path)
+            body = b'{"token": 1}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield checks.Api("127.0.0.1", server.server_address[1], crt), paths
+        server.shutdown()
+        thread.join()
+
+
+def test_a_renewed_certificate_is_no_failure_and_gets_no_password(tmp_path: Path) -> None:
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    with salt_api(crt, key) as (api, paths):
+
+        def login() -> verdict.Result:
+            async def ask() -> str:
+                return await asyncio.to_thread(checks.api_login, api, "ha", "secret", "file", 5.0)
+
+            return asyncio.run(_Question("salt-api login", ask).result(10))
+
+        assert checks.api_answers(api, 5.0) == ""
+        assert login().told()["ok"] is True
+        assert paths == ["/run", "/login"]
+        for spoil, words in (
+            (lambda: self_signed(tmp_path, "127.0.0.1"), "another certificate than"),
+            (lambda: crt.write_text("nothing"), "cannot be read"),
+            (crt.unlink, "cannot be read: No such file"),
+        ):
+            spoil()
+            del paths[:]
+            assert checks.api_answers(api, 5.0) == ""
+            result = login()
+            assert paths == ["/run"], "the password was sent"
+            assert verdict.reason([result]) == ""
+            assert result.told()["ok"] is None
+            assert words in result.told()["problem"]
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -193,6 +253,8 @@ def test_the_password_is_never_shown(tmp_path: Path) -> None:
         (True, "takes false, or a mapping"),
         ({"hosts": "x"}, "did you mean 'host'?"),
         ({"port": 0}, "takes a whole number from 1 to 65535"),
+        ({"host": "a..b"}, "takes a host name or an IP address; 'a..b'"),
+        ({"host": "a" * 70}, "takes a host name or an IP address"),
         ({"host": "10.0.0.1"}, "set certificate and token_file"),
         ({"host": "0.0.0.0"}, "set certificate and token_file"),
         ({"host": "::"}, "set certificate and token_file"),

@@ -443,6 +443,18 @@ def test_the_status_tells_of_drift():
         assert ha.output(status(consistency=fine)) == ha.output(status())
 
 
+def test_the_status_never_shows_an_old_comparison_as_a_fresh_one():
+    old = {"status": "unknown", "at": time.time() - 300, "unknown": {}, "stale": "it failed"}
+    for at, counts, line in (
+        (old["at"], {"access": 1}, "compared 5 m ago, 1 in access; it failed"),
+        (old["at"], {}, "compared 5 m ago, without a difference; it failed"),
+        (0.0, {}, "not compared; it failed"),
+    ):
+        text = ha.output(status(consistency={**old, "at": at, "counts": counts}))
+        assert f"unknown whether masters differ: {line}" in text.splitlines()
+        assert "masters differ: 1" not in text
+
+
 def test_masters_with_the_same_value_stand_together():
     data = check(ports=part(differ("ret_port", {"m1": 4506, "m2": 4507, "m3": 4506}, "edit")))
     shows(data, "ports     1 differs\n  ret_port   m1, m3 4506   m2 4507   → edit")

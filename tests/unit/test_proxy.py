@@ -90,6 +90,8 @@ def test_what_travels_is_what_was_said() -> None:
         {"host": "10.0.0.1\n    user root", "port": 8000, "tls": False},
         {"host": "10.0.0.1 backup", "port": 8000, "tls": False},
         {"host": "10.0.0.1;", "port": 8000, "tls": False},
+        {"host": "fe80::1%x\n    server evil 6.6.6.6:80\n#", "port": 8000, "tls": False},
+        {"host": "fe80::1%eth0;deny all", "port": 8000, "tls": False},
         {"host": "-x", "port": 8000, "tls": False},
         {"host": "10.0.0.1", "port": "8000 check", "tls": False},
         {"host": "10.0.0.1", "port": 0, "tls": False},
@@ -98,8 +100,15 @@ def test_what_travels_is_what_was_said() -> None:
     ],
 )
 def test_a_peer_cannot_write_into_the_configuration(api: Any) -> None:
-    with pytest.raises(InvalidRecord):
-        doors.from_wire("m2", {"api": api, "status": None})
+    for raw in ({"api": api, "status": None}, {"api": None, "status": api}):
+        with pytest.raises(InvalidRecord):
+            text(PLAIN, doors.from_wire("m2", raw))
+
+
+@pytest.mark.parametrize("host", ["10.0.0.3;deny", "fe80::1%x\n    server evil 6.6.6.6:80\n#"])
+def test_neither_can_a_peer_that_is_only_assumed(host: str) -> None:
+    with pytest.raises(HaError, match=r"m3 could not be asked, .* a host that a balancer cannot"):
+        text(PLAIN, doors.assumed("m3", host, Door("", 8000, False), "timed out"))
 
 
 # -- haproxy

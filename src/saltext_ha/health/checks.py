@@ -60,6 +60,10 @@ def publisher(opts: Mapping[str, Any], timeout: float) -> str:
     return "" if greeting[0] == 0xFF and greeting[9] == 0x7F else "does not speak ZeroMQ"
 
 
+class NotAsked(Exception):
+    """A question was not put, so that nothing is known; says why."""
+
+
 @dataclass(frozen=True)
 class Api:
     """
@@ -110,6 +114,9 @@ def api_answers(api: Api, timeout: float) -> str:
     """
     Ask salt-api for what only its workers can refuse: a call without credentials. ``GET /`` would
     be answered while nothing behind it works.
+
+    Nothing secret is sent, so that any certificate will do: salt-api shows the one it was started
+    with, and a renewed file is no failure of it.
     """
     status, _ = _post(api, "/run", {"client": "local", "tgt": "-", "fun": "test.ping"}, timeout)
     if isinstance(status, str):
@@ -118,9 +125,13 @@ def api_answers(api: Api, timeout: float) -> str:
 
 
 def api_login(api: Api, user: str, password: str, eauth: str, timeout: float) -> str:
-    """Log in; that takes salt-api, a worker of the master and the authentication behind it."""
+    """
+    Log in; that takes salt-api, a worker of the master and the authentication behind it.
+
+    :raises NotAsked: who listens there is not known to be salt-api; it got no password.
+    """
     order = {"username": user, "password": password, "eauth": eauth}
-    status, body = _post(api, "/login", order, timeout)
+    status, body = _post(api, "/login", order, timeout, only_ours=True)
     if isinstance(status, str):
         return status
     if status == 401:
@@ -157,11 +168,13 @@ def run_runner(opts: Mapping[str, Any], timeout: float) -> str:
 
 
 def _post(
-    api: Api, path: str, order: Mapping[str, Any], timeout: float
+    api: Api, path: str, order: Mapping[str, Any], timeout: float, only_ours: bool = False
 ) -> tuple[int, bytes] | tuple[str, bytes]:
     try:
         connection = _connect(api, timeout)
         try:
+            if only_ours and isinstance(connection, http.client.HTTPSConnection):
+                _check_certificate(connection, api)
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
             connection.request("POST", api.prefix + path, json.dumps(order), headers)
             response = connection.getresponse()
@@ -175,21 +188,33 @@ def _post(
 def _connect(api: Api, timeout: float) -> http.client.HTTPConnection:
     if api.certificate is None:
         return http.client.HTTPConnection(api.host, api.port, timeout=timeout)
-    # Its names are for callers from elsewhere; here it must be the very one of the configuration,
-    # lest another user of this machine who took the port is given the password.
+    # Its names are for callers from elsewhere; where it matters, it is compared with the file.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(api.host, api.port, timeout=timeout, context=context)
+    return http.client.HTTPSConnection(api.host, api.port, timeout=timeout, context=context)
+
+
+def _check_certificate(connection: http.client.HTTPSConnection, api: Api) -> None:
+    """
+    It must be the very one of the configuration, lest another user of this machine who took the
+    port is given the password.
+    """
+    assert api.certificate is not None
     connection.connect()
     shown = connection.sock.getpeercert(binary_form=True)
-    pem = api.certificate.read_text(encoding="ascii", errors="replace")
-    begin = pem.find("-----BEGIN CERTIFICATE-----")
-    end = pem.find("-----END CERTIFICATE-----")
-    if shown != ssl.PEM_cert_to_DER_cert(pem[begin : end + 25]):
-        connection.close()
-        raise ssl.SSLError(f"shows another certificate than {api.certificate}")
-    return connection
+    try:
+        pem = api.certificate.read_text(encoding="ascii", errors="replace")
+        begin = pem.find("-----BEGIN CERTIFICATE-----")
+        end = pem.find("-----END CERTIFICATE-----")
+        own = ssl.PEM_cert_to_DER_cert(pem[begin : end + 25])
+    except (OSError, ValueError) as exc:
+        raise NotAsked(f"{api.certificate} cannot be read: {_reason(exc)}") from None
+    if shown != own:
+        raise NotAsked(
+            f"it shows another certificate than {api.certificate}; if that was renewed, restart "
+            "salt-api"
+        )
 
 
 def _reason(exc: Exception) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from saltext_ha.hysteresis import Health, Rules, after
 
@@ -25,12 +26,24 @@ class Result:
     :ivar problem: empty when it was as it should be.
     :ivar seconds: how long it took.
     :ivar at: when it was there (Unix seconds).
+    :ivar note: why the question was not put, so that nothing is known; empty when it was.
     """
 
     name: str
     problem: str
     seconds: float
     at: float
+    note: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """What peers and the page are told; ``ok`` is None when nothing is known."""
+        return {
+            "name": self.name,
+            "ok": None if self.note else not self.problem,
+            "problem": self.problem or self.note,
+            "seconds": round(self.seconds, 4),
+            "at": self.at,
+        }
 
 
 def reason(results: Iterable[Result]) -> str:

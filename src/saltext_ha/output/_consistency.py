@@ -67,10 +67,19 @@ def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
     counts = {
         name: amount for name, amount in ((answer or {}).get("counts") or {}).items() if amount
     }
-    if not answer or not counts:
+    stale = clean((answer or {}).get("stale") or "")
+    if not answer or not (counts or stale):
         return []
     where = ", ".join(f"{number(amount)} in {clean(name)}" for name, amount in counts.items())
-    ago = duration(max(0.0, time.time() - float(answer.get("at") or 0)))
+    at = float(answer.get("at") or 0)
+    ago = duration(max(0.0, time.time() - at))
+    if stale:
+        then = f"compared {ago} ago, {where or 'without a difference'}" if at else "not compared"
+        return [
+            f"{screen.paint('unknown', 'unknown')} whether masters differ: {then}; "
+            f"{shorten(stale, LONGEST_REASON)}",
+            "  → salt-run ha.check_consistency",
+        ]
     return [
         f"{screen.paint('masters differ', 'differ')}: {where}, {ago} ago",
         "  → salt-run ha.check_consistency",

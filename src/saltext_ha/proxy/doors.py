@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.config import HaConfig
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.health.checks import is_loopback
 
 # What is said here ends up in a configuration that a balancer reads as root.
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+# Without a scope (fe80::1%eth0): it may be any text, line breaks included, and another machine's
+# means nothing here.
+_ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,19 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> Doors:
 
 
 def assumed(name: str, host: str, like: Door, problem: str) -> Doors:
-    """Those of a master that did not answer, when they are *like* those of others."""
-    return Doors(name, Door(host, like.port, like.tls), problem=problem)
+    """
+    Those of a master that did not answer, when they are *like* those of others.
+
+    :param host: of its URL, which it chose itself.
+    :raises HaError: that is nothing for a configuration.
+    """
+    try:
+        return Doors(name, Door(check_host(host), like.port, like.tls), problem=problem)
+    except ValueError as exc:
+        raise HaError(
+            f"{name} could not be asked, and its URL has a host that a balancer cannot be told: "
+            f"{exc}; start it, or take it out with salt-run ha.remove_peer {name}"
+        ) from None
 
 
 def check_host(value: Any) -> str:
@@ -134,6 +148,8 @@ def _door(raw: Any) -> Door | None:
 
 
 def _is_address(host: str) -> bool:
+    if not _ADDRESS.fullmatch(host):
+        return False
     try:
         ipaddress.ip_address(host)
     except ValueError:

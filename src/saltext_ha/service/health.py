@@ -49,7 +49,7 @@ class _Question:
     asked: asyncio.Future[str] | None = None
 
     async def result(self, timeout: float) -> Result:
-        began = time.monotonic()
+        began, note = time.monotonic(), ""
         if self.asked is None or self.asked.done():
             self.asked = asyncio.ensure_future(self.ask())
             # Retrieved, lest asyncio complain of it when nobody waits any more.
@@ -64,10 +64,12 @@ class _Question:
         except asyncio.CancelledError:
             self.asked.cancel()
             raise
+        except checks.NotAsked as exc:
+            problem, note = "", f"not asked: {exc}"
         except Exception as exc:  # a question that cannot be asked is no good answer
             log.debug("ha health: %s", self.name, exc_info=True)
             problem = str(exc) or type(exc).__name__
-        return Result(self.name, problem, time.monotonic() - began, time.time())
+        return Result(self.name, problem, time.monotonic() - began, time.time(), note)
 
 
 class Watcher:
@@ -120,16 +122,7 @@ class Watcher:
             "since": self._since if self.state.known else None,
             "draining": self._service.draining,
             "url": self._url(),
-            "checks": [
-                {
-                    "name": result.name,
-                    "ok": not result.problem,
-                    "problem": result.problem,
-                    "seconds": round(result.seconds, 4),
-                    "at": result.at,
-                }
-                for result in self._results.values()
-            ],
+            "checks": [result.told() for result in self._results.values()],
         }
 
     def _url(self) -> str:

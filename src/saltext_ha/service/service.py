@@ -148,7 +148,12 @@ class Service:
         :raises HaError: it cannot start: port taken, state folder or replica unusable.
         """
         self.announce = Announcer(self.opts)
-        self.watch = Watch(self.config.state_dir, self.config.name, self.announce)
+        self.watch = Watch(
+            self.config.state_dir,
+            self.config.name,
+            self.announce,
+            self.config.consistency.interval,
+        )
         keeper = open_keeper(self, announce=self.announce, who=self._calls.who)
         self.core = Core(keeper, self._publish)
         group = self.group
@@ -228,10 +233,7 @@ class Service:
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
             self._start("seek masters", Seeker(self).run())
-            self._start(
-                "consistency",
-                self.watch.run(checking.answer, self.config.consistency.interval),
-            )
+            self._start("consistency", self.watch.run(checking.answer))
             self._start("health", self.health.run())
             self._start("status page", self._serve_status())
             self._start("prune", prune_regularly(self.core, self.config.keep_history))

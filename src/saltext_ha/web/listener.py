@@ -99,10 +99,12 @@ class StatusListener:
             self._server = await asyncio.get_running_loop().create_server(
                 self._door, self._settings.host, self.port, reuse_address=True, backlog=64
             )
-        except OSError as exc:
+        except (OSError, ValueError, OverflowError) as exc:
+            # A name that cannot be encoded is a ValueError, and must not end the engine.
             raise HaError(
-                f"status page: cannot listen on {self._settings.url}: {exc.strerror or exc}; see "
-                "ha: status: (another host or port, or false)"
+                f"status page: cannot listen on {self._settings.url}: "
+                f"{getattr(exc, 'strerror', None) or exc}; see ha: status: (another host or port, "
+                "or false)"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("ha status page: url=%s", self._settings.url)

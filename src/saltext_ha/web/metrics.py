@@ -73,6 +73,11 @@ class _Collector:
             if section["status"] != "unknown":
                 drift.add_metric([name], section["count"])
         yield drift
+        yield _gauge(
+            "consistency_stale",
+            "Whether the last comparison is too old to count, or the one after it failed.",
+            float(bool(consistency["stale"])),
+        )
         if consistency["at"]:
             yield _gauge(
                 "consistency_timestamp_seconds", "When masters were compared.", consistency["at"]
@@ -116,6 +121,8 @@ class _Collector:
             "saltext_ha_check_seconds", "How long the answer took.", labels=["check"]
         )
         for check in service.health.told()["checks"]:
+            if check["ok"] is None:
+                continue
             good.add_metric([check["name"]], float(check["ok"]))
             took.add_metric([check["name"]], check["seconds"])
         yield good

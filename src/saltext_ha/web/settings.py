@@ -67,7 +67,12 @@ def parse(value: Any) -> Settings | None:
 def _host(value: Any) -> str:
     if not isinstance(value, str) or not value or "/" in value or " " in value:
         raise ValueError("takes a host name or an IP address")
-    return value.strip("[]")
+    host = value.strip("[]")
+    try:
+        host.encode("idna")  # as it is when the listener starts
+    except UnicodeError as exc:
+        raise ValueError(f"takes a host name or an IP address; {value!r:.80}: {exc}") from None
+    return host
 
 
 _CHECKS: dict[str, checked.Check] = {

@@ -78,7 +78,7 @@ class Snapshots:
         service = self._service
         now = time.time()
         status = await service.views.status({})
-        drift = _drift(service.watch.last.data(), service.watch.answer)
+        drift = _drift(service.watch.last.data(), service.watch.answer, service.watch.stale())
         data = {
             **{key: value for key, value in status.items() if key not in ("kind", "retcode")},
             "at": now,
@@ -120,8 +120,12 @@ def _state(status: Mapping[str, Any], drift: Mapping[str, Any]) -> str:
     return OK if all(healths) else DEGRADED
 
 
-def _drift(last: Mapping[str, Any], answer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The last consistency check: by section, with what differs as far as it is remembered."""
+def _drift(last: Mapping[str, Any], answer: Mapping[str, Any] | None, stale: str) -> dict[str, Any]:
+    """
+    The last consistency check: by section, with what differs as far as it is remembered.
+
+    Where it is *stale*, everything is unknown, and shown as what was known then.
+    """
     sections: dict[str, Any] = {}
     for name, section in (answer or {}).get("sections", {}).items():
         found = section["differences"]
@@ -135,8 +139,11 @@ def _drift(last: Mapping[str, Any], answer: Mapping[str, Any] | None) -> dict[st
     for name, count in last["counts"].items():
         left = {"status": "differ", "count": count, "differences": [], "left_out": count}
         sections.setdefault(name, {**left, "unknown": {}})
+    if stale:
+        sections = {name: {**section, "status": UNKNOWN} for name, section in sections.items()}
     return {
-        "status": last["status"] or UNKNOWN,
+        "status": UNKNOWN if stale else last["status"] or UNKNOWN,
+        "stale": stale,
         "at": last["at"] or None,
         "unknown": last["unknown"],
         "sections": sections,

@@ -79,7 +79,8 @@
     $("checks").hidden = !checks.length;
     fill($("asked"), checks.map((check) => {
       const li = make("li");
-      li.append(badge(check.ok ? "ok" : "bad", check.ok ? "✓" : "✗"), ` ${check.name}: ` +
+      const [kind, sign] = check.ok ? ["ok", "✓"] : check.ok === null ? ["unknown", "?"] : ["bad", "✗"];
+      li.append(badge(kind, sign), ` ${check.name}: ` +
         (check.ok ? `${Math.round(check.seconds * 1000)} ms` : check.problem));
       return li;
     }));
@@ -132,6 +133,7 @@
     const line = [badge(kind, text)];
     if (found.at) line.push(" compared ", time(found.at));
     else line.push(" not compared yet");
+    if (found.stale) line.push(`; ${found.stale}`);
     fill($("same"), line);
     const open = new Set([...document.querySelectorAll("#drift details[open]")].map((d) => d.dataset.name));
     const blocks = differing.map(([name, section]) => {
@@ -152,7 +154,10 @@
       }
       return details;
     });
-    for (const [name] of unknown) blocks.push(make("p", `${name}: unknown`));
+    for (const [name, section] of unknown) {
+      const then = found.stale && section.count ? `, ${number(section.count)} differed then` : "";
+      blocks.push(make("p", `${name}: unknown${then}`));
+    }
     for (const [name, why] of Object.entries(found.unknown || {})) blocks.push(make("p", `${name}: unknown, ${why}`));
     fill($("drift"), blocks);
   };
