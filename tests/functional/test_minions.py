@@ -413,8 +413,9 @@ def test_a_master_is_drained_and_filled_again(
             minions["web3"].stuck = True
             # From the other master, in batches; a second drain waits for its turn.
             other = there.engines["m2"].place
+            before = len(minions["web0"].asked)
             busy = asyncio.ensure_future(run(other, "drain", "m1", batch=2, timeout=1))
-            await until(lambda: bool(there.minions["web0"].asked), "it is under way")
+            await until(lambda: len(minions["web0"].asked) > before, "it is under way")
             assert "being moved already" in (await run(other, "rebalance"))["error"]
             done = await busy
             moved = {row["id"]: row["moved"] for row in done["moves"]}
@@ -441,6 +442,30 @@ def test_a_master_is_drained_and_filled_again(
             again = await run(m1(there), "rebalance", test=True)
             assert again["moves"] == []
             assert minions["web0"].asked.count("ha.failover") >= 2
+
+    asyncio.run(act())
+
+
+def test_nobody_is_moved_to_a_master_that_was_drained_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m1"), db1=failover("m2")) as there:
+            assert [row["id"] for row in (await run(m1(there), "drain", "m1"))["moves"]] == ["web1"]
+            # Whoever is asked: m1 is empty because it is to be.
+            for asked in there.engines.values():
+                answer = await run(asked.place, "drain", "m2")
+                assert answer["moves"] == []
+                stay = {row["id"]: row["why"] for row in answer["stay"]}
+                assert set(stay) == {"db1", "web1"}
+                assert all("only go to m1, drained until" in why for why in stay.values())
+                assert there.minions["web1"].hears == {"m2"}
+            await run(m1(there), "rebalance")
+            again = await run(m1(there), "drain", "m2", timeout=5)
+            assert {row["to"] for row in again["moves"]} == {"m1"}
 
     asyncio.run(act())
 

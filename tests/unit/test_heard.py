@@ -55,7 +55,6 @@ def one(ears: Heard, minion_id: str = "web1") -> Sight | None:
         ("salt/minion/web1/start", sent("web1"), "start"),
         ("salt/ha/minion/web1/failover", sent("web1"), "failover"),
         ("salt/beacon/web1/load/", {"id": "web1", "1m": 3}, "beacon"),
-        ("salt/presence/present", {"present": ["db1", "web1"]}, "presence"),
         (f"salt/job/{JID}/ret/web1", returned("web1", schedule="backup"), "schedule"),
         ("salt/ha/minion/web1/bound", sent("web1", {"type": "failover"}), "watchdog"),
     ],
@@ -76,6 +75,7 @@ def test_what_only_the_daemon_of_a_bound_minion_does_is_sure(
         ("salt/auth", {"id": "web1", "act": "accept", "result": True}, "auth"),
         (f"salt/job/{JID}/ret/web1", returned("web1"), "return"),  # published by somebody else
         ("salt/ha/made-up", sent("web1"), "event"),
+        ("salt/presence/present", {"present": ["web1", "web2"]}, "presence"),  # by its address
         # Of another minion, by its tag; Salt vouches for the id in the data.
         ("salt/minion/db1/start", sent("web1"), "event"),
     ],

@@ -100,6 +100,16 @@ def test_nobody_goes_where_it_cannot() -> None:
     assert (steps, set(stay)) == ([], {"two", "far", "hot", "odd"})
 
 
+def test_nobody_goes_to_a_master_that_is_drained_too() -> None:
+    here = {**minions(m1=2), "two": Found("m1", ("10.0.0.1", "10.0.0.2"))}
+    steps, stay = drain(here, NAMES, {"m3": 0}, drained={"m2": 0})
+    assert after(here, steps) == {"m1": 1, "m3": 2}
+    assert stay == {
+        "two": "it could only go to m2, drained until salt-run ha.rebalance, or a restart of "
+        "salt-master there"
+    }
+
+
 @pytest.mark.parametrize(
     ("before", "moves", "result"),
     [

@@ -61,6 +61,13 @@ class Drain:
         self._draining(payload)
         await self._group.ask("draining", payload, self._group.service.config.peer_timeout)
 
+    async def _draining_ones(self) -> set[str]:
+        """The masters that are being taken out of service, as each says of itself."""
+        service = self._group.service
+        told, _ = await self._group.ask("summary", {}, service.config.peer_timeout)
+        named = {name for name, each in told.items() if _says_draining(each)}
+        return named | ({service.config.name} if service.draining else set())
+
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.drain``."""
         source, masters = payload.get("name"), self._jobs.masters
@@ -83,12 +90,14 @@ class Drain:
                 for name, told in answers.items()
                 if name != source and not told.error
             }
+            # Empty by intention: it would be taken for the one with the most room.
+            drained = {name: load.pop(name) for name in await self._draining_ones() & load.keys()}
             here = {i: each for i, each in everyone.items() if each.on == source}
             # Of a hot-hot minion any master may have been the first to be looked at.
             here.update(
                 (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
             )
-            steps, stay = spread.drain(here, self._names(everyone), load)
+            steps, stay = spread.drain(here, self._names(everyone), load, drained)
             quiet = await self._quiet(source, {*here, *everyone})
             stay.update((i, f"was heard on {source} and does not answer now") for i in quiet)
             done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
@@ -223,6 +232,11 @@ class Drain:
             "unknown": unknown,
             "retcode": 2 if unknown else 1 if failed else 0,
         }
+
+
+def _says_draining(summary: Mapping[str, Any]) -> bool:
+    health = summary.get("health")
+    return isinstance(health, Mapping) and health.get("draining") is True
 
 
 def _everyone(answers: Mapping[str, Answers]) -> dict[str, Found]:

@@ -5,7 +5,7 @@ Salt's event bus is the witness: a publisher does not know who listens to it. Tw
 are told apart. *Sure*: only a minion's daemon that is bound to this master does that (it returns a
 job that was published here, says that it has started, beacons, reports of our watchdog).
 *Likely*: the id authenticated or sent something here; ``salt-call`` does so too, perhaps at another
-master than the daemon's.
+master than the daemon's. Or Salt has seen a connection from its address.
 
 Kept in memory only. After a restart of the engine nothing is known before it is heard again.
 """
@@ -22,8 +22,8 @@ from typing import Any
 
 from saltext_ha.errors import InvalidRecord
 
-SURE = ("job", "schedule", "start", "watchdog", "failover", "beacon", "presence")
-LIKELY = ("auth", "return", "event")
+SURE = ("job", "schedule", "start", "watchdog", "failover", "beacon")
+LIKELY = ("auth", "return", "event", "presence")
 TYPES = ("str", "list", "failover", "distributed", "func", "disable")
 
 FRESH = 900.0
@@ -137,8 +137,10 @@ class Heard:
                 case ["salt", "job", jid, "ret", minion_id] if data.get("id") == minion_id:
                     self._returned(jid, minion_id, data)
                 case ["salt", "presence", "present"] if isinstance(data.get("present"), list):
+                    # Salt compares addresses: of a connection, and in cached grains. Minions behind
+                    # one router, or an old daemon's grains, look present as well.
                     for minion_id in data["present"]:
-                        self._sure(minion_id, "presence")
+                        self._likely(minion_id, "presence")
                 case ["salt", "auth"] if data.get("act") == "accept":
                     self._likely(data.get("id"), "auth")
                 case ["salt", "beacon", minion_id, *_] if data.get("id", minion_id) == minion_id:

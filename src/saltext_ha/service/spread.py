@@ -103,12 +103,16 @@ def ways(minion: Found, names: Mapping[str, str], allowed: Collection[str]) -> d
 
 
 def drain(
-    minions: Mapping[str, Found], names: Mapping[str, str], load: Mapping[str, int]
+    minions: Mapping[str, Found],
+    names: Mapping[str, str],
+    load: Mapping[str, int],
+    drained: Collection[str] = (),
 ) -> tuple[list[Step], dict[str, str]]:
     """
     Where the *minions* of one master go: each to the one that has the fewest by then.
 
     :param load: master that may be gone to → how many minions it has.
+    :param drained: masters that work, and that nobody is to go to.
     :return: the steps, and minion → why it stays.
     """
     have, steps, stay = Counter(load), [], {}
@@ -121,6 +125,11 @@ def drain(
             target = min(there, key=lambda name: (have[name], name))
             steps.append(Step(minion_id, minion.on, target, there[target]))
             have[target] += 1
+        elif empty := ways(minion, names, drained):
+            stay[minion_id] = (
+                f"it could only go to {', '.join(sorted(empty))}, drained until salt-run "
+                "ha.rebalance, or a restart of salt-master there"
+            )
         else:
             written = ", ".join(minion.entries)
             stay[minion_id] = f"none of its masters ({written}) is known to be another of the group"
