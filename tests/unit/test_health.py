@@ -263,7 +263,7 @@ def test_failovers_that_minions_tell() -> None:
     ear.heard("salt/ha/minion/web1/failover", "nonsense")
     assert ear.failovers == 2
     assert [(f.id, f.source, f.target) for f in ear.last] == [("web1", "m1", "m2")] * 2
-    # The id is the one that stands beside the data, and nothing in it reaches a terminal or a log as a control.
+    # The id beside the data counts, and nothing in it reaches a terminal or a log as a control.
     failover = read_failover({"id": "web1", "data": {**said, "id": "db1", "why": "a\x1b\nb"}}, 1.0)
     assert failover is not None
     assert (failover.id, failover.why) == ("web1", "ab")
