@@ -15,7 +15,7 @@ import pytest
 
 from saltext_ha.health import checks, settings, verdict
 from saltext_ha.hysteresis import Rules
-from saltext_ha.service.ear import Ear, read_failover
+from saltext_ha.service.ear import MOST_EVENTS, Ear, read_failover
 from saltext_ha.service.health import _Question
 from saltext_ha.web import settings as status
 from tests.certificates import self_signed
@@ -302,6 +302,20 @@ def test_what_is_waited_for_on_the_bus() -> None:
     asyncio.run(scene())
 
 
+def test_a_flood_does_not_hide_what_is_waited_for() -> None:
+    async def scene() -> None:
+        ear = Ear()
+        with ear.listening("salt/ha/health") as waiting:
+            waited = asyncio.ensure_future(waiting.until(lambda _, data: data == {"turn": 1}))
+            await asyncio.sleep(0)
+            for _ in range(2 * MOST_EVENTS):
+                ear.heard("salt/ha/health", {"turn": "of somebody else"})
+            ear.heard("salt/ha/health", {"turn": 1})
+            await asyncio.wait_for(waited, 5)
+
+    asyncio.run(scene())
+
+
 def test_failovers_that_minions_tell() -> None:
     said = {"id": "web1", "from": "m1", "to": "m2", "why": "no answer"}
     ear = Ear()
@@ -311,7 +325,7 @@ def test_failovers_that_minions_tell() -> None:
     ear.heard("salt/ha/minion/web1/failover", "nonsense")
     assert ear.failovers == 2
     assert [(f.id, f.source, f.target) for f in ear.last] == [("web1", "m1", "m2")] * 2
-    # Whoever sent it is who Salt says, and nothing in it reaches a terminal or a log as a control.
+    # The id beside the data counts, and nothing in it reaches a terminal or a log as a control.
     failover = read_failover({"id": "web1", "data": {**said, "id": "db1", "why": "a\x1b\nb"}}, 1.0)
     assert failover is not None
     assert (failover.id, failover.why) == ("web1", "ab")

@@ -76,7 +76,7 @@ def test_what_only_the_daemon_of_a_bound_minion_does_is_sure(
         (f"salt/job/{JID}/ret/web1", returned("web1"), "return"),  # published by somebody else
         ("salt/ha/made-up", sent("web1"), "event"),
         ("salt/presence/present", {"present": ["web1", "web2"]}, "presence"),  # by its address
-        # Of another minion, by its tag; Salt vouches for the id in the data.
+        # Of another minion, by its tag; not by the id in the data.
         ("salt/minion/db1/start", sent("web1"), "event"),
     ],
 )
@@ -140,6 +140,14 @@ def test_a_report_goes_to_all_masters_of_a_hot_minion_and_is_about_one(
     assert sight is not None
     assert (sight.sure is not None, sight.likely is not None) == (sure, not sure)
     assert (sight.type, sight.of, sight.lasts) == ("list", 2, 660)
+
+
+def test_no_minion_counts_as_bound_for_long_because_it_was_said_once(ears: Heard) -> None:
+    report = {"type": "failover", "every": 86400}
+    ears("salt/ha/minion/web1/bound", sent("web1", report))
+    sight = one(ears)
+    assert sight is not None
+    assert sight.lasts == 7200
 
 
 def test_nonsense_in_a_report_is_not_kept(ears: Heard) -> None:

@@ -36,19 +36,25 @@ class Failover:
 class _Waiting:
     tag: str
     loop: asyncio.AbstractEventLoop
-    events: list[tuple[str, Any]] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    before: list[tuple[str, Any]] = field(default_factory=list)
+    is_it: Callable[[str, Any], bool] | None = None
+    came: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, tag: str, data: Any) -> None:
-        if len(self.events) < MOST_EVENTS:
-            self.events.append((tag, data))
-        self.changed.set()
+        if self.is_it is None:
+            if len(self.before) < MOST_EVENTS:
+                self.before.append((tag, data))
+        elif self.is_it(tag, data):
+            self.came.set()
 
     async def until(self, is_it: Callable[[str, Any], bool]) -> None:
         """Return when an event came since the beginning of which *is_it* says so."""
-        while not any(is_it(tag, data) for tag, data in self.events):
-            self.changed.clear()
-            await self.changed.wait()
+        if any(is_it(tag, data) for tag, data in self.before):
+            return
+        # From here on each is looked at as it comes: no flood can hide the one that is awaited.
+        self.came.clear()
+        self.is_it = is_it
+        await self.came.wait()
 
 
 class Ear:
@@ -90,7 +96,8 @@ def read_failover(data: Any, at: float) -> Failover | None:
     """What the watchdog of a minion says; None when it is not that."""
     if not isinstance(data, Mapping):
         return None
-    # Salt puts the id of the minion that sent it beside the data: that cannot be made up.
+    # Salt puts the id of the minion that sent it beside the data. Of a list of events it does not:
+    # an accepted minion can tell of another's failover, so this is shown, and nothing else.
     inner = data.get("data")
     said = inner if isinstance(inner, Mapping) else data
     texts = [data.get("id"), said.get("from"), said.get("to"), said.get("why")]

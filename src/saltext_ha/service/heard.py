@@ -29,6 +29,8 @@ TYPES = ("str", "list", "failover", "distributed", "func", "disable")
 FRESH = 900.0
 """Seconds for which evidence counts, where the minion did not say when it reports again."""
 LONGEST = 86400.0
+MOST_LASTING = 7200.0
+"""Seconds for which evidence counts at most, whatever the minion says."""
 MAX_IDS = 100_000
 MAX_JOBS = 5_000
 MAX_OF = 1_000
@@ -163,7 +165,13 @@ class Heard:
             self._is(minion_id, answer.get("type"), len(masters) if type(masters) is list else 0)
 
     def _sent(self, parts: list[str], data: Mapping[str, Any]) -> None:
-        """Something that a minion fired; Salt vouches for the id in *data*, not for the tag."""
+        """
+        Something that a minion fired.
+
+        Salt itself puts the id beside the data of one event; of a list of events it fires what
+        they hold as it is. So an accepted minion can speak for another one: nothing but where
+        minions are may be concluded from this.
+        """
         minion_id = data.get("id")
         match parts:
             case ["salt", "minion", named, "start"] if named == minion_id:
@@ -191,7 +199,7 @@ class Heard:
         of, every = report.get("of"), report.get("every")
         self._is(minion_id, kind, of if type(of) is int else 0)
         if isinstance(every, (int, float)) and 0 < every <= LONGEST and minion_id in self._traces:
-            self._traces[minion_id].lasts = 2.0 * every + 60
+            self._traces[minion_id].lasts = min(2.0 * every + 60, MOST_LASTING)
 
     def _is(self, minion_id: str, kind: Any, of: int) -> None:
         trace = self._traces.get(minion_id)

@@ -77,6 +77,7 @@ class Returns:
                 del self._expected[jid]
             for jid in jids:
                 job = self._expected.setdefault(jid, _Job(now + seconds))
+                job.until = max(job.until, now + seconds)
                 job.keep = keep or job.keep
             for jid in list(self._expected)[:-MAX_JOBS]:
                 del self._expected[jid]
