@@ -27,6 +27,8 @@ KEEPALIVE = 60.0  # as saltext_ha.peering.client has it
 class Client:
     """As ``PeerClient``. What it takes for an identity is the calling :class:`Host`."""
 
+    bytes_sent = bytes_received = 0  # the network counts them
+
     def __init__(self, caller: Any, peer: Peer, timeout: float) -> None:
         self._caller: Host = caller
         self._network: Network = caller.network
