@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from lab import wait_for
 from lab.master import listens
 from lab.process import Daemon
 from tests.certificates import self_signed
+from tests.tools import program
 
 # Where the package's service runs it: as another user, with a socket that root alone can make.
 SERVICE = re.compile(r"(?m)^    (?:user|group|chroot|stats socket) .*\n")
-
-
-def tool(name: str) -> str:
-    """The program *name* of the Debian package of that name; a test without it fails."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    found = shutil.which(name, path=path)
-    if not found:
-        pytest.fail(f"{name} is not here: apt-get install {name} (all: tests/packages.txt)")
-    return found
 
 
 def pem(folder: Path, address: str) -> tuple[Path, Path]:
@@ -51,8 +40,8 @@ class Balancer:
         if kind == "haproxy":
             text, found = SERVICE.subn("", text)
             assert found == 4
-            self._check = [tool("haproxy"), "-c", "-f", str(config)]
-            run = [tool("haproxy"), "-db", "-f", str(config)]
+            self._check = [program("haproxy", "haproxy"), "-c", "-f", str(config)]
+            run = [program("haproxy", "haproxy"), "-db", "-f", str(config)]
         else:
             text = (
                 f"daemon off; master_process off; pid {folder}/pid; error_log {self._log} info;\n"
@@ -61,7 +50,7 @@ class Balancer:
                 f"proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;\n"
                 f"uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n{text}\n}}\n"
             )
-            run = [tool("nginx"), "-e", str(self._log), "-c", str(config)]
+            run = [program("nginx", "nginx"), "-e", str(self._log), "-c", str(config)]
             self._check = [*run, "-t"]
         config.write_text(text, encoding="utf-8")
         self._daemon = Daemon(run, os.environ, folder, self._log)

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from saltext_ha.columns import Applied
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import MISSING, UNSIGNED, Provenance
-from saltext_ha.replica import Applied, Replica
+from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED

@@ -15,12 +15,13 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from saltext_ha import minion_key
+from saltext_ha.columns import NEVER, Applied, Known
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
-from saltext_ha.replica import NEVER, Applied, Known, Replica
+from saltext_ha.replica import Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.digest import in_order

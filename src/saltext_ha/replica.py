@@ -9,45 +9,21 @@ in the same transaction, so that a crash anywhere in between is finished at the 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-import msgpack
-
-from saltext_ha import schema
+from saltext_ha import columns, schema
+from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.faults import point
 from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
-from saltext_ha.replication.placement import ABSENT, Stored
-from saltext_ha.replication.record import Dot, Record, Value, join, record_digest
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import Dot, Record, join, record_digest
 
 REPLICA_FILE = "replica.db"
-
-Known = Mapping[bytes, Mapping[str, int]]
-
-
-class Applied(NamedTuple):
-    """
-    What was last seen or applied for an id.
-
-    ``dirty``: the store is still to be brought to what the records say. ``known``: the contexts
-    of the id's records when the store last agreed with them, that is what an operator who looks
-    at this store can have known; None when that is their present context. ``aims``: all that the
-    store may show meanwhile by our own doing (:func:`.plan.aims`).
-    """
-
-    stored: Stored
-    dirty: bool = False
-    known: Known | None = None
-    aims: frozenset[tuple[str, bytes]] = frozenset()
-
-
-NEVER = Applied(ABSENT)
 
 
 class Replica:
@@ -181,7 +157,7 @@ class Replica:
             "SELECT id, key, pub, body FROM record WHERE bucket = ? AND id = ?",
             (bucket_of(minion_id), minion_id),
         )
-        return {row[1]: _record(*row) for row in rows}
+        return {row[1]: columns.record(*row) for row in rows}
 
     def in_buckets(self, buckets: Iterable[int]) -> Iterator[Record]:
         """All records whose id falls into one of *buckets*."""
@@ -189,7 +165,7 @@ class Replica:
             rows = self._db.execute(
                 "SELECT id, key, pub, body FROM record WHERE bucket = ?", (bucket,)
             )
-            yield from (_record(*row) for row in rows)
+            yield from (columns.record(*row) for row in rows)
 
     def records_after(
         self, where: tuple[int, str, bytes], limit: int
@@ -203,7 +179,7 @@ class Replica:
             " ORDER BY bucket, id, key LIMIT ?",
             (*where, limit),
         )
-        return ((bucket, _record(*rest)) for bucket, *rest in rows)
+        return ((bucket, columns.record(*rest)) for bucket, *rest in rows)
 
     def digests_in(self, bucket: int) -> dict[tuple[str, bytes], bytes]:
         """Record digests of a bucket by (id, fingerprint)."""
@@ -226,7 +202,7 @@ class Replica:
             self._changes.append((self.records, bucket, old[0]))
         digest = record_digest(record)
         self._changes.append((self.records, bucket, digest))
-        body = msgpack.packb([record.values, record.context])
+        body = columns.of_record(record)
         self._db.execute(
             "REPLACE INTO record (bucket, id, key, pub, state, body, digest)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -244,7 +220,7 @@ class Replica:
             " ORDER BY id LIMIT ?",
             (after, limit),
         )
-        return [_record(*row) for row in rows]
+        return [columns.record(*row) for row in rows]
 
     def revoked(self, glob: str) -> list[Record]:
         """The records of all deleted and rejected keys of ids that match *glob*."""
@@ -253,7 +229,7 @@ class Replica:
             " AND id GLOB ? ORDER BY id",
             (sqlite_glob(glob),),
         )
-        return [_record(*row) for row in rows]
+        return [columns.record(*row) for row in rows]
 
     def horizon(self) -> dict[str, int]:
         """The writes that all masters have had: a record of such that is not here was dropped."""
@@ -290,7 +266,9 @@ class Replica:
             "SELECT body, dirty, doing FROM stored WHERE bucket = ? AND id = ?",
             (bucket_of(minion_id), minion_id),
         ).fetchone()
-        return Applied(_stored(row[0]), bool(row[1]), *_doing(row[2])) if row else NEVER
+        return (
+            Applied(columns.stored(row[0]), bool(row[1]), *columns.doing(row[2])) if row else NEVER
+        )
 
     def set_applied(self, minion_id: str, applied: Applied, mark: int | None = None) -> None:
         """
@@ -310,7 +288,7 @@ class Replica:
             self._db.execute("DELETE FROM stored WHERE bucket = ? AND id = ?", where)
             return
         stored, dirty, known, aims = applied
-        digest = placement_digest(minion_id, stored)
+        digest = columns.placement_digest(minion_id, stored)
         if digest:
             self._changes.append((self.placements, where[0], digest))
         self._db.execute(
@@ -319,11 +297,11 @@ class Replica:
             (
                 *where,
                 stored.state,
-                msgpack.packb([stored.state, stored.key, sorted(stored.denied)]),
+                columns.of_stored(stored),
                 digest,
                 len(stored.denied),
                 dirty,
-                msgpack.packb([known, sorted(aims)]) if dirty else None,
+                columns.of_doing(known, aims) if dirty else None,
                 mark,
             ),
         )
@@ -337,12 +315,12 @@ class Replica:
         rows = self._db.execute(
             "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
-        return ((minion_id, _stored(body)) for minion_id, body in rows)
+        return ((minion_id, columns.stored(body)) for minion_id, body in rows)
 
     def placed_in(self, bucket: int) -> dict[str, Stored]:
         """What the store shows for the ids of *bucket*."""
         rows = self._db.execute("SELECT id, body FROM stored WHERE bucket = ?", (bucket,))
-        return {minion_id: _stored(body) for minion_id, body in rows}
+        return {minion_id: columns.stored(body) for minion_id, body in rows}
 
     def dirty(self) -> list[str]:
         """Ids whose store is still to be brought to what the records say."""
@@ -463,38 +441,3 @@ class Replica:
 
     def _set_meta(self, name: str, value: str) -> None:
         self._db.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))
-
-
-def placement_digest(minion_id: str, stored: Stored) -> bytes:
-    """
-    16 bytes for what a store shows in an id's slot; empty when the slot is.
-
-    Denied keys are left out: Salt's files keep one of them an id, the last that knocked there.
-    """
-    if not stored.slot:
-        return b""
-    state, key = stored.slot
-    return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
-
-
-def _record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
-    values, context = msgpack.unpackb(body)
-    return Record(
-        minion_id,
-        key,
-        pub,
-        tuple(Value(Dot(*dot), *rest) for dot, *rest in values),
-        tuple((node, counter) for node, counter in context),
-    )
-
-
-def _stored(body: bytes) -> Stored:
-    state, key, denied = msgpack.unpackb(body)
-    return Stored(state, key, frozenset(denied))
-
-
-def _doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]]]:
-    if body is None:
-        return None, frozenset()
-    known, aims = msgpack.unpackb(body, strict_map_key=False)
-    return known, frozenset((state, key) for state, key in aims)

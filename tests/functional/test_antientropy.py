@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from saltext_ha import minion_key
+from saltext_ha.columns import Applied
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.peering.wire import pack, unpack
-from saltext_ha.replica import Applied, Replica
+from saltext_ha.replica import Replica
 from saltext_ha.replication.digest import BUCKETS, bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (

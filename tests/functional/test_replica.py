@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError
-from saltext_ha.replica import NEVER, Applied, Replica
+from saltext_ha.replica import Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -141,7 +142,8 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from saltext_ha.replica import Applied, Replica
+from saltext_ha.columns import Applied
+from saltext_ha.replica import Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
 

@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks import keys
 from benchmarks.engines import Engine, Place, free_port
+from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
-from saltext_ha.replica import Applied
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
 from tests.engines import no_bus, run

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import keys
 from benchmarks.engines import Place, free_port
+from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
-from saltext_ha.replica import Applied
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
 from tests.engines import no_bus, run, running, until

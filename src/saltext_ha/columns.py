@@ -1,0 +1,86 @@
+"""How records, and what the key store shows, are written in the columns of replica.db."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgpack
+
+from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.record import Dot, Record, Value
+
+Known = Mapping[bytes, Mapping[str, int]]
+
+
+class Applied(NamedTuple):
+    """
+    What was last seen or applied for an id.
+
+    ``dirty``: the store is still to be brought to what the records say. ``known``: the contexts
+    of the id's records when the store last agreed with them, that is what an operator who looks
+    at this store can have known; None when that is their present context. ``aims``: all that the
+    store may show meanwhile by our own doing (:func:`.plan.aims`).
+    """
+
+    stored: Stored
+    dirty: bool = False
+    known: Known | None = None
+    aims: frozenset[tuple[str, bytes]] = frozenset()
+
+
+NEVER = Applied(ABSENT)
+
+
+def placement_digest(minion_id: str, stored: Stored) -> bytes:
+    """
+    16 bytes for what a store shows in an id's slot; empty when the slot is.
+
+    Denied keys are left out: Salt's files keep one of them an id, the last that knocked there.
+    """
+    if not stored.slot:
+        return b""
+    state, key = stored.slot
+    return hashlib.blake2b(f"{minion_id}\n{state}\n".encode() + key, digest_size=16).digest()
+
+
+def of_record(record: Record) -> bytes:
+    """The body of a record: its values and their context."""
+    return bytes(msgpack.packb([record.values, record.context]))
+
+
+def record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
+    """The record of a row."""
+    values, context = msgpack.unpackb(body)
+    return Record(
+        minion_id,
+        key,
+        pub,
+        tuple(Value(Dot(*dot), *rest) for dot, *rest in values),
+        tuple((node, counter) for node, counter in context),
+    )
+
+
+def of_stored(shown: Stored) -> bytes:
+    """What a store shows of an id."""
+    return bytes(msgpack.packb([shown.state, shown.key, sorted(shown.denied)]))
+
+
+def stored(body: bytes) -> Stored:
+    """The inverse of :func:`of_stored`."""
+    state, key, denied = msgpack.unpackb(body)
+    return Stored(state, key, frozenset(denied))
+
+
+def of_doing(known: Known | None, aims: Iterable[tuple[str, bytes]]) -> bytes:
+    """What is under way with an id that is dirty; see :class:`Applied`."""
+    return bytes(msgpack.packb([known, sorted(aims)]))
+
+
+def doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]]]:
+    """The inverse of :func:`of_doing`; nothing is under way where there is no body."""
+    if body is None:
+        return None, frozenset()
+    known, aims = msgpack.unpackb(body, strict_map_key=False)
+    return known, frozenset((state, key) for state, key in aims)
