@@ -11,14 +11,14 @@ import pytest
 
 from benchmarks.engines import Engine, Place
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import hints
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.events import EventBus
 
 
 @pytest.fixture(autouse=True)
 def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
-    monkeypatch.setattr(hints, "listen", lambda *arguments: None)
+    monkeypatch.setattr(EventBus, "listen", lambda self, stop: None)
     monkeypatch.setattr(Announcer, "_work", lambda self: None)
 
 

@@ -207,7 +207,7 @@ def test_metrics(tmp_path: Path) -> None:
             (m1.pki_dir / "minions" / "db1").unlink()
             await until(lambda: not any(path.exists() for path in there), "it is revoked")
             await three.stop()
-            one.service.ear.heard(
+            one.service.bus.tell(
                 "salt/ha/minion/web1/failover", {"id": "web1", "from": "a", "to": "b", "why": "x"}
             )
             found = await scraped(m1)

@@ -8,7 +8,6 @@ import datetime
 import functools
 import logging
 import os
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replication.record import Record
-from saltext_ha.service import hints, knowledge
+from saltext_ha.service import knowledge
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.answers import Answers
@@ -41,11 +40,13 @@ from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.doors import Doors
 from saltext_ha.service.drain import Drain
-from saltext_ha.service.ear import Ear
+from saltext_ha.service.events import EventBus
+from saltext_ha.service.failovers import Failovers
 from saltext_ha.service.figures import Figures
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.health import Watcher
 from saltext_ha.service.heard import Heard
+from saltext_ha.service.hints import Hints
 from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.link import Link
 from saltext_ha.service.linting import Linting
@@ -120,7 +121,6 @@ class Service:
         self.minions: Command | None = None
         """Tells on which masters minions hang, as ``ha.minions`` does; None: nobody knows."""
         self.figures = Figures()
-        self.ear = Ear()
         self.health = Watcher(self, config.health)
         self.group = Group(self)
         self.views = Views(self.group)
@@ -130,10 +130,10 @@ class Service:
             self._status = StatusListener(config.status, pages, source=config.source)
         self.heard = Heard(functools.partial(is_ours, opts))
         self.returns = Returns()
+        self.failovers = Failovers()
         self._calls = WheelCalls()
+        self.bus = EventBus(opts, (self._calls.heard, self.heard, self.returns, self.failovers))
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._hints: list[hints.Hint] = []
-        self._hinted = asyncio.Event()
         self._stopped = asyncio.Event()
         if config.name in self.trust.pinned():
             raise ConfigError(
@@ -208,26 +208,16 @@ class Service:
         ):
             commands.update(part.commands())
         control = self.control = ControlServer(self.config.control_socket, commands)
-        over = threading.Event()
-        loop = asyncio.get_running_loop()
+        hints = Hints(self._calls)
+        self.bus.add(hints)
         try:
             # What happened while this engine was away is recorded before any peer is heard, with
             # what an operator could know then.
             await self.core.scan()
             await self._take_over(self.listener.start)
             await control.start()
-            threading.Thread(
-                target=hints.listen,
-                args=(
-                    self.opts,
-                    lambda h: loop.call_soon_threadsafe(self._hint, h),
-                    self._calls,
-                    over,
-                    self._hear,
-                ),
-                daemon=True,
-            ).start()
-            self._start("follow hints", self._follow_hints())
+            self.bus.start()
+            self._start("follow hints", self._follow_hints(hints))
             self._start("watch folders", self._watch_folders())
             self._start("scan", self._scan_regularly())
             self._start("members", self._follow_members())
@@ -246,7 +236,7 @@ class Service:
             )
             await self._watch_parent(os.getppid())
         finally:
-            over.set()
+            self.bus.stop()
             for link in self.links.values():
                 await link.close()
             for task in self._tasks.values():
@@ -333,21 +323,9 @@ class Service:
         for link in self.links.values():
             link.push(records)
 
-    def _hear(self, tag: str, data: Any) -> None:
-        self.heard(tag, data)
-        self.returns(tag, data)
-        self.ear.heard(tag, data)
-
-    def _hint(self, hint: hints.Hint) -> None:
-        self._hints.append(hint)
-        self._hinted.set()
-
-    async def _follow_hints(self) -> None:
+    async def _follow_hints(self, hints: Hints) -> None:
         while True:
-            await self._hinted.wait()
-            self._hinted.clear()
-            found, self._hints = self._hints, []
-            await self.core.hinted(found)
+            await self.core.hinted(await hints.next())
 
     async def _watch_folders(self) -> None:
         while True:

@@ -170,7 +170,7 @@ class _Collector:
         yield CounterMetricFamily(
             "saltext_ha_failovers",
             "Minions that moved to this master.",
-            self._service.ear.failovers,
+            self._service.failovers.count,
         )
         refused = CounterMetricFamily(
             "saltext_ha_refused", "Peers and strangers turned away.", labels=["reason"]

@@ -89,8 +89,8 @@ class Snapshots:
             "consistency": drift,
             "changes": await self._latest(),
             "failovers": {
-                "count": service.ear.failovers,
-                "last": [failover.data() for failover in service.ear.last][:CHANGES],
+                "count": service.failovers.count,
+                "last": [failover.data() for failover in service.failovers.last][:CHANGES],
             },
             "minions_known": service.minions is not None,
         }
