@@ -26,7 +26,7 @@ from benchmarks.engines import Place
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import core, opening, retention, service
+from saltext_ha.service import core, opening, retention, scanner, service
 from saltext_ha.service.events import EventBus
 from torture import clock, mutants
 from torture.mutants import vars_of
@@ -77,7 +77,7 @@ def _put_in_place(place: Place, layout: str) -> None:
     vars(service)["Announcer"] = _Announcer
     vars_of(EventBus)("listen", _listen)
     # A history has many silences to wait for; these are seconds in production.
-    vars(service)["FOLDER_INTERVAL"] = 0.1
+    vars(scanner)["FOLDER_INTERVAL"] = 0.1
     vars(core)["SETTLE"] = 0.15
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
     # The judge's own certificate is pinned, so that it can ask; it is no master that could agree.
