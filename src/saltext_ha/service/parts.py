@@ -12,12 +12,13 @@ from saltext_ha.service.bound import Bound
 from saltext_ha.service.checking import Checking, Telling
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
-from saltext_ha.service.doors import Doors
 from saltext_ha.service.drain import Drain
+from saltext_ha.service.endpoints import Endpoints
 from saltext_ha.service.group import Command
 from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
+from saltext_ha.service.minion_config import MinionConfig
 from saltext_ha.service.past import Past
 from saltext_ha.service.reach import Reach
 from saltext_ha.service.safe import Safe
@@ -50,8 +51,8 @@ def make(service: Service) -> Parts:
     checking = Checking(group, telling)
     drain = Drain(group, jobs, bound)
     linting, members = Linting(group), Members(group)
-    doors, proxy = Doors(group), ProxyConfig(group)
-    safe = Safe(group, doors, checking)
+    endpoints, proxy = Endpoints(group), ProxyConfig(group)
+    safe = Safe(group, endpoints, checking)
     commands = (
         service.views,
         checking,
@@ -63,7 +64,7 @@ def make(service: Service) -> Parts:
         bound,
         Reach(jobs, bound),
         drain,
-        doors,
+        MinionConfig(endpoints),
         safe,
         proxy,
     )
@@ -78,7 +79,7 @@ def make(service: Service) -> Parts:
         jobs,
         bound,
         drain,
-        doors,
+        endpoints,
         safe,
         proxy,
     )
