@@ -21,7 +21,7 @@ ORDER = re.findall(
     api settings config keystore replica watchdog
     provenance holds observer keeper
     peering proxy consistency lint web safety prospects drop_in rollout
-    service rehearsal joining
+    service rehearsal joining inviting asking
     engines modules runners states output cli
     """,
 )
