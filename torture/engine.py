@@ -55,7 +55,7 @@ def run(spec: Mapping[str, Any]) -> None:
     logging.getLogger("saltext_ha").setLevel(logging.INFO)
     logging.getLogger("salt").setLevel(logging.CRITICAL)
     clock.put_off(spec["offset"])
-    place = Place(**{**spec["place"], "root": Path(spec["place"]["root"])})
+    place = Place.of(spec["place"])
     with contextlib.suppress(FileNotFoundError):
         place.config.control_socket.unlink()  # a killed one leaves it behind
     _put_in_place(place, spec["layout"])

@@ -25,18 +25,11 @@ from saltext_ha.replica import Replica
 from saltext_ha.service import antientropy, retention
 from tests.engines import no_bus as no_bus
 from tests.engines import running
+from tests.fixtures import named
 from tests.keys import public_key
 from tests.peers import Master, befriend, echo, http, raw_call, until
 
-
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m2")
+m1, m2 = named(Master, "m1", "m2")
 
 
 # -- what is malformed is refused, and no error of ours

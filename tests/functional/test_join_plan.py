@@ -20,6 +20,7 @@ from saltext_ha.service import knowledge
 from saltext_ha.service.hints import Hint
 from saltext_ha.service.key_section import text
 from tests.engines import no_bus, run, running, until
+from tests.fixtures import named
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
@@ -87,14 +88,7 @@ async def hold(engine: Engine, holdings: dict[str, Holding]) -> None:
     await core.hinted([Hint(minion_id, "operator", False) for minion_id in holdings])
 
 
-@pytest.fixture
-def m1(tmp_path: Path) -> Place:
-    return Place(tmp_path, "m1", HA)
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Place:
-    return Place(tmp_path, "m2", HA)
+m1, m2 = named(lambda root, name: Place(root, name, HA), "m1", "m2")
 
 
 @pytest.mark.parametrize("joiner", ["running", "stopped", "never started"])

@@ -16,17 +16,10 @@ from saltext_ha.peering import tls, wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.connection import Limits
 from saltext_ha.peering.trust import make_peer
+from tests.fixtures import named
 from tests.peers import Master, befriend, echo, http, raw_call, until
 
-
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m2")
+m1, m2 = named(Master, "m1", "m2")
 
 
 def status(answer: bytes) -> int:

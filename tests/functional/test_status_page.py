@@ -21,8 +21,9 @@ from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
+from tests.engines import met as group
 from tests.engines import no_bus, run, running, until
-from tests.functional.test_consistency import group, place
+from tests.functional.test_consistency import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
