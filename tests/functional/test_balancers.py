@@ -12,18 +12,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from lab import wait_for
 from lab.network import Network
 from saltext_ha.proxy.doors import Door, Doors
 from saltext_ha.proxy.render import render, wishes
 from tests.api_server import Listener, respond
-from tests.balancer import Balancer, pem
+from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed
 
 KINDS = ["haproxy", "nginx"]
@@ -180,17 +178,6 @@ class Site:
         """Wait until haproxy has looked at both; nginx never does."""
         if self.kind == "haproxy":
             wait_for(lambda: self.m1.asked and self.m2.asked, SOON, "both are asked")
-
-
-class From(HTTPAdapter):
-    """Connections from the address *source*."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
 @contextmanager
