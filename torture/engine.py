@@ -26,7 +26,7 @@ from benchmarks.engines import Place
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import core, opening, retention, scanner, service
+from saltext_ha.service import core, retention, scanner, service, startup
 from saltext_ha.service.events import EventBus
 from torture import clock, mutants
 from torture.mutants import vars_of
@@ -73,7 +73,7 @@ def _put_in_place(place: Place, layout: str) -> None:
             options.pop(DRIVER_OPTION, None)
         return open_store(options)
 
-    vars(opening)["open_store"] = open_as_configured
+    vars(startup)["open_store"] = open_as_configured
     vars(service)["Announcer"] = _Announcer
     vars_of(EventBus)("listen", _listen)
     # A history has many silences to wait for; these are seconds in production.

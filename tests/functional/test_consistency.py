@@ -21,8 +21,8 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
-from saltext_ha.service.answers import Answers
 from saltext_ha.service.group import Group
+from saltext_ha.service.sync_server import SyncServer
 from tests.engines import met, no_bus, run, until
 from tests.keys import public_key
 
@@ -242,12 +242,12 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
     quiet = {"sync_interval": 3600}
     one, two = place(tmp_path, "m1", quiet), place(tmp_path, "m2", quiet)
     looked_at: list[list[str]] = []
-    push, keys_of = Answers._push, Group.keys_of
+    push, keys_of = SyncServer._push, Group.keys_of
 
     async def act() -> None:
         looked = asyncio.Event()
 
-        async def late(self: Answers, peer: Peer, payload: Answer) -> Answer:
+        async def late(self: SyncServer, peer: Peer, payload: Answer) -> Answer:
             await looked.wait()
             return await push(self, peer, payload)
 
@@ -259,7 +259,7 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await until(same, "m2 knows")
             return await keys_of(self, ids)
 
-        monkeypatch.setattr(Answers, "_push", late)
+        monkeypatch.setattr(SyncServer, "_push", late)
         monkeypatch.setattr(Group, "keys_of", after)
         async with met(one, two) as (m1, m2):
 

@@ -15,7 +15,7 @@ from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import opening
+from saltext_ha.service import startup
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
@@ -272,7 +272,7 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
         async with met(one, two) as (m1, m2):
             await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
             before = m1.service.core.keeper.store.signature("m2")
-        monkeypatch.setattr(opening, "open_store", through_a_cache)
+        monkeypatch.setattr(startup, "open_store", through_a_cache)
         async with met(one, two) as (m1, m2):
             modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
             while time.monotonic() < over:
@@ -280,7 +280,7 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
                 await asyncio.sleep(0.02)
             assert set(seen) == {before}
             assert modes == {"observe"}
-            assert m1.service.sharing.names == {"m2"}
+            assert m1.service.shared_store.names == {"m2"}
 
     before: str | None = None
     asyncio.run(act())

@@ -16,7 +16,7 @@ from saltext_ha.keystore import open_store
 from saltext_ha.peering import handover
 from saltext_ha.peering.trust import Trust
 from saltext_ha.replication.placement import Stored
-from saltext_ha.service import knowledge
+from saltext_ha.service import key_pages
 from saltext_ha.service.hints import Hint
 from saltext_ha.service.key_section import text
 from tests.engines import no_bus, run, running, until
@@ -187,7 +187,7 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
 
 
 def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knowledge, "ROWS", 7)
+    monkeypatch.setattr(key_pages, "ROWS", 7)
 
     async def main() -> None:
         async with running(m1, m2) as (one, two):

@@ -69,10 +69,10 @@ class Links(Mapping[str, Link]):
                 await self._adopt()
             if now() >= due:
                 await service.membership.exchange(brief=True)
-                await service.sharing.check_all()
+                await service.shared_store.check_all()
                 due = now() + MEMBERS_INTERVAL
-            elif service.sharing.due:
-                await service.sharing.check_all()
+            elif service.shared_store.due:
+                await service.shared_store.check_all()
             await asyncio.sleep(LOOK)
 
     async def _relink(self) -> None:
@@ -95,10 +95,10 @@ class Links(Mapping[str, Link]):
             service.identity,
             service.core,
             claims=service.claims,
-            figures=service.figures,
+            counters=service.counters,
             greeting=service.describe,
             announce=service.announce,
-            met=service.sharing.check,
+            met=service.shared_store.check,
             mistrusted=service.certificates.reconcile,
             interval=service.config.sync_interval,
             timeout=service.config.peer_timeout,

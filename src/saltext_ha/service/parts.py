@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from saltext_ha.peering.listener import Handler
-from saltext_ha.service.answers import Answers
 from saltext_ha.service.balancing import ProxyConfig
 from saltext_ha.service.bound import Bound
 from saltext_ha.service.checking import Checking, Telling
@@ -15,13 +14,14 @@ from saltext_ha.service.differences import Differences
 from saltext_ha.service.drain import Drain
 from saltext_ha.service.endpoints import Endpoints
 from saltext_ha.service.group import Command
+from saltext_ha.service.history_command import HistoryCommand
 from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
 from saltext_ha.service.minion_config import MinionConfig
-from saltext_ha.service.past import Past
 from saltext_ha.service.reach import Reach
 from saltext_ha.service.safe import Safe
+from saltext_ha.service.sync_server import SyncServer
 
 if TYPE_CHECKING:
     from saltext_ha.service.service import Service
@@ -60,7 +60,7 @@ def make(service: Service) -> Parts:
         linting,
         Decisions(group),
         members,
-        Past(group),
+        HistoryCommand(group),
         bound,
         Reach(jobs, bound),
         drain,
@@ -69,9 +69,9 @@ def make(service: Service) -> Parts:
         proxy,
     )
     for_peers = (
-        Answers(service),
+        SyncServer(service),
         service.retention,
-        service.sharing,
+        service.shared_store,
         group,
         linting,
         members,

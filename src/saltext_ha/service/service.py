@@ -21,29 +21,29 @@ from saltext_ha.peering.listener import PeerListener
 from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.standing import Standing
 from saltext_ha.peering.trust import Trust
-from saltext_ha.service import knowledge, parts
+from saltext_ha.service import key_pages, parts
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.auto_join import AutoJoin
 from saltext_ha.service.certificates import Certificates
 from saltext_ha.service.claims import Claims
 from saltext_ha.service.connections import is_ours
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
+from saltext_ha.service.counters import Counters
 from saltext_ha.service.events import EventBus
 from saltext_ha.service.failovers import Failovers
-from saltext_ha.service.figures import Figures
 from saltext_ha.service.group import Command, Group
 from saltext_ha.service.health import Watcher
 from saltext_ha.service.heard import Heard
 from saltext_ha.service.hints import Hints
+from saltext_ha.service.history_command import prune_regularly
 from saltext_ha.service.links import Links
-from saltext_ha.service.opening import open_keeper
-from saltext_ha.service.past import prune_regularly
 from saltext_ha.service.retention import Retention
 from saltext_ha.service.returns import Returns
 from saltext_ha.service.scanner import Scanner
-from saltext_ha.service.seeker import Seeker
-from saltext_ha.service.sharing import Sharing
+from saltext_ha.service.shared_store import SharedStore
+from saltext_ha.service.startup import open_keeper
 from saltext_ha.service.tasks import Tasks
 from saltext_ha.service.views import Views
 from saltext_ha.service.watching import Watch
@@ -80,7 +80,7 @@ class Service:
         """Whether an operator takes this master out of service: no more callers, then."""
         self.minions: Command | None = None
         """Tells on which masters minions hang, as ``ha.minions`` does; None: nobody knows."""
-        self.figures = Figures()
+        self.counters = Counters()
 
         # Peers.
         self.identity = identities.load_or_create(config.state_dir, config.name)
@@ -98,7 +98,7 @@ class Service:
         self.links = Links(self, self._tasks)
         self.claims = Claims(config.name)
         self.retention = Retention(self)
-        self.sharing = Sharing(self)
+        self.shared_store = SharedStore(self)
         self.group = Group(self)
         self.views = Views(self.group)
 
@@ -132,7 +132,7 @@ class Service:
             self.trust,
             Invites(config.state_dir),
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
-            outlook=functools.partial(knowledge.offer, self),
+            outlook=functools.partial(key_pages.offer, self),
             standing=standing,
         )
 
@@ -214,7 +214,7 @@ class Service:
             for name, work in (
                 ("members", self.links.run()),
                 ("retention", self.retention.run()),
-                ("seek masters", Seeker(self).run()),
+                ("seek masters", AutoJoin(self).run()),
                 ("consistency", self.watch.run(made.checking.answer)),
                 ("health", self.health.run()),
                 ("status page", self._serve_status()),

@@ -20,7 +20,7 @@ MAX_LINES = 100_000
 PRUNE_INTERVAL = 3600.0
 
 
-class Past:
+class HistoryCommand:
     """The command that looks back."""
 
     def __init__(self, group: Group) -> None:
