@@ -117,7 +117,9 @@ class Differences:
         ids = sorted({*merged, *lagging})
 
         def own() -> list[Record]:
-            return [record for i in ids for record in core.replica.get(i).values()]
+            return [
+                record for i in core.replica.brought(ids) for record in core.replica.get(i).values()
+            ]
 
         add(await core.run(own))
         tables = await self._group.keys_of(ids)
