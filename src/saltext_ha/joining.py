@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import rehearsal
+from saltext_ha import join_plan
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import HaError, TrustError
 from saltext_ha.peering import handover, identity, standing
@@ -147,12 +147,12 @@ def plan(
     """
     What :func:`by_token` would do; nothing is done.
 
-    :return: as :func:`.rehearsal.rehearse`.
+    :return: as :func:`.join_plan.plan`.
     :raises HaError: there is no token, it is not good, or the inviter cannot be asked.
     """
     if not token:
         raise HaError("test=True takes a token: salt-run ha.join TOKEN test=True")
-    return rehearsal.rehearse(opts, settings, token, wait, force)
+    return join_plan.plan(opts, settings, token, wait, force)
 
 
 def _begin_replica(settings: HaConfig, trust: Trust) -> None:

@@ -21,7 +21,7 @@ ORDER = re.findall(
     api settings config keystore replica watchdog
     provenance holds observer keeper
     peering proxy consistency lint web safety prospects drop_in rollout
-    service rehearsal joining inviting asking
+    service join_plan joining inviting asking
     engines modules runners states output cli
     """,
 )
@@ -38,7 +38,7 @@ PURE = (
     "safety",
     "watchdog.decide",
     "service.spread",
-    "service.whereabouts",
+    "service.location",
 )
 # What can do nothing but compute.
 HARMLESS = {

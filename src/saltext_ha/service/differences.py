@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
-from saltext_ha.replication.outlook import settled
 from saltext_ha.replication.placement import Stored, accepted_keys
+from saltext_ha.replication.preview import settled
 from saltext_ha.replication.record import Record, merge
 from saltext_ha.service import antientropy, key_pages
 from saltext_ha.service.antientropy import RECORDS

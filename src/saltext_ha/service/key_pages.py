@@ -17,8 +17,8 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.peering import handover, wire
 from saltext_ha.peering.invites import Invite
 from saltext_ha.replica import Replica
-from saltext_ha.replication.outlook import Known
 from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.preview import Known
 from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
 
 if TYPE_CHECKING:

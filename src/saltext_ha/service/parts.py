@@ -13,6 +13,7 @@ from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.drain import Drain
 from saltext_ha.service.endpoints import Endpoints
+from saltext_ha.service.failover_safe import FailoverSafe
 from saltext_ha.service.group import Command
 from saltext_ha.service.history_command import HistoryCommand
 from saltext_ha.service.jobs import Jobs
@@ -20,7 +21,6 @@ from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
 from saltext_ha.service.minion_config import MinionConfig
 from saltext_ha.service.reach import Reach
-from saltext_ha.service.safe import Safe
 from saltext_ha.service.sync_server import SyncServer
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def make(service: Service) -> Parts:
     drain = Drain(group, jobs, bound)
     linting, members = Linting(group), Members(group)
     endpoints, proxy = Endpoints(group), ProxyConfig(group)
-    safe = Safe(group, endpoints, checking)
+    safe = FailoverSafe(group, endpoints, checking)
     commands = (
         service.views,
         checking,

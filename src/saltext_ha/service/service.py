@@ -28,6 +28,7 @@ from saltext_ha.service.auto_join import AutoJoin
 from saltext_ha.service.certificates import Certificates
 from saltext_ha.service.claims import Claims
 from saltext_ha.service.connections import is_ours
+from saltext_ha.service.consistency_watch import ConsistencyWatch
 from saltext_ha.service.control import ControlServer
 from saltext_ha.service.core import Core
 from saltext_ha.service.counters import Counters
@@ -46,7 +47,6 @@ from saltext_ha.service.shared_store import SharedStore
 from saltext_ha.service.startup import open_keeper
 from saltext_ha.service.tasks import Tasks
 from saltext_ha.service.views import Views
-from saltext_ha.service.watching import Watch
 from saltext_ha.web.listener import RETRY, StatusListener
 from saltext_ha.web.pages import Pages
 
@@ -132,7 +132,7 @@ class Service:
             self.trust,
             Invites(config.state_dir),
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
-            outlook=functools.partial(key_pages.offer, self),
+            preview=functools.partial(key_pages.offer, self),
             standing=standing,
         )
 
@@ -185,7 +185,7 @@ class Service:
         """
         config = self.config
         self.announce = Announcer(self.opts)
-        self.watch = Watch(
+        self.watch = ConsistencyWatch(
             config.state_dir, config.name, self.announce, config.consistency.interval
         )
         keeper = open_keeper(self, announce=self.announce, who=self._calls.who)

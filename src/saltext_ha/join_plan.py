@@ -28,8 +28,8 @@ from saltext_ha.peering.token import decode
 from saltext_ha.peering.trust import PEERS_DIR, Trust
 from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.outlook import Known, meeting
 from saltext_ha.replication.placement import accepted_keys
+from saltext_ha.replication.preview import Known, meeting
 from saltext_ha.replication.record import Record
 from saltext_ha.service import key_pages
 from saltext_ha.service.differences import change_row
@@ -45,7 +45,7 @@ class _Side:
     notes: list[str] = field(default_factory=list)
 
 
-def rehearse(
+def plan(
     opts: Mapping[str, Any], config: HaConfig, token: str, wait: float = 0.0, force: bool = False
 ) -> dict[str, Any]:
     """
@@ -73,8 +73,8 @@ def rehearse(
     problems += _unpinnable(first, config)
     key_notes, key_problems = handover.foretell(
         opts,
-        _mapping(first.outlook.get("public")),
-        [role for role in ROLES if role in _list(first.outlook.get("shares"))],
+        _mapping(first.told.get("public")),
+        [role for role in ROLES if role in _list(first.told.get("shares"))],
         force,
     )
     mine = _own(opts, config)
@@ -115,11 +115,11 @@ async def _ask(
                 raise
             await asyncio.sleep(1.0)
     side = _Side()
-    _about(side, first.outlook)
-    after = key_pages.collect(side.known, first.outlook.get("page"))
+    _about(side, first.told)
+    after = key_pages.collect(side.known, first.told.get("page"))
     while after:
         more = await preview(ours, token, config.name, config.url, after)
-        after = key_pages.collect(side.known, more.outlook.get("page"))
+        after = key_pages.collect(side.known, more.told.get("page"))
     return first, side
 
 

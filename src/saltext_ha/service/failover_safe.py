@@ -19,7 +19,7 @@ MAX_GLOB = 1000
 MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
 
-class Safe:
+class FailoverSafe:
     """The command, and what peers ask for it."""
 
     def __init__(self, group: Group, endpoints: Endpoints, checking: Checking) -> None:
