@@ -17,8 +17,8 @@ ORDER = re.findall(
     r"\w+",
     """
     errors faults version checked secret hysteresis cluster binding replication
-    control minion_key master_key minion_opts evidence columns history history_text schema health
-    api settings config keystore replica watchdog
+    control minion_key master_key minion_opts evidence columns history history_text schema rows
+    health api settings config keystore replica watchdog
     provenance holds observer keeper
     peering proxy consistency lint web safety prospects drop_in rollout
     service join_plan joining inviting asking
@@ -93,7 +93,8 @@ def belongs(name: str, packages: tuple[str, ...]) -> bool:
 
 
 def test_every_module_has_its_place_in_the_order() -> None:
-    assert {unit(name) for name in MODULES} == set(ORDER)
+    # A new module is to be put into ORDER, above what it uses, and into docs/design.md.
+    assert {unit(name) for name in MODULES} ^ set(ORDER) == set()
     assert len(ORDER) == len(set(ORDER))
 
 
