@@ -18,8 +18,8 @@ import requests
 
 from lab import wait_for
 from lab.network import Network
-from saltext_ha.proxy.doors import Door, Doors
 from saltext_ha.proxy.render import render, wishes
+from saltext_ha.proxy.servers import Address, Server
 from tests.api_server import Listener, respond
 from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed
@@ -51,10 +51,10 @@ class Backend:
         self.start()
 
     @property
-    def doors(self) -> Doors:
+    def server(self) -> Server:
         api, status = self._at
         tls = self._context is not None
-        return Doors(self.name, Door(*api, tls), Door(*status, tls))
+        return Server(self.name, Address(*api, tls), Address(*status, tls))
 
     def start(self) -> None:
         for at, handler in zip(self._at, (self._api(), self._status()), strict=True):
@@ -210,7 +210,7 @@ def site_of(
             ca=str(authorities),
             name=name,
         )
-        text = render(wanted, "prod", "m1", [master.doors for master in masters])
+        text = render(wanted, "prod", "m1", [master.server for master in masters])
         balancer = Balancer(kind, text, folder, address, port)
         balancer.check()
         with balancer:

@@ -68,8 +68,8 @@ def test_one_address_only_keeps_itself_out(m1: Master) -> None:
 
     async def main() -> None:
         async with m1.running(limits=Limits(max_handshakes=4)) as listener:
-            assert listener._door is not None
-            there = listener._door.handshakes
+            assert listener._acceptor is not None
+            there = listener._acceptor.handshakes
             slow = await asyncio.open_connection("127.0.0.1", m1.port)
             await until(lambda: len(there) == 1)
             flood = [
@@ -92,10 +92,10 @@ def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path
         limits = Limits(max_connections=8, max_per_peer=3)
         async with m1.running({"echo": echo}, limits) as listener, m3.calling(m1) as honest:
             await honest.call("echo")
-            assert listener._door is not None
+            assert listener._acceptor is not None
             held = [asyncio.ensure_future(raw_call(m1, b"", m2)) for _ in range(10)]
             await until(lambda: listener.refused.get("too many connections", 0) == 7)
-            names = [one.fingerprint for one in listener._door.authenticated]
+            names = [one.fingerprint for one in listener._acceptor.authenticated]
             assert names.count(m2.identity.fingerprint) == 3
             assert names.count(m3.identity.fingerprint) == 1
             for one in held:

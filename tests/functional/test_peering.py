@@ -52,8 +52,8 @@ def test_calls_share_one_connection(m1: Master, m2: Master) -> None:
         async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
             for _ in range(5):
                 await client.call("echo")
-            assert listener._door is not None
-            assert len(listener._door.authenticated) == 1
+            assert listener._acceptor is not None
+            assert len(listener._acceptor.authenticated) == 1
 
     asyncio.run(main())
 
@@ -137,8 +137,8 @@ def test_unpinning_ends_open_connections(m1: Master, m2: Master) -> None:
             with pytest.raises(PeerRefused, match="not pinned here any more"):
                 await client.call("echo")
             assert listener.refused == {"not pinned": 1}
-            assert listener._door is not None
-            await until(lambda: not listener._door.authenticated)  # type: ignore[union-attr]
+            assert listener._acceptor is not None
+            await until(lambda: not listener._acceptor.authenticated)  # type: ignore[union-attr]
 
     asyncio.run(main())
 
@@ -241,8 +241,8 @@ def test_silent_connections_do_not_keep_peers_out(m1: Master, m2: Master) -> Non
             silent = [await asyncio.open_connection("127.0.0.1", m1.port) for _ in range(10)]
             assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
             assert listener.refused["too many connections"] >= 6
-            assert listener._door is not None
-            assert len(listener._door.handshakes) <= 4
+            assert listener._acceptor is not None
+            assert len(listener._acceptor.handshakes) <= 4
             for _, writer in silent:
                 writer.close()
 
