@@ -351,7 +351,7 @@ class Replica:
 
     @property
     def shared_with(self) -> list[str]:
-        """The masters whose key store is this master's own, too (``service/sharing.py``)."""
+        """The masters whose key store is this master's own, too (``service/shared_store.py``)."""
         return self._meta("shared_with").split()
 
     @shared_with.setter

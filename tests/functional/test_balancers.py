@@ -12,18 +12,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from lab import wait_for
 from lab.network import Network
-from saltext_ha.proxy.doors import Door, Doors
 from saltext_ha.proxy.render import render, wishes
+from saltext_ha.proxy.servers import Address, Server
 from tests.api_server import Listener, respond
-from tests.balancer import Balancer, pem
+from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed
 
 KINDS = ["haproxy", "nginx"]
@@ -53,10 +51,10 @@ class Backend:
         self.start()
 
     @property
-    def doors(self) -> Doors:
+    def server(self) -> Server:
         api, status = self._at
         tls = self._context is not None
-        return Doors(self.name, Door(*api, tls), Door(*status, tls))
+        return Server(self.name, Address(*api, tls), Address(*status, tls))
 
     def start(self) -> None:
         for at, handler in zip(self._at, (self._api(), self._status()), strict=True):
@@ -182,17 +180,6 @@ class Site:
             wait_for(lambda: self.m1.asked and self.m2.asked, SOON, "both are asked")
 
 
-class From(HTTPAdapter):
-    """Connections from the address *source*."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
-
-
 @contextmanager
 def site_of(
     kind: str, folder: Path, timeout: int = TIMEOUT, name: str = "", of: str = ""
@@ -223,7 +210,7 @@ def site_of(
             ca=str(authorities),
             name=name,
         )
-        text = render(wanted, "prod", "m1", [master.doors for master in masters])
+        text = render(wanted, "prod", "m1", [master.server for master in masters])
         balancer = Balancer(kind, text, folder, address, port)
         balancer.check()
         with balancer:

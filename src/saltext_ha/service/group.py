@@ -75,7 +75,7 @@ class Group:
             self._counted = version, found
             return found
 
-        notes = [*service.notes.values(), *service.certificate_notes()]
+        notes = [*service.notes.values(), *service.certificates.notes()]
         if service.draining:
             notes.append(DRAINING)
         waiting = ADOPTING if core.keeper.adopting else ""
