@@ -329,10 +329,12 @@ def test_masters_with_tls_are_known_by_their_name(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_masters_with_another_name_get_nobody(kind: str, tmp_path: Path) -> None:
+    # haproxy answers nothing to who is waiting for a master at the moment it is found to be down.
+    refused = (requests.HTTPError, requests.ConnectionError)
     with (
         site_of(kind, tmp_path, name="salt-api.test", of="another.test") as site,
         site.client() as session,
-        pytest.raises(requests.HTTPError, match=r"502|503"),
+        pytest.raises(refused, match=r"502|503|closed connection without response"),
     ):
         site.login(session)
     assert site.count("/login") == 0, "the password was sent"
