@@ -12,6 +12,7 @@ from saltext_ha.consistency.digests import Digests, StillReading
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import Rule
 from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.values import ABSENT
 
 COPY = (
     "put the same file in place on {masters} (rsync, git; gitfs and shared storage keep it the "
@@ -19,12 +20,14 @@ COPY = (
 )
 ENVIRONMENT = "make {option} name the same environments on {masters}, restart salt-master there"
 REMOTE = "make the remotes the same in the master configuration of {masters}, restart salt-master"
+ARRANGED = "make gitfs_remotes the same on {masters}, in the same order; restart salt-master there"
 
 RULES: Mapping[str, Rule] = {
     rule.option: rule
     for rule in (
         Rule("file_roots", fix=COPY),
         Rule("pillar_roots", fix=COPY),
+        Rule(git.REMOTES, fix=ARRANGED),
         Rule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
         Rule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
     )
@@ -59,7 +62,7 @@ def take(mine: Mine) -> Facts:
                 digest = hashlib.blake2b(digest, key=key, digest_size=16).digest()
             leaves[path] = digest
         unknown = _unknown(missed)
-    leaves.update(git.states(opts))
+    leaves.update(git.states(opts, mine.nonce))
     leaves.update(git.pillars(opts))
     return Facts(leaves, unknown, tuple(RULES))
 
@@ -67,20 +70,29 @@ def take(mine: Mine) -> Facts:
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     """Leaf by leaf; an environment or remote that a master does not have is one difference."""
     found = by_rules(RULES, parts)
-    whole: list[str] = []
+    whole = [difference["path"] for difference in found if _is_whole(difference["path"], parts)]
     shown = []
     for difference in found:
         path: str = difference["path"]
         if any(path.startswith(f"{above}:") for above in whole):
             continue
-        if _is_whole(path, parts):
-            whole.append(path)
-            fix = ENVIRONMENT if path.startswith(("file_roots", "pillar_roots")) else REMOTE
-            masters = names(difference["values"], "or")
-            if "not fetched yet" not in difference["values"].values():
-                difference["fix"] = fix.format(option=path.split(":")[0], masters=masters)
+        # Of other remotes their list is other, too: once is enough.
+        if path == git.REMOTES and any(above.startswith("gitfs:") for above in whole):
+            continue
+        if path in whole:
+            difference["fix"] = _fix_of_whole(path, difference["values"])
         shown.append(difference)
     return shown
+
+
+def _fix_of_whole(path: str, values: Mapping[str, Any]) -> str:
+    option = path.split(":")[0]
+    if option in ("file_roots", "pillar_roots"):
+        return ENVIRONMENT.format(option=option, masters=names(values, "or"))
+    behind = [name for name, value in values.items() if value == git.NOT_FETCHED]
+    if behind and ABSENT not in values.values():
+        return RULES[option].fix.format(masters=names(behind))
+    return REMOTE.format(masters=names(values, "or"))
 
 
 def size(parts: Mapping[str, Facts]) -> int:
