@@ -326,6 +326,30 @@ def test_the_documentation_has_such_configurations() -> None:
     assert (roles.count(MASTER), roles.count(MINION)) >= (8, 3)
 
 
+@pytest.mark.parametrize("role", [MASTER, MINION])
+@pytest.mark.parametrize("content", ["", "# all of it is a comment\n", "defaults"])
+def test_no_alarm_on_what_salt_is_installed_with(role: str, content: str, tmp_path: Path) -> None:
+    """Where nobody wrote anything; and with what holds then written out."""
+    path = tmp_path / role
+    path.write_text(content)
+    running = {"conf_file": str(path), "id": "x", "pki_dir": str(tmp_path)}
+    collected = collect.of_minion if role == MINION else collect.of_master
+    if content == "defaults":
+        where = {"conf_file", "default_include", "id", "master"}
+        options = {o: v for o, v in collected(running).options.items() if o not in where}
+        path.write_text(json.dumps(options))
+    facts = collected(running)
+    assert check.inspect("x", facts) == []
+    for release in (3006, 3007, 3008):
+        assert check.inspect("x", dataclasses.replace(facts, version=(release, 1))) == []
+
+
+@pytest.mark.parametrize("how", ["disable", "func"])
+def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -> None:
+    text = f"master: no-such-master.invalid\nmaster_type: {how}\n"
+    assert check.inspect("x", facts_of_text(text, MINION, tmp_path)) == []
+
+
 def test_one_master_by_name_and_by_address(tmp_path: Path) -> None:
     """As the name service of this host has it."""
     facts = facts_of_text("master: [127.0.0.1, localhost]\nretry_dns: 30\n", MINION, tmp_path)
