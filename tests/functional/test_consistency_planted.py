@@ -29,6 +29,16 @@ COMPARED: dict[str, tuple[str, Rule]] = {
     **{rule.option: ("access", rule) for rule in access.CONFIG},
     **{rule.option: ("master_key", rule) for rule in master_key.CONFIG},
 }
+# What may never go missing from it.
+MUST = """
+    external_auth publisher_acl publisher_acl_blacklist client_acl_verify peer peer_run sudo_acl
+    nodegroups auto_accept open_mode token_expire keep_acl_in_token eauth_tokens rest_cherrypy
+    rest_tornado hash_type ret_port publish_port transport encryption_algorithm signing_algorithm
+    sign_pub_messages require_minion_sign_messages drop_messages_signature_fail master_job_cache
+    ext_job_cache event_return minion_data_cache fileserver_backend file_ignore_regex
+    file_ignore_glob ext_pillar master_sign_pubkey
+"""
+SHOULD = "keep_jobs keep_jobs_seconds gitfs_global_lock git_pillar_global_lock timeout"
 # Where else it shows: a member of a cluster has another master key, or with another driver another
 # place for it.
 BESIDE = {"cluster_id": "master_key", "keys.cache_driver": "master_key"}
@@ -109,18 +119,8 @@ def changed(opts: dict[str, Any], option: str, value: Any) -> Iterator[None]:
 
 
 def test_what_has_to_be_compared_is() -> None:
-    must = """
-        external_auth publisher_acl publisher_acl_blacklist client_acl_verify peer peer_run
-        sudo_acl nodegroups auto_accept open_mode token_expire keep_acl_in_token eauth_tokens
-        rest_cherrypy rest_tornado hash_type ret_port publish_port transport
-        encryption_algorithm signing_algorithm sign_pub_messages require_minion_sign_messages
-        drop_messages_signature_fail master_job_cache ext_job_cache event_return
-        minion_data_cache fileserver_backend file_ignore_regex file_ignore_glob ext_pillar
-        master_sign_pubkey
-    """.split()
-    should = "keep_jobs keep_jobs_seconds gitfs_global_lock git_pillar_global_lock timeout".split()
     severities = {option: rule.severity for option, (_, rule) in COMPARED.items()}
-    wanted = {**dict.fromkeys(must, DRIFT), **dict.fromkeys(should, NOTE)}
+    wanted = {**dict.fromkeys(MUST.split(), DRIFT), **dict.fromkeys(SHOULD.split(), NOTE)}
     assert {option: severities.get(option) for option in wanted} == wanted
 
 
