@@ -17,8 +17,9 @@ import pytest
 from saltext_ha.consistency import access, master_key, options, running, sections
 from saltext_ha.consistency.options import TABLE, Level
 from saltext_ha.consistency.rules import DRIFT, NOTE, Rule
-from tests.engines import no_bus, run
+from tests.engines import no_bus, run, until
 from tests.functional.comparing import SAID, checked, found, group, place
+from tests.keys import public_key
 
 __all__ = ["no_bus"]
 
@@ -43,6 +44,7 @@ SHOULD = "keep_jobs keep_jobs_seconds gitfs_global_lock git_pillar_global_lock t
 # place for it.
 BESIDE = {"cluster_id": "master_key", "keys.cache_driver": "master_key"}
 PLANTED = "planted"
+PAGE = Path(__file__).parents[2] / "docs" / "consistency.md"
 AT_ONCE = "master_key,access,options,roots"
 # Where Salt does not start with anything that is planted.
 VALID = {
@@ -151,3 +153,40 @@ def test_what_may_differ_does(tmp_path: Path) -> None:
     assert len(options) > 100
     answer = checked(one, two, only=",".join(n for n in sections.NAMES if n != "running"))
     assert (found(answer), answer["retcode"]) == ({}, 0)
+
+
+def test_the_json_is_what_is_documented(tmp_path: Path) -> None:
+    ignore = {"consistency": {"interval": 0, "ignore": ["options:timeout"]}}
+    planted: dict[str, Any] = {"timeout": 99, "open_mode": True, "mysql.pass": "x"}
+    one, two = place(tmp_path, "m1", ignore), place(tmp_path, "m2", {"mode": "observe"}, **planted)
+    (tmp_path / "m2/srv/extra.sls").write_text("x")
+    for where, key in ((one, 0), (two, 1)):
+        (where.pki_dir / "minions").mkdir()
+        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
+
+    async def act() -> tuple[Any, Any]:
+        async with group(one, two) as (m1, m2):
+            roots = [e.service.core.replica.records for e in (m1, m2)]
+            await until(lambda: roots[0].root == roots[1].root, "they met")
+            return await run(one, "check_consistency"), await run(one, "lint")
+
+    answer, linted = asyncio.run(act())
+    page = PAGE.read_text(encoding="utf-8").partition("## JSON")[2]
+    assert answer.keys() == {
+        *("kind", "outputter", "status", "masters", "unknown", "sections", "retcode")
+    }
+    parts = answer["sections"].values()
+    differences = [difference for part in parts for difference in part["differences"]]
+    for level in (answer, *parts, *differences):
+        assert {key for key in level if f'"{key}"' not in page and f"`{key}`" not in page} == set()
+    for part in parts:
+        assert part.keys() >= {"status", "unknown", "differences"}
+    for difference in differences:
+        assert difference.keys() >= {"path", "values", "severity", "fix"}
+        assert difference["values"].keys() <= {"m1", "m2"}
+    assert answer["sections"]["options"]["ignored"] == 1
+    assert {"keys", "roots"} == {n for n, p in answer["sections"].items() if "counts" in p}
+    page = (PAGE.parent / "lint.md").read_text(encoding="utf-8")
+    for level in (linted, *linted["findings"]):
+        assert {key for key in level if f'"{key}"' not in page} == set()
+    assert linted["findings"]

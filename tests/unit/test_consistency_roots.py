@@ -255,7 +255,7 @@ def test_the_same_files_in_other_places(two: tuple[dict[str, Any], dict[str, Any
     one, other = (facts(master) for master in two)
     assert one == other
     assert compared(one, other) == {}
-    assert roots.size({"m1": one, "m2": other}) == 4
+    assert roots.size({"m1": one, "m2": other}) == 4 + 3, "files and environments"
 
 
 def test_files_that_are_missing_different_and_extra(
@@ -389,6 +389,53 @@ def test_what_remotes_serve_of_themselves_and_in_which_order(
     assert found == (
         {"gitfs_remotes": dict(zip(("m1", "m2"), shown, strict=True))} if shown else {}
     )
+
+
+def test_what_is_not_everywhere_hides_no_difference_between_the_others(
+    two: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    """Of m1 and m2 in what m3 has not got at all, or has not fetched yet."""
+    one, other = two
+    write(tmp_path / "two/srv-dev/top.sls", "another")
+    without = {**one, "file_roots": {"base": one["file_roots"]["base"]}}
+    parts = {"m1": facts(one), "m2": facts(other), "m3": facts(without)}
+    found = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert [entry["path"] for entry in found] == ["file_roots:dev", "file_roots:dev:top.sls"]
+
+    def fetched(served: str, **leaves: str) -> Facts:
+        at = {f"gitfs:{URL}:{branch}": commit for branch, commit in leaves.items()}
+        mark = git.FETCHED if leaves else git.NOT_FETCHED
+        return Facts({f"gitfs:{URL}": mark, git.REMOTES: [served], **at}, {}, tuple(roots.RULES))
+
+    there = {"main": "a" * 40, "dev": "b" * 40}
+    parts = {"m1": fetched("x", **there), "m2": fetched("y", **{**there, "dev": "c" * 40})}
+    parts["m3"] = fetched("x")
+    found = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert {entry["path"]: entry["fix"].split(" on ")[-1] for entry in found} == {
+        git.REMOTES: "m2, in the same order; restart salt-master there",
+        f"gitfs:{URL}": "m3",
+        f"gitfs:{URL}:dev": "m1, m2 or m3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("holders", "fix"),
+    [
+        ("m1", "remove the file on m1, or put it in place on m2 and m3, too; no restart needed"),
+        ("m1 m3", "put the file in place on m2 (rsync, git pull); no restart needed"),
+        ("m1 m2!", "put the same file in place on m1, m2 or m3 (rsync, git pull); "
+         "no restart needed"),
+        ("m1 m2 m3!", "put the same file in place on m3 (rsync, git pull); no restart needed"),
+    ],
+)  # fmt: skip
+def test_what_to_do_about_a_file(holders: str, fix: str) -> None:
+    parts = {}
+    for name in ("m1", "m2", "m3"):
+        content = bytes(32) if f"{name}!" not in holders else b"x" * 32
+        leaves = {"file_roots:base:a": content} if name in holders else {}
+        parts[name] = Facts(leaves, {}, tuple(roots.RULES))
+    (entry,) = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert entry["fix"] == fix
 
 
 def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:

@@ -451,6 +451,20 @@ def test_only_and_ignore() -> None:
     assert [f["code"] for f in answer(*both)["findings"]] == ["HA502", "HA501"], "errors first"
 
 
+def test_of_a_file_that_cannot_be_read_no_rule_says_that_all_is_well(tmp_path: Path) -> None:
+    path = tmp_path / "minion"
+    path.write_text("master: [10.0.0.1\n")
+    running = {"conf_file": str(path), "id": "web1"}
+    found = ask.minion(running, only="HA307")
+    assert (found["findings"], found["retcode"], found["status"]) == ([], 2, "unknown")
+    assert found["unknown"].keys() == {f"web1: {path}"}
+    named = ask.minion(running, only="HA001")
+    assert ([f["code"] for f in named["findings"]], named["unknown"]) == (["HA001"], {})
+    assert ask.minion(running, ignore="HA001")["retcode"] == 0
+    path.write_text("master: 10.0.0.1\n")
+    assert ask.minion(running, only="HA307")["retcode"] == 0
+
+
 def test_codes_are_read_as_people_write_them() -> None:
     for written in ("HA101,ha103", "HA101 HA103", ["HA101", "HA103"]):
         assert check.codes(written, "only") == {"HA101", "HA103"}
@@ -572,6 +586,8 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
         "m2: 2 errors"
     )
     clean = check.answer([], check.Choice(), ["web1"], {})
+    some = check.answer([], check.Choice(frozenset({"HA101", "HA103"})), ["web1"], {})
+    assert outputter.output(some) == "web1: none of HA101, HA103"
     # As salt and salt-call hand it over: by minion.
     assert outputter.output({"web1": clean, "web2": clean}) == "\n".join(
         ["web1: no known traps"] * 2

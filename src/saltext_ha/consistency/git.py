@@ -15,7 +15,7 @@ from saltext_ha.consistency.values import plain
 
 _COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
 _KINDS = ("refs/remotes/origin/", "refs/tags/")
-NOT_FETCHED = "not fetched yet"
+FETCHED, NOT_FETCHED = "configured", "not fetched yet"
 #: The leaf that holds what the remotes serve of themselves, and in which order.
 REMOTES = "gitfs_remotes"
 # Settings of a remote that decide how one gets at it and where it is kept, not what it serves.
@@ -96,7 +96,7 @@ def _commits(kind: str, wanted: Mapping[str, set[str] | None], folder: Path) -> 
         if url:
             fetched.setdefault(_url(url), {}).update(_refs(repository))
     for url, branches in wanted.items():
-        leaves[f"{kind}:{url}"] = "configured" if url in fetched else NOT_FETCHED
+        leaves[f"{kind}:{url}"] = FETCHED if url in fetched else NOT_FETCHED
         for name, commit in fetched.get(url, {}).items():
             if branches is None or name in branches:
                 leaves[f"{kind}:{url}:{name}"] = commit
