@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.engines import Engine, befriend
-from saltext_ha.consistency import sections
+from saltext_ha.consistency import digests, sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
@@ -51,6 +52,36 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
                 before = client.bytes_sent + client.bytes_received
                 await run(places[0], "check_consistency")
                 assert client.bytes_sent + client.bytes_received - before < 4096
+
+    asyncio.run(act())
+
+
+def test_unchanged_files_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    reading, now = digests._read, time.time_ns
+
+    def noted(path: str) -> tuple[bytes, digests.Mark]:
+        read.append(path)
+        return reading(path)
+
+    monkeypatch.setattr(digests, "_read", noted)
+    # What was written just now is read again: it might change once more unseen.
+    monkeypatch.setattr(digests.time, "time_ns", lambda: now() + 10_000_000_000)
+    places = [place(tmp_path, name) for name in ("m1", "m2")]
+    changed = tmp_path / "m2/srv/web/init.sls"
+
+    async def act() -> None:
+        async with group(*places):
+            await run(places[0], "check_consistency")
+            assert len(read) == 2 * 3
+            await run(places[1], "check_consistency")
+            assert len(read) == 2 * 3, "whoever asks"
+            changed.write_text("other")
+            answer = await run(places[0], "check_consistency")
+            assert read[2 * 3 :] == [str(changed)]
+            assert set(found(answer)) == {"roots:file_roots:base:web/init.sls"}
 
     asyncio.run(act())
 
