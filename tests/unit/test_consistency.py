@@ -283,7 +283,8 @@ def test_an_autosign_file_that_salt_ignores(master):
 def test_an_autosign_file_that_cannot_be_read_is_unknown(master):
     (master.root / "autosign.conf").mkdir(mode=0o755)
     broken = master.facts()
-    assert "autosign_file" in broken["access"].unknown
+    why = broken["access"].unknown["autosign_file"]
+    assert why.startswith(f"{master.root / 'autosign.conf'}: ")
     result = compare({"m1": broken, "m2": broken}, {})
     assert result["sections"]["access"]["status"] == result["status"] == "unknown"
     assert exit_code(result) == 2
@@ -297,6 +298,8 @@ def test_grains_that_sign_are_hidden(master):
     master.write(autosign_grains_dir=str(folder))
     first = master.facts()
     assert SECRET not in told(first)
+    (folder / "old").mkdir()
+    assert master.facts()["access"].unknown == {}
     (folder / "uuid").write_text(f"B\n{SECRET}\n")
     assert leaves(master.facts(), "access", "autosign_grains_dir") == leaves(
         first, "access", "autosign_grains_dir"
