@@ -344,6 +344,30 @@ def test_no_alarm_on_what_salt_is_installed_with(role: str, content: str, tmp_pa
         assert check.inspect("x", dataclasses.replace(facts, version=(release, 1))) == []
 
 
+def test_masters_that_publish_where_salt_looks_for_it(tmp_path: Path) -> None:
+    text = yaml.safe_dump({**BASES["failover"], "ha": {"lint": {"ignore": ["HA218"]}}})
+    facts = facts_of_text(text, MINION, tmp_path)
+    assert inspect(dataclasses.replace(facts, told={("10.0.0.1", 4506): 4505})) == []
+
+
+def test_two_masters_at_one_address_that_really_publish_on_two_ports(tmp_path: Path) -> None:
+    facts = facts_of_text("master: [10.0.0.1, '10.0.0.1:4508']\n", MINION, tmp_path)
+    told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
+    assert check.inspect("x", dataclasses.replace(facts, told=told)) == []
+    moving = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_type: failover\n"
+    there = dataclasses.replace(facts_of_text(moving, MINION, tmp_path, "y"), told=told)
+    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "the watchdog looks, too"
+    asking = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_alive_interval: 30\n"
+    there = dataclasses.replace(facts_of_text(asking, MINION, tmp_path, "z"), told=told)
+    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "and so does Salt"
+    for known in told.items():  # of the other nobody knows
+        found = check.inspect("x", dataclasses.replace(facts, told=dict([known])))
+        assert [f["code"] for f in found] == ["HA104"]
+    told["10.0.0.1", 4508] = 4505
+    found = check.inspect("x", dataclasses.replace(facts, told=told))
+    assert [f["code"] for f in found] == ["HA107"]
+
+
 @pytest.mark.parametrize("how", ["disable", "func"])
 def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -> None:
     text = f"master: no-such-master.invalid\nmaster_type: {how}\n"
