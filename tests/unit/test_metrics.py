@@ -69,7 +69,7 @@ def samples(service: Any, **more: Any) -> Samples:
     """(name, label values in the order of their names…) → value."""
     status = {
         "state": "degraded",
-        "tolerates": 1,
+        "tolerates": 3,
         "conflict_count": 4,
         "at": 1700000000.5,
         "masters": [M1, M2, M3],
@@ -99,7 +99,7 @@ def of(found: Samples, name: str) -> dict[tuple[str, ...], float]:
 def test_the_group(service: Any) -> None:
     found = samples(service)
     assert of(found, "state") == {("ok",): 0, ("degraded",): 1, ("unknown",): 0}
-    assert of(found, "tolerates") == {(): 1}
+    assert of(found, "tolerates") == {(): 3}
     assert of(found, "conflicts") == {(): 4}
     assert of(found, "status_timestamp_seconds") == {(): 1700000000.5}
 
