@@ -6,6 +6,9 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
+
+from requests.adapters import HTTPAdapter
 
 from lab import wait_for
 from lab.master import listens
@@ -23,6 +26,17 @@ def pem(folder: Path, address: str) -> tuple[Path, Path]:
     both = folder / "both.pem"
     both.write_bytes(certificate.read_bytes() + key.read_bytes())
     return both, certificate
+
+
+class From(HTTPAdapter):
+    """Connections from the address *source*."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
 class Balancer:

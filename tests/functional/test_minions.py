@@ -60,7 +60,7 @@ class World:
             engine.service.jobs.publish = self._publisher(name)
 
     def fire(self, master: str, tag: str, data: Mapping[str, Any]) -> None:
-        self.engines[master].service._hear(tag, data)
+        self.engines[master].service.bus.tell(tag, data)
 
     def start(self, master: str, minion_id: str) -> None:
         data = {"id": minion_id, "cmd": "_minion_event"}

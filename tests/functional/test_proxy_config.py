@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.engines import Place, free_port
+from tests.engines import met as group
 from tests.engines import no_bus, run
-from tests.functional.test_consistency import group, place
+from tests.functional.test_consistency import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 

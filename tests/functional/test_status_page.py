@@ -22,8 +22,9 @@ from saltext_ha.errors import HaError
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
+from tests.engines import met as group
 from tests.engines import no_bus, run, running, until
-from tests.functional.test_consistency import group, place
+from tests.functional.test_consistency import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -208,7 +209,7 @@ def test_metrics(tmp_path: Path) -> None:
             (m1.pki_dir / "minions" / "db1").unlink()
             await until(lambda: not any(path.exists() for path in there), "it is revoked")
             await three.stop()
-            one.service.ear.heard(
+            one.service.bus.tell(
                 "salt/ha/minion/web1/failover", {"id": "web1", "from": "a", "to": "b", "why": "x"}
             )
             found = await scraped(m1)

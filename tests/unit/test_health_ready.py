@@ -12,7 +12,7 @@ import pytest
 from saltext_ha.health import verdict
 from saltext_ha.health.settings import Settings
 from saltext_ha.hysteresis import Health
-from saltext_ha.service.ear import Ear
+from saltext_ha.service.events import EventBus
 from saltext_ha.service.health import ECHO, Watcher
 
 GOOD = Health(True, True, 0, 0.0, "")
@@ -37,7 +37,7 @@ def watcher(
         core=SimpleNamespace(keeper=SimpleNamespace(adopting=adopting)),
         links=dict(links or {}),
         trust=SimpleNamespace(peers=lambda: dict.fromkeys(peers)),
-        ear=Ear(),
+        bus=EventBus({}),
     )
     made = Watcher(service, settings)
     made.state = state
@@ -98,7 +98,7 @@ def test_only_its_own_echo_is_one(echoes: list[Any], heard: bool) -> None:
         def announce(kind: str, data: Mapping[str, Any]) -> None:
             assert (kind, data) == ("health", {"master": "m1", "turn": 1})
             for echo in echoes:
-                service.ear.heard(ECHO, echo)
+                service.bus.tell(ECHO, echo)
 
         service.announce = announce
         asked = asyncio.wait_for(made._echo(), 5 if heard else 0.1)

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from saltext_ha.peering import identity, succession
-from saltext_ha.service.figures import Figures
+from saltext_ha.service.counters import Counters
 from saltext_ha.web import metrics
 from saltext_ha.web.snapshot import Taken
 
@@ -43,11 +43,11 @@ SECTION = {"status": "differ", "count": 3}
 
 @pytest.fixture
 def service(tmp_path: Path) -> Any:
-    figures = Figures(rotations=5)
+    counters = Counters(rotations=5)
     for seconds in (0.004, 0.02, 0.02, 60.0):
-        figures.arrived("m2", seconds)
-    figures.exchanged("m2", 100, 50)
-    figures.exchanged("m2", 10, 5)
+        counters.arrived("m2", seconds)
+    counters.exchanged("m2", 100, 50)
+    counters.exchanged("m2", 10, 5)
     checks = [
         {"name": "publisher", "ok": True, "seconds": 0.5},
         {"name": "runner", "ok": False, "seconds": 1.5},
@@ -59,8 +59,8 @@ def service(tmp_path: Path) -> Any:
         identity=identity.load_or_create(tmp_path, "m1"),
         config=SimpleNamespace(name="m1", group="prod"),
         mode="enforce",
-        figures=figures,
-        ear=SimpleNamespace(failovers=6),
+        counters=counters,
+        failovers=SimpleNamespace(count=6),
         listener=SimpleNamespace(refused={"no certificate": 7}),
     )
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
-from saltext_ha.service import whereabouts
+from saltext_ha.service import location
 from saltext_ha.service.connections import subscribers
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import Answers, Jobs
+from saltext_ha.service.location import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.service.orders import LONGEST, WHERE, Order, check_glob
-from saltext_ha.service.whereabouts import BOUND, PARTLY, SILENT, UNKNOWN
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
@@ -220,7 +220,7 @@ def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]
     return [
         {
             "id": minion_id,
-            **whereabouts.locate(
+            **location.locate(
                 {
                     n: each.sights[minion_id]
                     for n, each in known.items()
