@@ -51,9 +51,13 @@ class Balancer:
         self._at, self._log, folder = (address, port), folder / f"{kind}.log", folder / kind
         folder.mkdir()
         config = folder / "config"
+        self._calls = folder / "access" if kind == "nginx" else self._log
         if kind == "haproxy":
             text, found = SERVICE.subn("", text)
             assert found == 4
+            # There may be no syslog here.
+            text, found = re.subn(r"(?m)^    log /dev/log ", "    log stdout format raw ", text)
+            assert found == 1
             self._check = [program("haproxy", "haproxy"), "-c", "-f", str(config)]
             run = [program("haproxy", "haproxy"), "-db", "-f", str(config)]
         else:
@@ -94,6 +98,10 @@ class Balancer:
 
     def __exit__(self, *args: object) -> None:
         self._daemon.kill()
+
+    def calls(self) -> str:
+        """What it wrote down of the calls that came."""
+        return self._calls.read_text(encoding="utf-8", errors="replace")
 
     def log(self) -> str:
         """What it said so far."""

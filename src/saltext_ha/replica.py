@@ -291,6 +291,18 @@ class Replica:
         )
         return ((minion_id, columns.stored(body)) for minion_id, body in rows)
 
+    def accepted(self, glob: str = "*", after: str = "", most: int = -1) -> list[str]:
+        """
+        The ids that match *glob* and whose key is accepted in the store, in order: those that
+        follow *after*, at most *most* of them, if that is not negative.
+        """
+        rows = self._db.execute(
+            "SELECT id FROM stored WHERE state = 'accepted' AND id > ? AND id GLOB ?"
+            " ORDER BY id LIMIT ?",
+            (after, sqlite_glob(glob), most),
+        )
+        return [row[0] for row in rows]
+
     def placed_in(self, bucket: int) -> dict[str, Stored]:
         """What the store shows for the ids of *bucket*."""
         rows = self._db.execute("SELECT id, body FROM stored WHERE bucket = ?", (bucket,))

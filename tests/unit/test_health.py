@@ -158,7 +158,9 @@ def test_which_salt_api_a_master_has() -> None:
 
 
 @contextmanager
-def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
+def salt_api(
+    crt: Path, key: Path, status: int = 200, body: bytes = b'{"token": 1}'
+) -> Iterator[tuple[checks.Api, list[str]]]:
     """One that keeps the certificate it was started with, and the paths that it was asked for."""
     paths: list[str] = []
 
@@ -166,8 +168,7 @@ def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             paths.append(self.path)
-            body = b'{"token": 1}'
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -184,6 +185,25 @@ def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
         yield checks.Api("127.0.0.1", server.server_address[1], crt), paths
         server.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "answers", "login"),
+    [
+        (401, b"", "", "does not let ha in by eauth file"),  # as a salt-api that is well says
+        (500, b"", "answered HTTP 500", "answered HTTP 500"),
+        (503, b"", "answered HTTP 503", "answered HTTP 503"),
+        (200, b"a page of somebody else", "", "answered HTTP 200"),
+        (200, b'{"return": [{"token": "x"}]}', "", ""),
+    ],
+)
+def test_what_a_salt_api_may_answer(
+    tmp_path: Path, status: int, body: bytes, answers: str, login: str
+) -> None:
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    with salt_api(crt, key, status, body) as (api, _):
+        assert checks.api_answers(api, 5.0) == answers
+        assert checks.api_login(api, "ha", "secret", "file", 5.0) == login
 
 
 def test_a_renewed_certificate_is_no_failure_and_gets_no_password(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
-from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.service import location
 from saltext_ha.service.connections import subscribers
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
@@ -108,27 +107,31 @@ class Bound:
         """
         return self._group.service.heard.sights(await self.accepted(glob))
 
-    async def accepted(self, glob: str) -> list[str]:
-        """The ids of accepted minions that match *glob*, in order."""
+    async def accepted(self, glob: str, after: str = "", most: int = -1) -> list[str]:
+        """The ids of accepted minions that match *glob*; see :meth:`Replica.accepted`."""
         core = self._group.service.core
-        check_glob(glob)
-
-        def read() -> list[str]:
-            return [i for i, stored in core.replica.placed(glob) if stored.state == ACCEPTED]
-
-        return await core.run(read)
+        return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """A part of what this master has heard, for a peer: by glob, or of some ids."""
+        """
+        A part of what this master has heard, for a peer: by glob, or of some ids.
+
+        It costs what the part costs, however many minions there are: 100 000 would keep the event
+        loop, and with it every other peer, waiting at each of their pages.
+        """
         glob, ids, after = payload.get("glob", "*"), payload.get("ids"), payload.get("after", "")
         if not isinstance(glob, str) or not isinstance(after, str):
             raise InvalidRecord("takes a glob, and the id after which to go on")
+        heard, sights = self._group.service.heard, dict[str, Sight]()
         if ids is None:
-            ids = await self.accepted(glob)
+            # One more than a page holds says that there are more.
+            while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
+                sights |= heard.sights(some)
+                after = some[-1]
         elif not isinstance(ids, list) or len(ids) > PAGE:
             raise InvalidRecord(f"takes a list of at most {PAGE} ids")
-        heard = self._group.service.heard
-        sights = heard.sights(each for each in ids if isinstance(each, str) and each > after)
+        else:
+            sights = heard.sights(i for i in ids if isinstance(i, str) and i > after)
         rows = sorted(sights.items())
         return {
             "connections": await self.count(),
