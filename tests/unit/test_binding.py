@@ -14,7 +14,7 @@ import pytest
 import salt.crypt
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha import binding
+from saltext_ha import binding, clear
 from saltext_ha.binding import Links, Running
 from saltext_ha.modules import ha
 
@@ -407,9 +407,9 @@ def test_a_timeout_that_is_none_is_named(opts: dict[str, Any], timeout: Any) -> 
 def test_an_address_of_a_name_that_nobody_serves_is_passed_over() -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
         port = server.getsockname()[1]
-        assert binding._reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "") == "127.0.0.2"
+        assert clear.reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "") == "127.0.0.2"
         with pytest.raises(OSError, match="refused"):
-            binding._reachable({"127.0.0.1"}, port, 3.0, "")
+            clear.reachable({"127.0.0.1"}, port, 3.0, "")
 
 
 @pytest.mark.parametrize("entry", ["salt..example.com", "a" * 64 + ".example.com"])

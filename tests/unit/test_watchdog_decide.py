@@ -26,6 +26,8 @@ class Run:
     at: float = 1000.0
     current: str | None = "m1"
     pinned: bool = False
+    closed: set[str] = field(default_factory=set)
+    tried: list[float] = field(default_factory=list)
     state: State = field(default_factory=State)
     moves: list[tuple[float, Move]] = field(default_factory=list)
     note: str | None = None
@@ -38,7 +40,10 @@ class Run:
         look = Look(self.at, self.current, subscribed, asked, self.pinned)
         self.state, next_ = decide.step(self.setup, self.state, look, chance)
         self.note = next_.note
-        if next_.move:
+        if next_.move and next_.move.target in self.closed:
+            self.tried.append(self.at)
+            self.state = decide.refused(self.state, self.at, next_.move.target)
+        elif next_.move:
             self.moves.append((self.at, next_.move))
             self.current = next_.move.target
             self.state = decide.moved(self.state, self.at, self.current)
@@ -48,7 +53,7 @@ class Run:
     def until(self, at: float, up: set[str], subscribed: bool | None = True) -> None:
         while self.at < at:
             _, wait = self.look(up, subscribed)
-            assert wait > 0 or self.moves
+            assert wait > 0 or self.moves or self.tried
 
 
 def test_a_good_master_is_asked_alone_and_kept() -> None:
@@ -149,6 +154,40 @@ def test_who_was_moved_by_hand_is_not_taken_back() -> None:
     run = Run(Setup(SETTINGS, MASTERS, preferred="m1"), current="m2", pinned=True)
     run.until(3000, set(MASTERS))
     assert run.moves == []
+
+
+def test_a_preferred_master_that_does_not_let_it_in_is_tried_ever_more_rarely() -> None:
+    run = Run(Setup(SETTINGS, MASTERS, preferred="m1"), current="m2", closed={"m1"})
+    run.until(1600, set(MASTERS))
+    assert run.moves == []
+    gaps = [late - early for early, late in zip(run.tried, run.tried[1:], strict=False)]
+    assert run.tried[0] == 1060.0
+    assert gaps[:3] == [10, 20, 40]
+    assert set(gaps[3:]) == {60}
+    run.closed = set()
+    run.until(1700, set(MASTERS))
+    assert [move.target for _, move in run.moves] == ["m1"]
+
+
+def test_nobody_is_moved_to_a_master_that_does_not_let_it_in() -> None:
+    run = Run(closed={"m2"})
+    run.until(1100, {"m2", "m3"})
+    assert run.moves == []
+    assert run.note == "m2 answers, and does not let this minion in"
+    gaps = [late - early for early, late in zip(run.tried, run.tried[1:], strict=False)]
+    assert gaps == [10, 20, 40]
+    run.look(set(MASTERS))
+    assert run.note is None  # and is with a good one, as it would not be, had it gone
+    run.until(1200, {"m3"})  # the closed one is not even there: the next one in Salt's order
+    assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_the_bar_is_lifted_with_the_master_that_the_minion_is_with() -> None:
+    run = Run(closed={"m2"})
+    run.until(1100, {"m2"})
+    run.current, run.closed = "m3", set()
+    run.until(1120, {"m2"})
+    assert [move.target for _, move in run.moves] == ["m2"]
 
 
 def test_a_minion_that_is_with_none_is_left_alone() -> None:

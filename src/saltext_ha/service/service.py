@@ -359,6 +359,7 @@ class Service:
         while True:
             await asyncio.sleep(self.config.scan_interval)
             await self.core.scan()
+            await self.bound.settle()
 
     async def _watch_parent(self, parent: int) -> None:
         while not self._stopped.is_set() and os.getppid() == parent:
