@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -42,6 +43,7 @@ class Run:
         self.note = next_.note
         if next_.move and next_.move.target in self.closed:
             self.tried.append(self.at)
+            assert len(self.tried) < 100, "for ever"
             self.state = decide.refused(self.state, self.at, next_.move.target)
         elif next_.move:
             self.moves.append((self.at, next_.move))
@@ -91,6 +93,26 @@ def test_nobody_is_left_for_a_master_that_does_not_answer() -> None:
     assert run.note == "no other master answers"
     run.look({"m3"})
     assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_the_next_one_is_that_which_salt_tries_next() -> None:
+    run = Run(current="m2")
+    run.until(1002, {"m1", "m3"})
+    assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_moves_of_an_hour_ago_are_forgotten() -> None:
+    run = Run()
+    for _ in range(100):
+        run.look(set(MASTERS) - {run.current or ""})
+    assert len(run.moves) > 3
+    run.until(run.at + decide.HOUR, set(MASTERS))
+    before = run.at
+    for _ in range(40):
+        run.look(set(MASTERS) - {run.current or ""})
+    first, second = [at - before for at, _ in run.moves if at >= before][:2]
+    assert first < 5
+    assert second - first < 30  # not the 300 s of the hour before
 
 
 def test_chance_puts_a_move_off() -> None:
@@ -148,6 +170,17 @@ def test_failback_only_when_configured_and_after_it_was_stable() -> None:
     run.look(set(MASTERS))
     assert run.moves[0][1].failback
     assert run.current == "m1"
+
+
+def test_no_failback_while_the_last_move_is_too_near() -> None:
+    settings = replace(SETTINGS, stable=1)
+    run = Run(Setup(settings, MASTERS, preferred="m1"))
+    for _ in range(3):
+        run.until(run.at + 20, {"m2", "m3"})  # m1 fails, and works again at once
+        run.until(run.at + 100, set(MASTERS))
+    gaps = [late[0] - early[0] for early, late in itertools.pairwise(run.moves)]
+    assert all(gap >= decide.hold(settings, n) for n, gap in enumerate(gaps, 1))
+    assert any(move.failback for _, move in run.moves)
 
 
 def test_who_was_moved_by_hand_is_not_taken_back() -> None:
