@@ -186,10 +186,11 @@ def minion_pid(pidfile: str, *, caller: bool, forks: bool) -> int | None:
     if not caller:
         # Rather not this process: a long job keeps copies of sockets that the minion has closed.
         # And a nested job is further away than one parent.
-        me = psutil.Process()
-        if written == me.pid or written in {parent.pid for parent in me.parents()}:
+        near = (os.getpid(), os.getppid())
+        # All ancestors are looked at for nested jobs alone: each costs a few files of the kernel.
+        if written in near or written in {each.pid for each in psutil.Process().parents()}:
             return written
-        return os.getppid() if forks else me.pid
+        return near[1] if forks else near[0]
     with contextlib.suppress(psutil.Error, ValueError):
         process = psutil.Process(written)
         # The number may have gone to another program since the minion died without cleaning up.

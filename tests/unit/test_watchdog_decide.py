@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -237,6 +239,19 @@ def test_a_change_by_others_starts_the_count_anew() -> None:
     assert run.moves == []
     run.look({"m2"})
     assert [move.source for _, move in run.moves] == ["m3"]
+
+
+def test_thousands_of_minions_of_a_dead_master_do_not_arrive_at_once() -> None:
+    chance = random.Random(1)
+    settings = replace(SETTINGS, jitter=30)
+    arrivals: Counter[int] = Counter()
+    for _ in range(3_000):
+        run = Run(Setup(settings, MASTERS), at=1000 + settings.interval * chance.random())
+        while not run.moves:
+            run.look({"m2", "m3"}, chance=chance.random())
+        arrivals[int(run.moves[0][0])] += 1
+    assert max(arrivals.values()) < 2 * 3_000 / settings.jitter
+    assert max(arrivals) < 1000 + 2 * settings.interval + settings.jitter
 
 
 looks = st.lists(
