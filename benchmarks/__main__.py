@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import accept, check, exchange, failover, propagate, rivals, scale
+from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale
 from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, table
 
-GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "failover")
+GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "minions", "failover")
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
 
@@ -93,6 +93,8 @@ def _plan(
     yield "many", lambda root: [scale.many(root, min(large, 1_000 if quick else 10_000))]
     yield "start", lambda root: scale.start(root, large)
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
+    yield "minions", partial(minions.group, size=min(large, minions.MINIONS))
+    yield "minions", partial(minions.asked, samples=10 if quick else 40)
     for hung in (False, True):
         yield "failover", partial(failover.measure, hung=hung)
 
