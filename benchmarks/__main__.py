@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import accept, check, exchange, failover, propagate, rivals, scale
+from benchmarks import accept, check, exchange, failover, propagate, rivals, scale, status
 from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, table
 
-GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "failover")
+GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "status", "failover")
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
 
@@ -93,6 +93,7 @@ def _plan(
     yield "many", lambda root: [scale.many(root, min(large, 1_000 if quick else 10_000))]
     yield "start", lambda root: scale.start(root, large)
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
+    yield "status", partial(status.measure, size=large, samples=samples // 4)
     for hung in (False, True):
         yield "failover", partial(failover.measure, hung=hung)
 
