@@ -6,14 +6,14 @@ import asyncio
 import dataclasses
 import json
 import threading
-from collections.abc import Mapping
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend
-from saltext_ha.consistency import sections
+from benchmarks.engines import Engine, befriend
+from saltext_ha.consistency import digests, sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
@@ -24,54 +24,12 @@ from saltext_ha.service.announce import Announcer
 from saltext_ha.service.group import Group
 from saltext_ha.service.sync_server import SyncServer
 from tests.engines import met, no_bus, run, until
+from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
-
-QUICK = {"sync_interval": 0.2, "peer_timeout": 3, "consistency": {"interval": 0}}
-SECRET = "hunter2-do-not-print"
-SAID = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
-Answer = dict[str, Any]
-
-
-def place(root: Path, name: str, ha: Mapping[str, Any] | None = None, **options: Any) -> Place:
-    """A master whose configuration file says what it runs with."""
-    folder = root / name
-    options = {
-        "file_roots": {"base": [str(folder / "srv")]},
-        "pillar_roots": {"base": [str(folder / "pillar")]},
-        **options,
-    }
-    made = Place(root, name, {**QUICK, **(ha or {})}, options)
-    for path in ("srv/top.sls", "srv/web/init.sls", "pillar/top.sls"):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(f"{path}: {SECRET}")
-    said = {**{option: made.opts[option] for option in SAID}, **options}
-    Path(made.opts["conf_file"]).write_text(json.dumps(said))
-    return made
-
-
-def found(answer: Answer) -> dict[str, dict[str, Any]]:
-    """``section:path`` → values, of everything that is told."""
-    return {
-        f"{name}:{difference['path']}": difference["values"]
-        for name, part in answer["sections"].items()
-        for difference in part["differences"]
-    }
-
-
-def checked(*places: Place, only: str = "") -> Answer:
-    """What the first of *places* is told about all, when all run."""
-
-    async def act() -> Answer:
-        async with met(*places):
-            return await run(places[0], "check_consistency", only=only)
-
-    answer = asyncio.run(act())
-    assert SECRET not in json.dumps(answer)
-    return answer
 
 
 def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
@@ -83,7 +41,7 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
             answer = await run(places[0], "check_consistency")
             assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
             assert tuple(answer["sections"]) == sections.NAMES
-            assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3}
+            assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3 + 2}
             offsets = answer["sections"]["clock"]["offsets"]
             assert offsets.keys() == {"m2", "m3"}
             assert all(abs(one["offset"]) <= one["error"] < 3 for one in offsets.values())
@@ -94,6 +52,36 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
                 before = client.bytes_sent + client.bytes_received
                 await run(places[0], "check_consistency")
                 assert client.bytes_sent + client.bytes_received - before < 4096
+
+    asyncio.run(act())
+
+
+def test_unchanged_files_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    reading, now = digests._read, time.time_ns
+
+    def noted(path: str) -> tuple[bytes, digests.Mark]:
+        read.append(path)
+        return reading(path)
+
+    monkeypatch.setattr(digests, "_read", noted)
+    # What was written just now is read again: it might change once more unseen.
+    monkeypatch.setattr(digests.time, "time_ns", lambda: now() + 10_000_000_000)
+    places = [place(tmp_path, name) for name in ("m1", "m2")]
+    changed = tmp_path / "m2/srv/web/init.sls"
+
+    async def act() -> None:
+        async with met(*places):
+            await run(places[0], "check_consistency")
+            assert len(read) == 2 * 3
+            await run(places[1], "check_consistency")
+            assert len(read) == 2 * 3, "whoever asks"
+            changed.write_text("other")
+            answer = await run(places[0], "check_consistency")
+            assert read[2 * 3 :] == [str(changed)]
+            assert set(found(answer)) == {"roots:file_roots:base:web/init.sls"}
 
     asyncio.run(act())
 

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError, PeerRefused
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import bound, drain, jobs
+from saltext_ha.service import bound, drain, heard, jobs
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import new_jids
 from saltext_ha.service.orders import MOVE, PING, WHERE, Order
@@ -192,6 +192,60 @@ def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
             assert await ours.count() == 0
             status = await run(m1(there), "status")
             assert [row["bound"] for row in status["masters"]] == [0, 0]
+
+    asyncio.run(act())
+
+
+def test_who_has_a_key_is_told_from_who_is_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heard, "MAX_STRANGERS", 2)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover(), web2=failover()) as there:
+            there.start("m1", "web1")
+            ears = there.engines["m1"].service.heard
+            # Every scan_interval; until then web1 is a stranger as well.
+            await until(lambda: "web1" in ears._traces, "m1 knows that web1 has a key")
+            for number in range(5):
+                there.start("m1", f"made-up{number}")
+            answer = await run(m1(there), "minions")
+            assert states(answer) == {"web1": "bound", "web2": "unknown"}
+            assert len(ears._strangers) == 2
+
+    asyncio.run(act())
+
+
+def test_a_peer_that_tells_of_others_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[set[str]] = []
+    original = bound._rows
+
+    def rows(ids: Any, known: Any) -> Any:
+        kept.append({minion_id for each in known.values() for minion_id in each.sights})
+        return original(ids, known)
+
+    monkeypatch.setattr(bound, "_rows", rows)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover()) as there:
+            page = {
+                "connections": 1,
+                "listening": 5.0,
+                "minions": [
+                    [name, *Sight(1, "job", lasts=1e9).to_wire()] for name in ("web1", "made-up")
+                ],
+                "more": False,
+            }
+
+            async def says(payload: Mapping[str, Any]) -> dict[str, Any]:
+                return page
+
+            monkeypatch.setattr(there.engines["m2"].service.bound, "page", says)
+            answer = await run(m1(there), "minions")
+            assert states(answer) == {"web1": "bound"}
+            assert kept == [{"web1"}]
 
     asyncio.run(act())
 

@@ -135,6 +135,11 @@ def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
         drop_in.wanted(masters, finger=FINGER)
 
 
+def test_one_key_and_a_signature_are_not_both_insisted_on() -> None:
+    with pytest.raises(HaError, match="finger and signed exclude each other"):
+        drop_in.wanted(["m1", "m2"], finger=FINGER, signed=True)
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "saltext_ha"
 ORDER = re.findall(
     r"\w+",
     """
-    errors faults version checked secret hysteresis cluster binding replication
+    errors faults version checked secret hysteresis cluster clear binding replication
     control minion_key master_key minion_opts evidence columns history history_text schema rows
     health api settings config keystore replica watchdog
     provenance holds observer keeper

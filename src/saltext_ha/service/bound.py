@@ -11,6 +11,7 @@ from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.service import location
 from saltext_ha.service.connections import subscribers
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
@@ -21,6 +22,7 @@ from saltext_ha.service.orders import LONGEST, WHERE, Order, check_glob
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
+AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
 
@@ -40,9 +42,9 @@ class Known:
         part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
         return part
 
-    def add(self, page: Mapping[str, Any]) -> None:
+    def add(self, page: Mapping[str, Any], ids: Collection[str]) -> None:
         """
-        Take in one page.
+        Take in one page; of other minions than *ids*, nothing.
 
         :raises InvalidRecord: a peer sends nonsense.
         """
@@ -57,7 +59,8 @@ class Known:
         for row in rows:
             if not isinstance(row, list) or not row or not isinstance(row[0], str):
                 raise InvalidRecord("malformed answer about minions")
-            self.sights[row[0]] = Sight.from_wire(row[1:])
+            if row[0] in ids:
+                self.sights[row[0]] = Sight.from_wire(row[1:])
 
 
 class Bound:
@@ -112,6 +115,24 @@ class Bound:
         core = self._group.service.core
         return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
+    async def settle(self) -> None:
+        """Find out who of those that were heard for the first time has an accepted key."""
+        core, heard = self._group.service.core, self._group.service.heard
+        new = heard.newcomers()
+
+        def read(ids: list[str]) -> list[str]:
+            known = core.replica
+            return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
+
+        for start in range(0, len(new), AT_ONCE):  # others wait for the replica, too
+            heard.accept(await core.run(read, new[start : start + AT_ONCE]))
+
+    async def settle_regularly(self, interval: float) -> None:
+        """:meth:`settle` every *interval* seconds."""
+        while True:
+            await asyncio.sleep(interval)
+            await self.settle()
+
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """
         A part of what this master has heard, for a peer: by glob, or of some ids.
@@ -141,9 +162,12 @@ class Bound:
         }
 
     async def everywhere(
-        self, question: Mapping[str, Any]
+        self, question: Mapping[str, Any], ids: Collection[str]
     ) -> tuple[dict[str, Known], dict[str, str]]:
-        """What every master has heard, and why some do not say; *question* as in :meth:`page`."""
+        """
+        What every master has heard of *ids*, and why some do not say; *question* as in
+        :meth:`page`.
+        """
         service = self._group.service
         names = self._jobs.masters
 
@@ -158,7 +182,7 @@ class Bound:
                     page = await (
                         link.call("bound", payload, timeout) if link else self.page(payload)
                     )
-                    known.add(page)
+                    known.add(page, ids)
                     if not page.get("more") or not page["minions"]:
                         return known
                     after = str(page["minions"][-1][0])
@@ -178,7 +202,7 @@ class Bound:
         if live:
             asked, _ = await self._jobs.run(Order(WHERE, glob=glob), seconds)
         ids = await self.accepted(glob)
-        known, unknown = await self.everywhere({"glob": glob})
+        known, unknown = await self.everywhere({"glob": glob}, frozenset(ids))
         unknown.update((name, each.error) for name, each in asked.items() if each.error)
         if live:
             known = _just_now(known, asked)
