@@ -16,7 +16,14 @@ from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, table
 
 GROUPS = (
-    *("accept", "exchange", "propagate", "many", "start", "check", "status", "minions"),
+    "accept",
+    "exchange",
+    "propagate",
+    "many",
+    "start",
+    "check",
+    "status",
+    "minions",
     "failover",
 )
 SIZES = (1_000, 10_000, 100_000)
