@@ -401,6 +401,9 @@ def test_what_is_not_everywhere_hides_no_difference_between_the_others(
     parts = {"m1": facts(one), "m2": facts(other), "m3": facts(without)}
     found = result.of_section(roots.SECTION, parts, {})["differences"]
     assert [entry["path"] for entry in found] == ["file_roots:dev", "file_roots:dev:top.sls"]
+    assert found[0]["fix"] == (
+        "add dev to file_roots on m3, or take it out on m1 and m2; restart salt-master there"
+    )
 
     def fetched(served: str, **leaves: str) -> Facts:
         at = {f"gitfs:{URL}:{branch}": commit for branch, commit in leaves.items()}
@@ -444,3 +447,9 @@ def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
     two = opts(tmp_path / "two", **options)
     found = compared(facts(one), facts(two))
     assert found == {"gitfs:https://git.example/a": {"m1": git.NOT_FETCHED, "m2": {"absent": True}}}
+    parts = {"m1": facts(one), "m2": facts(two)}
+    (entry,) = result.of_section(roots.SECTION, parts, {"m3": "refused"})["differences"]
+    assert entry["fix"] == (
+        "add https://git.example/a to gitfs_remotes on m2, or take it out on m1; "
+        "restart salt-master there"
+    )
