@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import salt.config
 import salt.fileclient
@@ -310,6 +311,19 @@ def test_an_environment_that_is_missing_is_one_difference(
     other = {**other, "file_roots": {"base": other["file_roots"]["base"]}}
     assert compared(facts(one), facts(other)) == {
         "file_roots:dev": {"m1": "present", "m2": {"absent": True}}
+    }
+
+
+def test_names_of_any_bytes_travel_and_stay_apart(
+    two: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    for name in (b"\xff", b"\xfe"):
+        write(tmp_path / "two/srv" / os.fsdecode(name))
+    told = facts(two[1])
+    assert msgpack.unpackb(msgpack.packb(dict(told.leaves))) == dict(told.leaves)
+    assert set(compared(facts(two[0]), told)) == {
+        "file_roots:base:\\xff",
+        "file_roots:base:\\xfe",
     }
 
 

@@ -373,7 +373,12 @@ def test_a_rule_is_silent_where_its_reason_is_not_there(
 
 @pytest.mark.parametrize(
     ("main", "included"),
-    [("10.0.0.1", [HERE, "10.0.0.2"]), ([HERE, "10.0.0.2"], "10.0.0.2"), (HERE, {"a": "b"})],
+    [
+        ("10.0.0.1", [HERE, "10.0.0.2"]),
+        ([HERE, "10.0.0.2"], "10.0.0.2"),
+        (HERE, {"a": "b"}),
+        ({"a": "b"}, HERE),
+    ],
 )
 def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) -> None:
     place = Place("f", 1)
@@ -383,6 +388,30 @@ def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) ->
     ]
     facts = Facts(MINION, NEWEST, {"grains": included, "master": HERE}, settings=settings)
     assert "HA002" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+@pytest.mark.parametrize(("first", "fires"), [(["10.0.0.1"], True), ("10.0.0.1", False)])
+def test_only_lists_of_masters_are_merged(first: Any, fires: bool) -> None:
+    settings = [
+        Setting("master", value, Place(file, 1), sources.INCLUDED)
+        for file, value in (("a", first), ("b", ["10.0.0.2"]))
+    ]
+    facts = Facts(MINION, NEWEST, {"master": ["10.0.0.2"]}, settings=settings)
+    assert ("HA004" in {f["code"] for f in check.inspect("x", facts)}) is fires
+    others = [dataclasses.replace(setting, option="beacons") for setting in settings]
+    facts = dataclasses.replace(facts, settings=others)
+    assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+def test_files_that_include_others_each_in_their_turn() -> None:
+    settings = [
+        Setting(option, [layer], Place(layer, 1), layer)
+        for layer in (sources.MAIN, sources.INCLUDED)
+        for option in ("include", "beacons")
+    ]
+    options = {"include": [sources.INCLUDED], "beacons": [sources.INCLUDED], "master": HERE}
+    found = check.inspect("x", Facts(MINION, NEWEST, options, settings=settings))
+    assert [f["option"] for f in found if f["code"] == "HA002"] == ["beacons"]
 
 
 def test_masters_that_publish_where_salt_looks_for_it(tmp_path: Path) -> None:
