@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, befriend
+from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.consistency import digests, sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
@@ -23,6 +23,7 @@ from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.answers import Answers
 from saltext_ha.service.group import Group
+from saltext_ha.service.link import Link
 from tests.engines import no_bus, run, until
 from tests.functional.comparing import SECRET, Answer, checked, found, group, place
 from tests.keys import public_key
@@ -52,6 +53,33 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
                 before = client.bytes_sent + client.bytes_received
                 await run(places[0], "check_consistency")
                 assert client.bytes_sent + client.bytes_received - before < 4096
+
+    asyncio.run(act())
+
+
+def test_details_are_asked_for_only_where_something_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    call = Link.call
+
+    async def noted(self: Link, method: str, *arguments: Any) -> Any:
+        asked.append(method)
+        return await call(self, method, *arguments)
+
+    async def questions(one: Place, only: str) -> list[str]:
+        asked.clear()
+        await run(one, "check_consistency", only=only)
+        return [method for method in asked if method in ("clock", "consistency", "facts")]
+
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
+
+    async def act() -> None:
+        async with group(one, two):
+            monkeypatch.setattr(Link, "call", noted)
+            assert await questions(one, "versions") == ["clock", "consistency"]
+            assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
+            assert await questions(one, "access") == ["clock", "consistency", "facts"]
 
     asyncio.run(act())
 

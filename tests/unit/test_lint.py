@@ -403,6 +403,28 @@ def test_only_lists_of_masters_are_merged(first: Any, fires: bool) -> None:
     assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
 
 
+def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
+    settings = [
+        Setting("master", [HERE], Place(layer, 1), layer)
+        for layer in (sources.MAIN, sources.INCLUDED)
+    ]
+    facts = Facts(MINION, NEWEST, {"master": [HERE]}, settings=settings)
+    assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("auto_accept: true\n", set()),
+        ("master_use_pubkey_signature: true\n", {"HA505"}),
+    ],
+)
+def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> None:
+    (tmp_path / "master").write_text(text)
+    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "id": "x"})
+    assert {f["code"] for f in check.inspect("x", facts)} == codes
+
+
 def test_files_that_include_others_each_in_their_turn() -> None:
     settings = [
         Setting(option, [layer], Place(layer, 1), layer)
