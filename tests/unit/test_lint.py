@@ -417,6 +417,9 @@ def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
     [
         ("auto_accept: true\n", set()),
         ("master_use_pubkey_signature: true\n", {"HA505"}),
+        ("gitfs_global_lock: false\n", set()),
+        ("rest_cherrypy: {port: 8000}\n", set()),
+        ("ha: {lint: {ignore: [HA501]}}\n", set()),
     ],
 )
 def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> None:
