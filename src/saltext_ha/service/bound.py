@@ -22,6 +22,7 @@ from saltext_ha.service.whereabouts import BOUND, PARTLY, SILENT, UNKNOWN
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
+SETTLE = 2.0
 AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
@@ -119,6 +120,12 @@ class Bound:
             return [i for i, stored in core.replica.placed(glob) if stored.state == ACCEPTED]
 
         return await core.run(read)
+
+    async def run(self) -> None:
+        """Settle who is new, for ever: more often than so many can be heard for the first time."""
+        while True:
+            await asyncio.sleep(SETTLE)
+            await self.settle()
 
     async def settle(self) -> None:
         """Find out who of those that were heard for the first time has an accepted key."""

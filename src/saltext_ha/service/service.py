@@ -230,6 +230,7 @@ class Service:
             self._start("follow hints", self._follow_hints())
             self._start("watch folders", self._watch_folders())
             self._start("scan", self._scan_regularly())
+            self._start("newcomers", self.bound.run())
             self._start("members", self._follow_members())
             self._start("retention", self.retention.run())
             self._start("seek masters", Seeker(self).run())
@@ -359,7 +360,6 @@ class Service:
         while True:
             await asyncio.sleep(self.config.scan_interval)
             await self.core.scan()
-            await self.bound.settle()
 
     async def _watch_parent(self, parent: int) -> None:
         while not self._stopped.is_set() and os.getppid() == parent:
