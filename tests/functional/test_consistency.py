@@ -6,15 +6,14 @@ import asyncio
 import dataclasses
 import json
 import threading
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend
-from saltext_ha.consistency import sections
+from benchmarks.engines import Engine, befriend
+from saltext_ha.consistency import digests, sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
@@ -22,79 +21,27 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
-from saltext_ha.service.answers import Answers
 from saltext_ha.service.group import Group
-from tests.engines import no_bus, run, running, until
+from saltext_ha.service.sync_server import SyncServer
+from tests.engines import met, no_bus, run, until
+from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
-QUICK = {"sync_interval": 0.2, "peer_timeout": 3, "consistency": {"interval": 0}}
-SECRET = "hunter2-do-not-print"
-SAID = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
-Answer = dict[str, Any]
-
-
-def place(root: Path, name: str, ha: Mapping[str, Any] | None = None, **options: Any) -> Place:
-    """A master whose configuration file says what it runs with."""
-    folder = root / name
-    options = {
-        "file_roots": {"base": [str(folder / "srv")]},
-        "pillar_roots": {"base": [str(folder / "pillar")]},
-        **options,
-    }
-    made = Place(root, name, {**QUICK, **(ha or {})}, options)
-    for path in ("srv/top.sls", "srv/web/init.sls", "pillar/top.sls"):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(f"{path}: {SECRET}")
-    said = {**{option: made.opts[option] for option in SAID}, **options}
-    Path(made.opts["conf_file"]).write_text(json.dumps(said))
-    return made
-
-
-@asynccontextmanager
-async def group(*places: Place) -> AsyncIterator[list[Engine]]:
-    """Engines that have met, with what their key stores held before."""
-    async with running(*places) as engines:
-        befriend(*places)
-        for engine in engines:
-            await engine.meets(*(other for other in engines if other is not engine))
-        yield engines
-
-
-def found(answer: Answer) -> dict[str, dict[str, Any]]:
-    """``section:path`` → values, of everything that is told."""
-    return {
-        f"{name}:{difference['path']}": difference["values"]
-        for name, part in answer["sections"].items()
-        for difference in part["differences"]
-    }
-
-
-def checked(*places: Place, only: str = "") -> Answer:
-    """What the first of *places* is told about all, when all run."""
-
-    async def act() -> Answer:
-        async with group(*places):
-            return await run(places[0], "check_consistency", only=only)
-
-    answer = asyncio.run(act())
-    assert SECRET not in json.dumps(answer)
-    return answer
-
 
 def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
 
     async def act() -> None:
-        async with group(*places) as (m1, *others):
+        async with met(*places) as (m1, *others):
             clients = [m1.link(other).client for other in others]
             answer = await run(places[0], "check_consistency")
             assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
             assert tuple(answer["sections"]) == sections.NAMES
-            assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3}
+            assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3 + 2}
             offsets = answer["sections"]["clock"]["offsets"]
             assert offsets.keys() == {"m2", "m3"}
             assert all(abs(one["offset"]) <= one["error"] < 3 for one in offsets.values())
@@ -105,6 +52,36 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
                 before = client.bytes_sent + client.bytes_received
                 await run(places[0], "check_consistency")
                 assert client.bytes_sent + client.bytes_received - before < 4096
+
+    asyncio.run(act())
+
+
+def test_unchanged_files_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    reading, now = digests._read, time.time_ns
+
+    def noted(path: str) -> tuple[bytes, digests.Mark]:
+        read.append(path)
+        return reading(path)
+
+    monkeypatch.setattr(digests, "_read", noted)
+    # What was written just now is read again: it might change once more unseen.
+    monkeypatch.setattr(digests.time, "time_ns", lambda: now() + 10_000_000_000)
+    places = [place(tmp_path, name) for name in ("m1", "m2")]
+    changed = tmp_path / "m2/srv/web/init.sls"
+
+    async def act() -> None:
+        async with met(*places):
+            await run(places[0], "check_consistency")
+            assert len(read) == 2 * 3
+            await run(places[1], "check_consistency")
+            assert len(read) == 2 * 3, "whoever asks"
+            changed.write_text("other")
+            answer = await run(places[0], "check_consistency")
+            assert read[2 * 3 :] == [str(changed)]
+            assert set(found(answer)) == {"roots:file_roots:base:web/init.sls"}
 
     asyncio.run(act())
 
@@ -178,7 +155,7 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
     places = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True, hash_type="md5")
 
     async def act() -> None:
-        async with group(*places):
+        async with met(*places):
             answer = await run(places[1], "check_consistency", only="access,keys")
             assert tuple(answer["sections"]) == ("keys", "access")
             assert set(found(answer)) == {"access:open_mode"}
@@ -205,7 +182,7 @@ def test_a_master_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
 
     async def act() -> None:
-        async with group(*places) as engines:
+        async with met(*places) as engines:
             await engines[2].stop()
             answer = await run(places[0], "check_consistency")
             assert (answer["status"], answer["retcode"]) == ("unknown", 2)
@@ -226,7 +203,7 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     (denied / "web1").write_text(public_key(3))
 
     async def act() -> None:
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             cores = [engine.service.core for engine in (m1, m2)]
             await until(
                 lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
@@ -253,12 +230,12 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
     quiet = {"sync_interval": 3600}
     one, two = place(tmp_path, "m1", quiet), place(tmp_path, "m2", quiet)
     looked_at: list[list[str]] = []
-    push, keys_of = Answers._push, Group.keys_of
+    push, keys_of = SyncServer._push, Group.keys_of
 
     async def act() -> None:
         looked = asyncio.Event()
 
-        async def late(self: Answers, peer: Peer, payload: Answer) -> Answer:
+        async def late(self: SyncServer, peer: Peer, payload: Answer) -> Answer:
             await looked.wait()
             return await push(self, peer, payload)
 
@@ -270,9 +247,9 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await until(same, "m2 knows")
             return await keys_of(self, ids)
 
-        monkeypatch.setattr(Answers, "_push", late)
+        monkeypatch.setattr(SyncServer, "_push", late)
         monkeypatch.setattr(Group, "keys_of", after)
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
 
             def same() -> bool:
                 roots = [e.service.core.replica.placements.root for e in (m1, m2)]
@@ -296,7 +273,7 @@ def test_changes_that_are_held(tmp_path: Path) -> None:
         (keys / name).write_text(public_key(number))
 
     async def act() -> None:
-        async with group(one, two) as (m1, _):
+        async with met(one, two) as (m1, _):
             core = m1.service.core
             (keys / "web1").unlink()
 
@@ -334,7 +311,7 @@ def test_strangers_questions_are_refused(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
 
     async def act() -> None:
-        async with group(one, two) as (_, m2):
+        async with met(one, two) as (_, m2):
             for method, payload in (
                 ("consistency", {"nonce": b"short", "sections": ["access"]}),
                 ("consistency", {"nonce": b"n" * 32, "sections": "access"}),
@@ -397,7 +374,7 @@ def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
     one.config = dataclasses.replace(one.config, consistency=Settings(interval=0.2))
 
     async def act() -> None:
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
 
             def drifted() -> bool:
                 return ((m1.service.watch.shown() or {}).get("counts") or {}).get("access") == 1
@@ -424,7 +401,7 @@ def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
     monkeypatch.setattr(checking, "PATIENCE", 0.5)
 
     async def act() -> None:
-        async with group(one, two):
+        async with met(one, two):
             try:
                 for _ in range(2):
                     answer = await run(one, "check_consistency", only="roots")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -60,7 +60,7 @@ class World:
             engine.service.jobs.publish = self._publisher(name)
 
     def fire(self, master: str, tag: str, data: Mapping[str, Any]) -> None:
-        self.engines[master].service._hear(tag, data)
+        self.engines[master].service.bus.tell(tag, data)
 
     def start(self, master: str, minion_id: str) -> None:
         data = {"id": minion_id, "cmd": "_minion_event"}
@@ -286,6 +286,45 @@ def test_long_answers_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert (len(first["minions"]), first["more"]) == (2, True)
             monkeypatch.setattr(bound, "MAX_PAGES", 1)
             assert "says more than fits" in (await run(m1(there), "minions"))["unknown"]["m2"]
+
+    asyncio.run(act())
+
+
+def test_a_page_costs_the_same_however_many_minions_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is looked up at once holds up everything else that the engine does."""
+    monkeypatch.setattr(bound, "PAGE", 4)
+    names = [f"web{number:02}" for number in range(30)]
+
+    async def act() -> None:
+        async with world(tmp_path, **{name: failover() for name in names}) as there:
+            heard = there.engines["m2"].service.heard
+            # Not all of them, and none of the first: pages are filled all the same.
+            for name in names[10::2]:
+                there.start("m2", name)
+            looked_up: list[int] = []
+            real = heard.sights
+
+            def sights(ids: Iterable[str]) -> dict[str, Sight]:
+                some = list(ids)
+                looked_up.append(len(some))
+                return real(some)
+
+            monkeypatch.setattr(heard, "sights", sights)
+            link = there.engines["m1"].link(there.engines["m2"])
+            told: list[list[str]] = []
+            page: dict[str, Any] = {"more": True}
+            while page["more"]:
+                after = told[-1][-1] if told else ""
+                page = await link.call("bound", {"glob": "web*", "after": after})
+                told.append([row[0] for row in page["minions"]])
+            assert told == [names[10:18:2], names[18:26:2], names[26::2]]
+            assert max(looked_up) <= 4
+            few = await link.call("bound", {"ids": [names[14], names[10], "web0", names[12]]})
+            assert [row[0] for row in few["minions"]] == names[10:16:2]
+            rest = await link.call("bound", {"ids": names[10:14:2], "after": names[10]})
+            assert [row[0] for row in rest["minions"]] == [names[12]]
 
     asyncio.run(act())
 

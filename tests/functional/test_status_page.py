@@ -18,11 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks import keys
 from benchmarks.engines import Place, free_port
 from saltext_ha.columns import Applied
+from saltext_ha.errors import HaError
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
-from tests.engines import no_bus, run, running, until
-from tests.functional.test_consistency import group, place
+from tests.engines import met, no_bus, run, running, until
+from tests.functional.comparing import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -72,7 +73,7 @@ def test_a_group_that_is_well(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
     async def scene() -> None:
-        async with group(m1, m2) as engines:
+        async with met(m1, m2) as engines:
             for engine in engines:
                 engine.service.health.state = UP
             status = await eventually(
@@ -110,7 +111,7 @@ def test_what_is_not_known_is_never_called_ok(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, two):
+        async with met(m1, m2) as (one, two):
             assert (await run(m1, "check_consistency"))["status"] == "same"
             one.service.health.state = UP
             await eventually(
@@ -141,7 +142,7 @@ def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> None:
     m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
 
     async def scene() -> None:
-        async with group(m1, m2):
+        async with met(m1, m2):
             await run(m1, "check_consistency")
             drift = (await get(m1, "/status.json"))["consistency"]
             assert drift["status"] == "differ"
@@ -161,7 +162,7 @@ def test_a_comparison_that_is_too_old_counts_no_more(tmp_path: Path) -> None:
     m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, _):
+        async with met(m1, m2) as (one, _):
             one.service.health.state = UP
             await run(m1, "check_consistency")
             assert (await get(m1, "/status.json"))["consistency"]["stale"] == ""
@@ -197,7 +198,7 @@ def test_metrics(tmp_path: Path) -> None:
     m1, m2, m3 = (watched(tmp_path, name) for name in ("m1", "m2", "m3"))
 
     async def scene() -> None:
-        async with group(m1, m2, m3) as (one, two, three):
+        async with met(m1, m2, m3) as (one, two, three):
             for engine in (one, two, three):
                 engine.service.health.state = UP
             keys.plant(m1.pki_dir, ["web1", "web2"], keys.PENDING)
@@ -207,7 +208,7 @@ def test_metrics(tmp_path: Path) -> None:
             (m1.pki_dir / "minions" / "db1").unlink()
             await until(lambda: not any(path.exists() for path in there), "it is revoked")
             await three.stop()
-            one.service.ear.heard(
+            one.service.bus.tell(
                 "salt/ha/minion/web1/failover", {"id": "web1", "from": "a", "to": "b", "why": "x"}
             )
             found = await scraped(m1)
@@ -279,7 +280,7 @@ def test_one_snapshot_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.Monkey
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, _):
+        async with met(m1, m2) as (one, _):
             await eventually(m1, "/live", bool, "it listens")
             asked = one.link(m2).client.bytes_sent
             answers = await asyncio.gather(*(get(m1, "/status.json") for _ in range(20)))
@@ -296,7 +297,7 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
     go = asyncio.Event()
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, _):
+        async with met(m1, m2) as (one, _):
             first = await eventually(m1, "/status.json", bool, "it listens")
             real = one.service.views.status
 
@@ -309,6 +310,16 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
             began = time.monotonic()
             assert (await get(m1, "/status.json"))["at"] == first["at"]
             assert time.monotonic() - began < 5
+            # What is old is said to be.
+            monkeypatch.setattr(pages, "GOOD_FOR", 0.0)
+            assert m1.config.status
+            url, age, end = m1.config.status.url + "/status.json", 0, time.monotonic() + 20
+            async with aiohttp.ClientSession() as session:
+                while not age:
+                    assert time.monotonic() < end
+                    async with session.get(url) as answer:
+                        age = int(answer.headers["Age"])
+                    await asyncio.sleep(0.05)
             go.set()
             await eventually(m1, "/status.json", lambda s: s["at"] > first["at"], "it is new")
 
@@ -350,6 +361,72 @@ def test_who_follows_is_told_and_too_many_are_not(
     asyncio.run(scene())
 
 
+def test_who_follows_is_told_when_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 0.05)
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+            await eventually(m1, "/live", bool, "it listens")
+            assert m1.config.status
+
+            async def fail(payload: dict[str, Any]) -> dict[str, Any]:
+                raise HaError("the disk is full")
+
+            monkeypatch.setattr(engine.service.views, "status", fail)
+            async with session.get(m1.config.status.url + "/events") as stream:
+                told = [await asyncio.wait_for(stream.content.readline(), 10) for _ in range(2)]
+                assert told == [b"event: trouble\n", b'data: "the disk is full"\n']
+                monkeypatch.undo()
+                monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
+                while await asyncio.wait_for(stream.content.readline(), 10) != b"event: status\n":
+                    pass
+
+    asyncio.run(scene())
+
+
+def test_many_conflicts_are_counted_and_some_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1) as (engine,):
+            await eventually(m1, "/live", bool, "it listens")
+            real = engine.service.views.status
+
+            async def torn(payload: dict[str, Any]) -> dict[str, Any]:
+                conflicts = [{"id": f"db{number}", "keys": {}} for number in range(150)]
+                return {**await real(payload), "conflicts": conflicts}
+
+            monkeypatch.setattr(engine.service.views, "status", torn)
+            status = await get(m1, "/status.json")
+            assert (status["conflict_count"], len(status["conflicts"])) == (150, 100)
+            assert (await scraped(m1))["saltext_ha_conflicts",] == 150
+
+    asyncio.run(scene())
+
+
+def test_the_last_changes_are_those_of_now(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1):
+            for name in ("web1", "web2"):
+                keys.plant(m1.pki_dir, [name], seed=len(name))
+                status = await eventually(
+                    m1,
+                    "/status.json",
+                    lambda s, name=name: s["changes"] and s["changes"][0]["id"] == name,
+                    f"{name} is shown",
+                )
+            assert [change["id"] for change in status["changes"]] == ["web2", "web1"]
+
+    asyncio.run(scene())
+
+
 def test_where_minions_hang(tmp_path: Path) -> None:
     m1 = watched(tmp_path, "m1")
     asked = []
@@ -376,8 +453,15 @@ def test_where_minions_hang(tmp_path: Path) -> None:
             assert [len(each["minions"]) for each in found] == [3] * 5
             assert found[0]["total"] == 10_000
             assert len((await get(m1, "/minions.json?limit=99999"))["minions"]) == 1000
-            async with session.get(url, params={"limit": "-1"}) as answer:
+            assert asked == ["web*", "*"], "another question has another answer"
+            for wrong in ("-1", "x", "1" * 7):
+                async with session.get(url, params={"limit": wrong}) as answer:
+                    assert (wrong, answer.status) == (wrong, 400)
+                    assert "limit takes a number" in (await answer.json())["error"]
+            engine.service.minions = engine.service.bound.minions
+            async with session.get(url, params={"glob": "G@os:Linux"}) as answer:
                 assert answer.status == 400
+                assert "takes a minion id or a glob" in (await answer.json())["error"]
 
     asyncio.run(scene())
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import salt.config
 
-from lab import Lab, wait_for
+from lab import Lab, Master, wait_for
 from lab.cluster import add_cluster, start_cluster
+from lab.keys import write_whole
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, files_of, log_lines, plant, shown
 
@@ -59,17 +61,37 @@ def test_a_shared_key_folder_is_never_written(lab: Lab) -> None:
 @pytest.mark.skipif(not HAS_CLUSTERS, reason="this release of Salt has no cluster_id")
 def test_members_are_compared_as_other_masters_are(lab: Lab) -> None:
     """A master outside of the cluster has another master key and other settings; no member has."""
-    m1, *_ = lab.masters.values()
-    result = m1.salt_run("ha.check_consistency", only="master_key,access,options,roots,running")
-    told = {
-        f"{name}:{difference['path']}": difference["values"]
-        for name, part in result.data["sections"].items()
-        for difference in part["differences"]
-    }
+    m1, m2, _ = lab.masters.values()
+    told = compared(m1)
     assert {path.partition(":")[0] for path in told} == {"master_key", "options"}
     assert {"master_key:fingerprint", "options:cluster_id"} <= told.keys()
     for path, values in told.items():
         assert values["m1"] == values["m2"] != values["outside"], path
+
+    autosign, file = Path(m2.opts["autosign_file"]), Path(m2.opts["conf_file"])
+    former, absent = file.read_text(), {"absent": True}
+    write_whole(autosign, "more-*\n", 0o600)
+    file.write_text(f"{former}\nnodegroups: {{web: 'web*'}}\n")
+    try:
+        planted = compared(m1)
+    finally:
+        autosign.unlink()
+        file.write_text(former)
+    assert {path: planted[path] for path in planted.keys() - told.keys()} == {
+        "access:autosign_file:more-*": {"m1": absent, "m2": "listed", "outside": absent},
+        "running:nodegroups:web": {"m2": {"file": "web*", "running": absent}},
+    }
+    assert planted.keys() >= told.keys()
+
+
+def compared(master: Master) -> dict[str, dict[str, Any]]:
+    """What differs, and how, but for the keys, of which members report only."""
+    result = master.salt_run("ha.check_consistency", only="master_key,access,options,roots,running")
+    return {
+        f"{name}:{difference['path']}": difference["values"]
+        for name, part in result.data["sections"].items()
+        for difference in part["differences"]
+    }
 
 
 @pytest.mark.skipif(not HAS_CLUSTERS, reason="this release of Salt has no cluster_id")

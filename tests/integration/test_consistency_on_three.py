@@ -20,10 +20,12 @@ from saltext_ha import minion_key
 from saltext_ha.consistency import sections
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level, plant, row, shown
+from tests.repositories import commit, head, repository
 
 pytestmark = pytest.mark.timeout(240)
 
 Three = tuple[Master, Master, Master]
+REMOTES = ("states", "secrets")
 ABSENT = {"absent": True}
 AHEAD = 60.0
 # What an installed extension, and a clock that is wrong, are to a process of its own.
@@ -39,8 +41,9 @@ EXTENSION = {
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
-    """Each with state and pillar files of its own, which are the same."""
+    """Each with state and pillar files of its own, which are the same, and with git remotes."""
     with make_lab() as lab:
+        git = {name: repository(lab.root / name) for name in REMOTES}
         for name in ("m1", "m2", "m3"):
             srv = lab.root / f"{name}-srv"
             for file in ("states/top.sls", "states/web/init.sls", "pillar/top.sls"):
@@ -48,6 +51,13 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
             roots = {
                 "file_roots": {"base": [str(srv / "states")]},
                 "pillar_roots": {"base": [str(srv / "pillar")]},
+                "fileserver_backend": ["roots", "gitfs"],
+                "gitfs_remotes": [f"file://{git['states']}"],
+                "gitfs_base": "main",
+                "ext_pillar": [{"git": [f"main file://{git['secrets']}"]}],
+                # Each fetches at its start, and then when it is told to.
+                "gitfs_update_interval": 86400,
+                "git_pillar_update_interval": 86400,
                 "autosign_file": "autosign.conf",
                 "nodegroups": {"web": "web*"},
             }
@@ -58,6 +68,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         lab.start_all()
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
+        wait_for(lambda: fetched(m1, m2, m3), SOON, "all have fetched")
         yield lab
 
 
@@ -73,6 +84,15 @@ def masters(lab: Lab) -> Iterator[Three]:
         if not master.running:
             master.start()
     wait_for(lambda: all(map(level, (m1, m2, m3))), SOON, "the group is well again")
+
+
+def fetched(*masters: Master) -> bool:
+    """Whether all have fetched their git remotes once."""
+    return all(
+        list(Path(master.opts["cachedir"], kind).glob("*/_/**/refs/remotes/origin/main"))
+        for master in masters
+        for kind in ("gitfs", "git_pillar")
+    )
 
 
 def configure(master: Master, **settings: Any) -> None:
@@ -149,6 +169,36 @@ def test_what_differs_without_a_restart(masters: Three) -> None:
         for path in autosign:
             path.unlink()
         configure(m3, nodegroups={"web": "web*"})
+    clean(m1)
+
+
+def test_git_remotes_by_commit(lab: Lab, masters: Three) -> None:
+    """m3 has not fetched what the others have."""
+    m1, m2, m3 = masters
+    remotes = [lab.root / name for name in REMOTES]
+    before = [head(remote) for remote in remotes]
+    after = [commit(remote, "two") for remote in remotes]
+
+    def update(*behind: Master) -> None:
+        for master in behind:
+            master.salt_run("fileserver.update", backend="git").check()
+            master.salt_run("git_pillar.update").check()
+
+    update(m1, m2)
+    result = m1.salt_run("ha.check_consistency")
+    assert result.returncode == 1
+    states, pillar = (f"file://{remote}" for remote in remotes)
+    assert found(result) == {
+        f"roots:gitfs:{states}:main": {"m1": after[0], "m2": after[0], "m3": before[0]},
+        f"roots:git_pillar:{pillar}:main": {"m1": after[1], "m2": after[1], "m3": before[1]},
+    }
+    # What it is told to do is what mends it.
+    fixes = [difference["fix"] for difference in result.data["sections"]["roots"]["differences"]]
+    assert fixes == [
+        "salt-run fileserver.update backend=git on m3",
+        "salt-run git_pillar.update on m3",
+    ]
+    update(m3)
     clean(m1)
 
 

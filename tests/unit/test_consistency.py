@@ -161,7 +161,7 @@ def pair_of(master, **options):
 
 def test_facts_are_plain_data(master):
     auth = {"pam": {"alice": [".*"], 7: ["@runner", {"web*": ["test.*"]}]}}
-    master.write(external_auth=auth, nodegroups={"g": "L@a"})
+    master.write(external_auth=auth, nodegroups={"g": "L@a"}, token_expire=2**70)
     for part in master.facts().values():
         told = dict(part.leaves)
         assert msgpack.unpackb(msgpack.packb(told)) == json.loads(json.dumps(told)) == told
@@ -283,7 +283,8 @@ def test_an_autosign_file_that_salt_ignores(master):
 def test_an_autosign_file_that_cannot_be_read_is_unknown(master):
     (master.root / "autosign.conf").mkdir(mode=0o755)
     broken = master.facts()
-    assert "autosign_file" in broken["access"].unknown
+    why = broken["access"].unknown["autosign_file"]
+    assert why.startswith(f"{master.root / 'autosign.conf'}: ")
     result = compare({"m1": broken, "m2": broken}, {})
     assert result["sections"]["access"]["status"] == result["status"] == "unknown"
     assert exit_code(result) == 2
@@ -297,6 +298,8 @@ def test_grains_that_sign_are_hidden(master):
     master.write(autosign_grains_dir=str(folder))
     first = master.facts()
     assert SECRET not in told(first)
+    (folder / "old").mkdir()
+    assert master.facts()["access"].unknown == {}
     (folder / "uuid").write_text(f"B\n{SECRET}\n")
     assert leaves(master.facts(), "access", "autosign_grains_dir") == leaves(
         first, "access", "autosign_grains_dir"
@@ -324,6 +327,9 @@ def test_files_that_changed_under_a_running_master(master):
     fixes = {d["fix"] for d in result["sections"]["running"]["differences"]}
     assert fixes == {"restart salt-master on m2"}
     assert exit_code(result) == 1
+    # Each is held against itself: one that is away has no part in it.
+    result = compare({"m1": {**taken, "running": Facts()}, "m2": taken}, {"m3": "refused"})
+    assert {tuple(d["values"]) for d in result["sections"]["running"]["differences"]} == {("m2",)}
 
 
 @pytest.mark.parametrize("text", ["a: [", "just words"])
@@ -506,6 +512,9 @@ def test_settings_of_the_site_are_notes_and_never_shown(master):
     }
     assert answer["status"] == "same"
     assert exit_code(answer) == 0
+    # None here, and an empty one there.
+    master.write(timeout=5)
+    assert differing(compare(pair_of(master, **{"redis.pass": "", "timeout": 5})), "options") == {}
 
 
 def test_options_that_each_master_has_of_its_own(master):

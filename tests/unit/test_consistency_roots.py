@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from saltext_ha.consistency.digests import Digests, StillReading
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.section import Mine
 from saltext_ha.consistency.tree import Seen
+from tests import repositories
 
 pytestmark = pytest.mark.core
 
@@ -255,7 +255,7 @@ def test_the_same_files_in_other_places(two: tuple[dict[str, Any], dict[str, Any
     one, other = (facts(master) for master in two)
     assert one == other
     assert compared(one, other) == {}
-    assert roots.size({"m1": one, "m2": other}) == 4
+    assert roots.size({"m1": one, "m2": other}) == 4 + 3, "files and environments"
 
 
 def test_files_that_are_missing_different_and_extra(
@@ -316,41 +316,22 @@ def test_a_file_that_cannot_be_read_is_unknown(
 # git
 
 
-def run(*words: str, cwd: Path) -> str:
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": str(cwd)}
-    for role in ("AUTHOR", "COMMITTER"):
-        environment.update({f"GIT_{role}_NAME": "x", f"GIT_{role}_EMAIL": "x@example.com"})
-    done = subprocess.run(
-        ["git", *words], cwd=cwd, env=environment, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
-
-
-def commit(repository: Path, text: str) -> str:
-    write(repository / "top.sls", text)
-    run("add", ".", cwd=repository)
-    run("commit", "-q", "-m", text, cwd=repository)
-    return run("rev-parse", "HEAD", cwd=repository)
-
-
 def fetched(remote: Path, folder: Path, packed: bool) -> None:
     """As Salt keeps a remote: branches below refs/remotes/origin."""
     folder.mkdir(parents=True)
-    run("init", "-q", ".", cwd=folder)
-    run("remote", "add", "origin", str(remote), cwd=folder)
-    run("fetch", "-q", "--tags", "origin", cwd=folder)
+    repositories.git("init", "-q", ".", cwd=folder)
+    repositories.git("remote", "add", "origin", str(remote), cwd=folder)
+    repositories.git("fetch", "-q", "--tags", "origin", cwd=folder)
     if packed:
-        run("pack-refs", "--all", cwd=folder)
+        repositories.git("pack-refs", "--all", cwd=folder)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
-    remote = tmp_path / "remote"
-    remote.mkdir()
-    run("init", "-q", "-b", "main", ".", cwd=remote)
-    first = commit(remote, "one")
-    run("tag", "v1", cwd=remote)
-    run("branch", "dev", cwd=remote)
+    remote = repositories.repository(tmp_path / "remote")
+    first = repositories.head(remote)
+    repositories.git("tag", "v1", cwd=remote)
+    repositories.git("branch", "dev", cwd=remote)
     options = {
         "fileserver_backend": ["roots", "gitfs"],
         "gitfs_remotes": [{str(remote): [{"root": "x"}]}, "https://user:pw@git.example/other"],
@@ -359,11 +340,12 @@ def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
     one, two = (opts(tmp_path / name, **options) for name in ("one", "two"))
     fetched(remote, Path(one["cachedir"], "gitfs", "b64=", "_"), packed)
     fetched(remote, Path(one["cachedir"], "git_pillar", "b64="), packed)
-    second = commit(remote, "two")
+    second = repositories.commit(remote, "two")
     fetched(remote, Path(two["cachedir"], "gitfs", "b64=", "_"), packed)
     fetched(remote, Path(two["cachedir"], "git_pillar", "b64="), packed)
-    states = git.states(one)
-    assert states.pop("gitfs remotes") == git.states(two)["gitfs remotes"]
+    states = git.states(one, NONCE)
+    arranged = [{str(remote): {"root": "x"}}, "https://git.example/other"]
+    assert states.pop(git.REMOTES) == git.states(two, NONCE)[git.REMOTES] == arranged
     assert states == {
         f"gitfs:{remote}": "configured",
         f"gitfs:{remote}:main": first,
@@ -387,23 +369,73 @@ URL = "https://git.example/x"
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "same"),
+    ("one", "two", "shown"),
     [
-        ([{URL: [{"root": "prod"}]}], [{URL: [{"root": "dev"}]}], False),
-        ([{URL: [{"root": "prod"}]}], [URL], False),
-        ([URL, f"{URL}2"], [f"{URL}2", URL], False),
-        ([{URL: [{"privkey": "/a"}, {"root": "p"}]}], [{URL: [{"root": "p"}]}], True),
-        ([f"https://me:pw@{URL[8:]}"], [URL], True),
+        ([{URL: [{"root": "prod"}]}], [{URL: [{"root": "dev"}]}],
+         ([{URL: {"root": "prod"}}], [{URL: {"root": "dev"}}])),
+        ([{URL: [{"root": "prod"}]}], [URL], ([{URL: {"root": "prod"}}], [URL])),
+        ([URL, f"{URL}2"], [f"{URL}2", URL], ([URL, f"{URL}2"], [f"{URL}2", URL])),
+        ([{URL: [{"privkey": "/a"}, {"root": "p"}]}], [{URL: [{"root": "p"}]}], ()),
+        ([{URL: [{"name": "a"}, {"proxy": f"http://me:{SECRET}@proxy"}]}], [URL], ()),
+        ([f"https://me:{SECRET}@{URL[8:]}"], [URL], ()),
     ],
-)
+)  # fmt: skip
 def test_what_remotes_serve_of_themselves_and_in_which_order(
-    tmp_path: Path, one: list[Any], two: list[Any], same: bool
+    tmp_path: Path, one: list[Any], two: list[Any], shown: tuple[Any, ...]
 ) -> None:
-    shown = [
-        git.states({**opts(tmp_path, fileserver_backend=["gitfs"], gitfs_remotes=remotes)})
-        for remotes in (one, two)
-    ]
-    assert (shown[0]["gitfs remotes"] == shown[1]["gitfs remotes"]) is same
+    (tmp_path / "pki").mkdir()
+    backend = {"fileserver_backend": ["gitfs"], "pillar_roots": {}}
+    found = compared(*(facts(opts(tmp_path, gitfs_remotes=r, **backend)) for r in (one, two)))
+    assert found == (
+        {"gitfs_remotes": dict(zip(("m1", "m2"), shown, strict=True))} if shown else {}
+    )
+
+
+def test_what_is_not_everywhere_hides_no_difference_between_the_others(
+    two: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    """Of m1 and m2 in what m3 has not got at all, or has not fetched yet."""
+    one, other = two
+    write(tmp_path / "two/srv-dev/top.sls", "another")
+    without = {**one, "file_roots": {"base": one["file_roots"]["base"]}}
+    parts = {"m1": facts(one), "m2": facts(other), "m3": facts(without)}
+    found = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert [entry["path"] for entry in found] == ["file_roots:dev", "file_roots:dev:top.sls"]
+
+    def fetched(served: str, **leaves: str) -> Facts:
+        at = {f"gitfs:{URL}:{branch}": commit for branch, commit in leaves.items()}
+        mark = git.FETCHED if leaves else git.NOT_FETCHED
+        return Facts({f"gitfs:{URL}": mark, git.REMOTES: [served], **at}, {}, tuple(roots.RULES))
+
+    there = {"main": "a" * 40, "dev": "b" * 40}
+    parts = {"m1": fetched("x", **there), "m2": fetched("y", **{**there, "dev": "c" * 40})}
+    parts["m3"] = fetched("x")
+    found = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert {entry["path"]: entry["fix"].split(" on ")[-1] for entry in found} == {
+        git.REMOTES: "m2, in the same order; restart salt-master there",
+        f"gitfs:{URL}": "m3",
+        f"gitfs:{URL}:dev": "m1, m2 or m3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("holders", "fix"),
+    [
+        ("m1", "remove the file on m1, or put it in place on m2 and m3, too; no restart needed"),
+        ("m1 m3", "put the file in place on m2 (rsync, git pull); no restart needed"),
+        ("m1 m2!", "put the same file in place on m1, m2 or m3 (rsync, git pull); "
+         "no restart needed"),
+        ("m1 m2 m3!", "put the same file in place on m3 (rsync, git pull); no restart needed"),
+    ],
+)  # fmt: skip
+def test_what_to_do_about_a_file(holders: str, fix: str) -> None:
+    parts = {}
+    for name in ("m1", "m2", "m3"):
+        content = bytes(32) if f"{name}!" not in holders else b"x" * 32
+        leaves = {"file_roots:base:a": content} if name in holders else {}
+        parts[name] = Facts(leaves, {}, tuple(roots.RULES))
+    (entry,) = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert entry["fix"] == fix
 
 
 def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.service import heard
 from saltext_ha.service.connections import is_ours, subscribers
 from saltext_ha.service.heard import FRESH, Heard, Sight
-from saltext_ha.service.whereabouts import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate
+from saltext_ha.service.location import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate
 
 pytestmark = pytest.mark.core
 

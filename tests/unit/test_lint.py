@@ -326,6 +326,54 @@ def test_the_documentation_has_such_configurations() -> None:
     assert (roles.count(MASTER), roles.count(MINION)) >= (8, 3)
 
 
+@pytest.mark.parametrize("role", [MASTER, MINION])
+@pytest.mark.parametrize("content", ["", "# all of it is a comment\n", "defaults"])
+def test_no_alarm_on_what_salt_is_installed_with(role: str, content: str, tmp_path: Path) -> None:
+    """Where nobody wrote anything; and with what holds then written out."""
+    path = tmp_path / role
+    path.write_text(content)
+    running = {"conf_file": str(path), "id": "x", "pki_dir": str(tmp_path)}
+    collected = collect.of_minion if role == MINION else collect.of_master
+    if content == "defaults":
+        where = {"conf_file", "default_include", "id", "master"}
+        options = {o: v for o, v in collected(running).options.items() if o not in where}
+        path.write_text(json.dumps(options))
+    facts = collected(running)
+    assert check.inspect("x", facts) == []
+    for release in (3006, 3007, 3008):
+        assert check.inspect("x", dataclasses.replace(facts, version=(release, 1))) == []
+
+
+def test_masters_that_publish_where_salt_looks_for_it(tmp_path: Path) -> None:
+    text = yaml.safe_dump({**BASES["failover"], "ha": {"lint": {"ignore": ["HA218"]}}})
+    facts = facts_of_text(text, MINION, tmp_path)
+    assert inspect(dataclasses.replace(facts, told={("10.0.0.1", 4506): 4505})) == []
+
+
+def test_two_masters_at_one_address_that_really_publish_on_two_ports(tmp_path: Path) -> None:
+    facts = facts_of_text("master: [10.0.0.1, '10.0.0.1:4508']\n", MINION, tmp_path)
+    told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
+    assert check.inspect("x", dataclasses.replace(facts, told=told)) == []
+    moving = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_type: failover\n"
+    there = dataclasses.replace(facts_of_text(moving, MINION, tmp_path, "y"), told=told)
+    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "the watchdog looks, too"
+    asking = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_alive_interval: 30\n"
+    there = dataclasses.replace(facts_of_text(asking, MINION, tmp_path, "z"), told=told)
+    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "and so does Salt"
+    for known in told.items():  # of the other nobody knows
+        found = check.inspect("x", dataclasses.replace(facts, told=dict([known])))
+        assert [f["code"] for f in found] == ["HA104"]
+    told["10.0.0.1", 4508] = 4505
+    found = check.inspect("x", dataclasses.replace(facts, told=told))
+    assert [f["code"] for f in found] == ["HA107"]
+
+
+@pytest.mark.parametrize("how", ["disable", "func"])
+def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -> None:
+    text = f"master: no-such-master.invalid\nmaster_type: {how}\n"
+    assert check.inspect("x", facts_of_text(text, MINION, tmp_path)) == []
+
+
 def test_one_master_by_name_and_by_address(tmp_path: Path) -> None:
     """As the name service of this host has it."""
     facts = facts_of_text("master: [127.0.0.1, localhost]\nretry_dns: 30\n", MINION, tmp_path)
@@ -425,6 +473,20 @@ def test_only_and_ignore() -> None:
     left = answer(*both, ignore=frozenset({"HA502"}))
     assert ([f["code"] for f in left["findings"]], left["ignored"]) == (["HA501"], 1)
     assert [f["code"] for f in answer(*both)["findings"]] == ["HA502", "HA501"], "errors first"
+
+
+def test_of_a_file_that_cannot_be_read_no_rule_says_that_all_is_well(tmp_path: Path) -> None:
+    path = tmp_path / "minion"
+    path.write_text("master: [10.0.0.1\n")
+    running = {"conf_file": str(path), "id": "web1"}
+    found = ask.minion(running, only="HA307")
+    assert (found["findings"], found["retcode"], found["status"]) == ([], 2, "unknown")
+    assert found["unknown"].keys() == {f"web1: {path}"}
+    named = ask.minion(running, only="HA001")
+    assert ([f["code"] for f in named["findings"]], named["unknown"]) == (["HA001"], {})
+    assert ask.minion(running, ignore="HA001")["retcode"] == 0
+    path.write_text("master: 10.0.0.1\n")
+    assert ask.minion(running, only="HA307")["retcode"] == 0
 
 
 def test_codes_are_read_as_people_write_them() -> None:
@@ -548,6 +610,8 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
         "m2: 2 errors"
     )
     clean = check.answer([], check.Choice(), ["web1"], {})
+    some = check.answer([], check.Choice(frozenset({"HA101", "HA103"})), ["web1"], {})
+    assert outputter.output(some) == "web1: none of HA101, HA103"
     # As salt and salt-call hand it over: by minion.
     assert outputter.output({"web1": clean, "web2": clean}) == "\n".join(
         ["web1: no known traps"] * 2

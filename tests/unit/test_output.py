@@ -377,6 +377,23 @@ def test_consistency():
     )
 
 
+def test_a_long_path_is_shown_to_its_end():
+    path = "gitfs:https://git.example.org/operations/states.git:feature/x"
+    values = {"m1": "85c6f5", "m2": "2c6378"}
+    data = check(roots=part(differ(path, values, "fix"), differ("file_roots:dev", values, "")))
+    shows(
+        data,
+        f"""
+        roots     2 differ
+          {path}
+              m1 85c6f5
+              m2 2c6378
+              → fix
+          file_roots:dev   m1 85c6f5   m2 2c6378
+        """,
+    )
+
+
 def test_consistency_all_the_same():
     data = check(keys=part(), master_key=part(), access=part())
     shows(data, "m1, m2: all the same (keys, master key, access)")

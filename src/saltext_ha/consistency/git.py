@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,37 +10,47 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from saltext_ha.consistency.values import canonical
+from saltext_ha.consistency.rules import How
+from saltext_ha.consistency.values import plain
 
 _COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
 _KINDS = ("refs/remotes/origin/", "refs/tags/")
-NOT_FETCHED = "not fetched yet"
-ACCESS = ("user", "password", "privkey", "pubkey", "passphrase", "insecure_auth", "ssl_verify")
+FETCHED, NOT_FETCHED = "configured", "not fetched yet"
+#: The leaf that holds what the remotes serve of themselves, and in which order.
+REMOTES = "gitfs_remotes"
+# Settings of a remote that decide how one gets at it and where it is kept, not what it serves.
+ACCESS = (
+    "user", "password", "privkey", "pubkey", "passphrase", "insecure_auth", "ssl_verify", "proxy",
+    "depth", "name",
+)  # fmt: skip
 
 
-def states(opts: Mapping[str, Any]) -> dict[str, str]:
+def states(opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
     """
     ``gitfs:URL`` → ``configured`` or ``not fetched yet``, and ``gitfs:URL:BRANCH`` → commit, for
-    every branch and tag of all remotes.
+    every branch and tag of all remotes; and :data:`REMOTES`.
     """
     if not any(str(name).split("|")[0] in ("git", "gitfs") for name in backends(opts)):
         return {}
     remotes = opts.get("gitfs_remotes")
     wanted = {_url(entry): None for entry in _entries(remotes)}
-    leaves = _commits("gitfs", wanted, _folder(opts, "gitfs"))
-    return {**leaves, "gitfs remotes": _arrangement(remotes)} if wanted else leaves
+    leaves: dict[str, Any] = {**_commits("gitfs", wanted, _folder(opts, "gitfs"))}
+    if wanted:
+        leaves[REMOTES] = plain(_arrangement(remotes), How.EXACT, nonce)
+    return leaves
 
 
-def _arrangement(remotes: Any) -> str:
+def _arrangement(remotes: Any) -> list[Any]:
     """
-    Stands for the remotes in their order (the first that has a file serves it) and what each serves
-    of itself (``root``, ``mountpoint``, ``saltenv``, …), without how one gets at them.
+    The remotes in their order (the first that has a file serves it) with what each serves of
+    itself (``root``, ``mountpoint``, ``saltenv``, …), without how one gets at them.
     """
-    found = []
+    found: list[Any] = []
     for entry in remotes or ():
         settings = next(iter(entry.values())) if isinstance(entry, Mapping) and entry else None
-        found.append([_url(_entries([entry])[0]), _served(settings)])
-    return hashlib.sha256(canonical(found).encode(errors="replace")).hexdigest()[:16]
+        url, served = _url(_entries([entry])[0]), _served(settings)
+        found.append({url: served} if served else url)
+    return found
 
 
 def _served(settings: Any) -> dict[str, Any]:
@@ -87,7 +96,7 @@ def _commits(kind: str, wanted: Mapping[str, set[str] | None], folder: Path) -> 
         if url:
             fetched.setdefault(_url(url), {}).update(_refs(repository))
     for url, branches in wanted.items():
-        leaves[f"{kind}:{url}"] = "configured" if url in fetched else NOT_FETCHED
+        leaves[f"{kind}:{url}"] = FETCHED if url in fetched else NOT_FETCHED
         for name, commit in fetched.get(url, {}).items():
             if branches is None or name in branches:
                 leaves[f"{kind}:{url}:{name}"] = commit

@@ -10,7 +10,7 @@ from typing import Any
 
 from saltext_ha.consistency.comparison import Difference, by_rules, option_of, unknown_of
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import DRIFT, NOTE, Rule
+from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, Rule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import leaves_of
 
@@ -310,7 +310,7 @@ TABLE: tuple[Topic, ...] = (
 
 #: Options of ``ha:`` that each master has of its own; the others should be the same.
 _OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
-_HA = Rule("ha", severity=NOTE, without=_OWN_HA)
+_HA = Rule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
 
 #: Of options that not every supported release of Salt knows: as if the others had this default.
 _DEFAULTS: Mapping[str, Any] = {

@@ -7,30 +7,39 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.consistency import git, tree
-from saltext_ha.consistency.comparison import Difference, by_rules, names, unknown_of
+from saltext_ha.consistency.comparison import (
+    Difference,
+    by_rules,
+    names,
+    option_of,
+    unknown_of,
+)
 from saltext_ha.consistency.digests import Digests, StillReading
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import Rule
 from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.values import ABSENT
 
-COPY = (
-    "put the same file in place on {masters} (rsync, git; gitfs and shared storage keep it the "
-    "same); no restart needed"
-)
+COPY = "put the same file in place on {masters} (rsync, git pull); no restart needed"
+MISSING = "put the file in place on {without} (rsync, git pull); no restart needed"
+EXTRA = "remove the file on {having}, or put it in place on {without}, too; no restart needed"
 ENVIRONMENT = "make {option} name the same environments on {masters}, restart salt-master there"
 REMOTE = "make the remotes the same in the master configuration of {masters}, restart salt-master"
+ARRANGED = "make gitfs_remotes the same on {masters}, in the same order; restart salt-master there"
 
 RULES: Mapping[str, Rule] = {
     rule.option: rule
     for rule in (
         Rule("file_roots", fix=COPY),
         Rule("pillar_roots", fix=COPY),
+        Rule(git.REMOTES, fix=ARRANGED),
         Rule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
         Rule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
     )
 }
 #: The leaf that stands for a whole environment or remote.
 PRESENT = "present"
+FILES = ("file_roots", "pillar_roots")
 PILLAR = "pillar_roots:"
 FEW = 10
 
@@ -59,7 +68,7 @@ def take(mine: Mine) -> Facts:
                 digest = hashlib.blake2b(digest, key=key, digest_size=16).digest()
             leaves[path] = digest
         unknown = _unknown(missed)
-    leaves.update(git.states(opts))
+    leaves.update(git.states(opts, mine.nonce))
     leaves.update(git.pillars(opts))
     return Facts(leaves, unknown, tuple(RULES))
 
@@ -67,32 +76,58 @@ def take(mine: Mine) -> Facts:
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     """Leaf by leaf; an environment or remote that a master does not have is one difference."""
     found = by_rules(RULES, parts)
-    whole: list[str] = []
+    whole = {d["path"]: d["values"] for d in found if _is_whole(d["path"], parts)}
+    lacking = [path for path, values in whole.items() if ABSENT in values.values()]
     shown = []
     for difference in found:
         path: str = difference["path"]
-        if any(path.startswith(f"{above}:") for above in whole):
+        values: Mapping[str, Any] = difference["values"]
+        above = next((whole[one] for one in whole if path.startswith(f"{one}:")), None)
+        if above is not None and not _differs_where_it_is(values, above):
             continue
-        if _is_whole(path, parts):
-            whole.append(path)
-            fix = ENVIRONMENT if path.startswith(("file_roots", "pillar_roots")) else REMOTE
-            masters = names(difference["values"], "or")
-            if "not fetched yet" not in difference["values"].values():
-                difference["fix"] = fix.format(option=path.split(":")[0], masters=masters)
+        # Of other remotes their list is other, too: once is enough.
+        if path == git.REMOTES and any(one.startswith("gitfs:") for one in lacking):
+            continue
+        if path in whole:
+            difference["fix"] = _fix_of_whole(path, values)
+        elif option_of(path) in FILES:
+            difference["fix"] = _fix_of_file(values) or difference["fix"]
         shown.append(difference)
     return shown
 
 
+def _differs_where_it_is(values: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    """Whether *values* differ among the masters that have what is *above* them."""
+    there = [values[name] for name, mark in above.items() if mark in (PRESENT, git.FETCHED)]
+    return any(value != there[0] for value in there)
+
+
+def _fix_of_whole(path: str, values: Mapping[str, Any]) -> str:
+    option = option_of(path)
+    if option in FILES:
+        return ENVIRONMENT.format(option=option, masters=names(values, "or"))
+    behind = [name for name, value in values.items() if value == git.NOT_FETCHED]
+    if behind and ABSENT not in values.values():
+        return RULES[option].fix.format(masters=names(behind))
+    return REMOTE.format(masters=names(values, "or"))
+
+
+def _fix_of_file(values: Mapping[str, Any]) -> str:
+    """Of a file that some masters have, all the same, and others have not; else empty."""
+    known = {name: v for name, v in values.items() if "unknown" not in v}
+    without = [name for name, value in known.items() if value == ABSENT]
+    having = [name for name in known if name not in without]
+    if not without or any(known[name] != known[having[0]] for name in having):
+        return ""
+    fix = MISSING if len(having) > len(without) else EXTRA
+    return fix.format(having=names(having), without=names(without))
+
+
 def size(parts: Mapping[str, Facts]) -> int:
-    """How many different files there are."""
-    return len(
-        {
-            path
-            for facts in parts.values()
-            for path, value in facts.leaves.items()
-            if isinstance(value, bytes)
-        }
-    )
+    """How many files, environments, remotes, branches and tags were compared."""
+    # Of masters that are the same the leaves are, too.
+    several = {id(facts.leaves): facts.leaves for facts in parts.values()}
+    return len(set().union(*several.values()))
 
 
 def _gather(
@@ -111,7 +146,7 @@ def _gather(
 
 
 def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
-    marks = (PRESENT, "configured", git.NOT_FETCHED)
+    marks = (PRESENT, git.FETCHED, git.NOT_FETCHED)
     return any(facts.leaves.get(path) in marks for facts in parts.values())
 
 

@@ -23,6 +23,8 @@ from saltext_ha.lint.model import (
 from saltext_ha.lint.rules import CODES, RULES
 
 Finding = dict[str, Any]
+#: The rule about files that Salt cannot read: all others know less then.
+UNREADABLE = "HA001"
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,10 @@ def answer(
     :param unknown: what or whom could not be, and why.
     """
     found = list(findings)
+    # Nobody can say "none of these" of a file that cannot be read.
+    unread = {f"{f['on']}: {f['file']}": f["detail"] for f in found if f["code"] == UNREADABLE}
+    if choice.only and UNREADABLE not in choice.only | choice.ignore:
+        unknown = {**unread, **unknown}
     wanted = sorted((f for f in found if choice.takes(str(f["code"]))), key=_order)
     counts = dict.fromkeys(SEVERITIES, 0)
     for finding in wanted:
@@ -129,6 +135,7 @@ def answer(
         "kind": "lint",
         "status": "unknown" if unknown else "findings" if counting else "clean",
         "asked": list(asked),
+        "only": sorted(choice.only),
         "findings": wanted,
         "counts": counts,
         "ignored": sum(str(f["code"]) in choice.ignore for f in found),

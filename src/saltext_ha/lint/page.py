@@ -46,11 +46,12 @@ ha:
 `only=HA101,HA103` asks just these. `--out=json` has all that is shown, and why:
 
 ```
-{"kind": "lint", "status": "findings", "asked": ["m1", "m2"],
+{"kind": "lint", "status": "findings", "asked": ["m1", "m2"], "only": [],
  "findings": [{"code": "HA701", "severity": "warning", "on": "m1",
                "file": "/etc/salt/master", "line": 3, "option": "publish_port",
                "title": …, "detail": "m1 4505, m2 4507", "why": …, "fix": …, "versions": "all"}],
- "counts": {"error": 0, "warning": 1, "info": 0}, "ignored": 0, "unknown": {}, "retcode": 1}
+ "counts": {"error": 0, "warning": 1, "info": 0}, "ignored": 0, "unknown": {}, "retcode": 1,
+ "outputter": "ha"}
 ```
 
 `status` is `clean`, `findings` or `unknown`; `line` is 0 and `file` empty where the option stands

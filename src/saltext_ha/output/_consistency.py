@@ -23,6 +23,7 @@ from saltext_ha.output._text import (
 LISTED = 50  # differences of a section; all of them are in the JSON
 TITLE = 10  # cells of a section's title
 WIDEST_PATH = 40
+LONGEST_PATH = 300
 WIDEST_VALUE = 60
 LONGEST_REASON = 200
 
@@ -93,7 +94,7 @@ def _block(
     lines = [f"{pad(title, TITLE - 1)} {_headline(section, differences, screen)}"]
     shown = differences[:LISTED]
     paths = [display_width(clean(difference.get("path"))) for difference in shown]
-    width = min(max(paths, default=0), WIDEST_PATH)
+    width = max((path for path in paths if path <= WIDEST_PATH), default=0)
     for difference in shown:
         lines += _item(difference, width, screen)
     more = max(0, len(differences) - LISTED) + int(section.get("left_out") or 0)
@@ -126,7 +127,8 @@ def _headline(
 
 
 def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str]:
-    path = shorten(clean(difference.get("path")), WIDEST_PATH)
+    # The end of a path is what tells it from others: one that is too long gets a line of its own.
+    path = shorten(clean(difference.get("path")), LONGEST_PATH)
     values: Mapping[str, Any] = difference.get("values") or {}
     fix = f"→ {clean(difference['fix'])}" if difference.get("fix") else ""
     if any(_is_pair(value) for value in values.values()):
@@ -134,12 +136,13 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
     else:
         parts = [pad(path, width), *_grouped(values)]
     line = "  " + "   ".join([*parts, fix] if fix else parts).rstrip()
-    if display_width(line) <= screen.width:
+    alone = display_width(path) > WIDEST_PATH
+    if display_width(line) <= screen.width and not alone:
         return [line]
     # Too long for one line: the values on the first if they fit, otherwise each on its own.
     line = "  " + "   ".join(parts).rstrip()
     lines = [line]
-    if display_width(line) > screen.width:
+    if display_width(line) > screen.width or alone:
         lines = [f"  {parts[0].rstrip()}", *(f"      {part}" for part in parts[1:])]
     return [*lines, f"      {fix}"] if fix else lines
 

@@ -65,4 +65,6 @@ def _summary(data: Mapping[str, Any]) -> str:
     ]
     if data.get("ignored"):
         found.append(f"{data['ignored']} ignored")
-    return f"{asked}: {', '.join(found) or 'no known traps'}"
+    only = ", ".join(clean(code) for code in data.get("only") or [])
+    nothing = f"none of {only}" if only else "no known traps"
+    return f"{asked}: {', '.join(found) or nothing}"

@@ -12,13 +12,13 @@ from typing import Any
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.service import whereabouts
+from saltext_ha.service import location
 from saltext_ha.service.connections import subscribers
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import Answers, Jobs
+from saltext_ha.service.location import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.service.orders import LONGEST, WHERE, Order, check_glob
-from saltext_ha.service.whereabouts import BOUND, PARTLY, SILENT, UNKNOWN
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
@@ -111,15 +111,10 @@ class Bound:
         """
         return self._group.service.heard.sights(await self.accepted(glob))
 
-    async def accepted(self, glob: str) -> list[str]:
-        """The ids of accepted minions that match *glob*, in order."""
+    async def accepted(self, glob: str, after: str = "", most: int = -1) -> list[str]:
+        """The ids of accepted minions that match *glob*; see :meth:`Replica.accepted`."""
         core = self._group.service.core
-        check_glob(glob)
-
-        def read() -> list[str]:
-            return [i for i, stored in core.replica.placed(glob) if stored.state == ACCEPTED]
-
-        return await core.run(read)
+        return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
     async def run(self) -> None:
         """Settle who is new, for ever: more often than so many can be heard for the first time."""
@@ -133,22 +128,38 @@ class Bound:
         new = heard.newcomers()
 
         def read(ids: list[str]) -> list[str]:
-            return [i for i in ids if core.replica.applied(i).stored.state == ACCEPTED]
+            known = core.replica
+            return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
 
         for start in range(0, len(new), AT_ONCE):  # others wait for the replica, too
             heard.accept(await core.run(read, new[start : start + AT_ONCE]))
 
+    async def settle_regularly(self, interval: float) -> None:
+        """:meth:`settle` every *interval* seconds."""
+        while True:
+            await asyncio.sleep(interval)
+            await self.settle()
+
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """A part of what this master has heard, for a peer: by glob, or of some ids."""
+        """
+        A part of what this master has heard, for a peer: by glob, or of some ids.
+
+        It costs what the part costs, however many minions there are: 100 000 would keep the event
+        loop, and with it every other peer, waiting at each of their pages.
+        """
         glob, ids, after = payload.get("glob", "*"), payload.get("ids"), payload.get("after", "")
         if not isinstance(glob, str) or not isinstance(after, str):
             raise InvalidRecord("takes a glob, and the id after which to go on")
+        heard, sights = self._group.service.heard, dict[str, Sight]()
         if ids is None:
-            ids = await self.accepted(glob)
+            # One more than a page holds says that there are more.
+            while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
+                sights |= heard.sights(some)
+                after = some[-1]
         elif not isinstance(ids, list) or len(ids) > PAGE:
             raise InvalidRecord(f"takes a list of at most {PAGE} ids")
-        heard = self._group.service.heard
-        sights = heard.sights(each for each in ids if isinstance(each, str) and each > after)
+        else:
+            sights = heard.sights(i for i in ids if isinstance(i, str) and i > after)
         rows = sorted(sights.items())
         return {
             "connections": await self.count(),
@@ -240,7 +251,7 @@ def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]
     return [
         {
             "id": minion_id,
-            **whereabouts.locate(
+            **location.locate(
                 {
                     n: each.sights[minion_id]
                     for n, each in known.items()

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.errors import InvalidRecord
+from saltext_ha.service.events import FROM_PEER
 
 SURE = ("job", "schedule", "start", "watchdog", "failover", "beacon")
 LIKELY = ("auth", "return", "event", "presence")
@@ -39,7 +40,6 @@ MAX_STRANGERS = 10_000
 MAX_JOBS = 5_000
 MAX_OF = 1_000
 MAX_ADDRESSES = 8
-FROM_PEER = "__peer_id"
 FROM_MINION = "_minion_event"  # the command by which Salt takes events of minions
 
 

@@ -329,6 +329,9 @@ def publish_port_4506(facts: Facts) -> Hits:
     ),
 )
 def no_address(facts: Facts) -> Hits:
+    # Where nobody wrote it, "salt" is Salt's own default: of a minion without a master, mostly.
+    if not facts.written("master") or facts.get("master_type") in ("func", "disable"):
+        return
     for entry in entries(facts):
         if is_name(entry.host) and facts.addresses.get(entry.host, frozenset()) is None:
             yield Hit("master", entry.text, entry.item)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import binding, prospects, safety
+from saltext_ha import binding, minion_reports, safety
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
-from saltext_ha.safety import Prospect, Room
+from saltext_ha.safety import MinionReport, Room
 from saltext_ha.service.checking import Checking
-from saltext_ha.service.doors import Door, Doors
+from saltext_ha.service.endpoints import Endpoint, Endpoints
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, texts
 
 PATIENCE = 60.0  # seconds for the answers of a peer's minions
@@ -19,11 +19,11 @@ MAX_GLOB = 1000
 MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
 
-class Safe:
+class FailoverSafe:
     """The command, and what peers ask for it."""
 
-    def __init__(self, group: Group, doors: Doors, checking: Checking) -> None:
-        self._group, self._doors, self._checking = group, doors, checking
+    def __init__(self, group: Group, endpoints: Endpoints, checking: Checking) -> None:
+        self._group, self._endpoints, self._checking = group, endpoints, checking
         # One job at a time: whoever asks often must not flood the minions.
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -34,7 +34,7 @@ class Safe:
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
-        return {"prospects": self._prospects}
+        return {"prospects": self._reports}
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.failover_safe``."""
@@ -53,31 +53,33 @@ class Safe:
         asking = asyncio.gather(
             self._mine(glob), self._group.ask("prospects", {"glob": glob}, PATIENCE)
         )
-        doors, unreached = await self._doors.all()
+        masters, unreached = await self._endpoints.all()
         summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
         sections = await self._checking.answer(safety.SECTIONS)
         mine, (theirs, unasked) = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}
-        known = [door for door in doors if door.reached]
+        known = [each for each in masters if each.reached]
         minions, failed = await asyncio.to_thread(
-            _told, {own: mine, **{name: one.get("minions") for name, one in theirs.items()}}, doors
+            _told,
+            {own: mine, **{name: one.get("minions") for name, one in theirs.items()}},
+            masters,
         )
         summaries[own] = await self._group.summary()
         group = safety.Group(
             names,
-            {door.name: Room(door.workers, door.open_files) for door in known},
+            {each.name: Room(each.workers, each.open_files) for each in known},
             tables,
             sections["sections"],
             minions,
             {name: _notes(summary) for name, summary in summaries.items()},
             unreached,
             {**unasked, **failed},
-            signed=len({door.finger for door in known}) > 1,
+            signed=len({each.finger for each in known}) > 1,
             number=max(_number(summary) for summary in summaries.values()),
         )
         return _answer(group, [lost] if lost else names)
 
-    async def _prospects(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+    async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         found = await self._mine(_glob(payload))
         if isinstance(found, str):
             raise InvalidRecord(found)  # so that the peer hears why
@@ -90,7 +92,7 @@ class Safe:
         self._waiting += 1
         try:
             async with self._turn:
-                return await asyncio.to_thread(prospects.ask, self._group.service.opts, glob)
+                return await asyncio.to_thread(minion_reports.ask, self._group.service.opts, glob)
         # Salt's client raises whatever its transport does, and ends a program without a key.
         except (Exception, SystemExit) as exc:
             return f"{type(exc).__name__}: {exc}"[:300]
@@ -121,13 +123,13 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _told(
-    answers: Mapping[str, Any], doors: list[Door]
-) -> tuple[dict[str, Prospect], dict[str, str]]:
+    answers: Mapping[str, Any], masters: list[Endpoint]
+) -> tuple[dict[str, MinionReport], dict[str, str]]:
     """The minions by id; and by master, why its minions could not be asked."""
     members: dict[tuple[str, int], str] = {}
-    for door in doors:
-        for host in {door.address, *_resolved(door.address)}:
-            members[host, door.request_port] = door.name
+    for each in masters:
+        for host in {each.address, *_resolved(each.address)}:
+            members[host, each.request_port] = each.name
     known: dict[str, frozenset[str]] = {}
 
     def lookup(host: str, port: int) -> str | None:
@@ -139,16 +141,16 @@ def _told(
         every = (members.get((each, port)) for each in (host, *sorted(known[host])))
         return next((member for member in every if member), None)
 
-    found: dict[str, Prospect] = {}
+    found: dict[str, MinionReport] = {}
     failed: dict[str, str] = {}
     for master, raw in answers.items():
         try:
             if isinstance(raw, str):
                 raise HaError(raw)
             # Minions that are bound to several masters answer each; any answer will do.
-            for name, prospect in prospects.read(raw, lookup).items():
+            for name, report in minion_reports.read(raw, lookup).items():
                 if name not in found or found[name].problem:
-                    found[name] = prospect
+                    found[name] = report
         except HaError as exc:
             failed[master] = str(exc)
     return found, failed

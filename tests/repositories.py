@@ -1,0 +1,39 @@
+"""Git repositories to serve states and pillar from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+WHO = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+def git(*words: str, cwd: Path) -> str:
+    """What ``git`` says, as nobody in particular."""
+    environment = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull}
+    done = subprocess.run(
+        ["git", *words], cwd=cwd, env=environment, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def repository(path: Path) -> Path:
+    """A new one, with one commit in ``main``."""
+    path.mkdir(parents=True)
+    git("init", "-q", "-b", "main", ".", cwd=path)
+    commit(path, "one")
+    return path
+
+
+def commit(repository: Path, text: str) -> str:
+    """Write *text* into ``top.sls``; the new commit."""
+    (repository / "top.sls").write_text(text)
+    git("add", ".", cwd=repository)
+    git("commit", "-q", "-m", text, cwd=repository)
+    return head(repository)
+
+
+def head(repository: Path) -> str:
+    """The commit that it stands at."""
+    return git("rev-parse", "HEAD", cwd=repository)
