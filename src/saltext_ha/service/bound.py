@@ -116,12 +116,6 @@ class Bound:
         core = self._group.service.core
         return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
-    async def run(self) -> None:
-        """Settle who is new, for ever: more often than so many can be heard for the first time."""
-        while True:
-            await asyncio.sleep(SETTLE)
-            await self.settle()
-
     async def settle(self) -> None:
         """Find out who of those that were heard for the first time has an accepted key."""
         core, heard = self._group.service.core, self._group.service.heard
@@ -134,10 +128,10 @@ class Bound:
         for start in range(0, len(new), AT_ONCE):  # others wait for the replica, too
             heard.accept(await core.run(read, new[start : start + AT_ONCE]))
 
-    async def settle_regularly(self, interval: float) -> None:
-        """:meth:`settle` every *interval* seconds."""
+    async def settle_regularly(self) -> None:
+        """:meth:`settle`, more often than too many can be heard for the first time."""
         while True:
-            await asyncio.sleep(interval)
+            await asyncio.sleep(SETTLE)
             await self.settle()
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
