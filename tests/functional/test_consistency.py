@@ -19,7 +19,7 @@ from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replication.placement import Stored
-from saltext_ha.service import checking
+from saltext_ha.service import consistency_check
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
@@ -63,13 +63,13 @@ def test_details_are_asked_for_only_where_something_differs(
 ) -> None:
     asked: list[str] = []
     taken: list[str] = []
-    call, take = Link.call, checking._facts
+    call, take = Link.call, consistency_check._facts
 
     def once(name: str, mine: Any) -> Any:
         taken.append(mine.config.name)
         return take(name, mine)
 
-    monkeypatch.setattr(checking, "_facts", once)
+    monkeypatch.setattr(consistency_check, "_facts", once)
 
     async def noted(self: Link, method: str, *arguments: Any) -> Any:
         asked.append(method)
@@ -448,15 +448,15 @@ def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
 ) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
     free = threading.Event()
-    take = checking._facts
+    take = consistency_check._facts
 
     def hang(name: str, mine: Any) -> Any:
         if mine.config.name == "m2" and name == "roots":
             assert free.wait(60)
         return take(name, mine)
 
-    monkeypatch.setattr(checking, "_facts", hang)
-    monkeypatch.setattr(checking, "PATIENCE", 0.5)
+    monkeypatch.setattr(consistency_check, "_facts", hang)
+    monkeypatch.setattr(consistency_check, "PATIENCE", 0.5)
 
     async def act() -> None:
         async with met(one, two):

@@ -10,8 +10,8 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.service import returns as module
 from saltext_ha.service.jobs import Answers, Stray, new_jids
 from saltext_ha.service.orders import FUNCTIONS, MOVE, PING, WHERE, Order, answer
-from saltext_ha.service.reach import DEAF, OK, SILENT, UNKNOWN, judge
-from saltext_ha.service.reach import answer as matrix
+from saltext_ha.service.reachability import DEAF, OK, SILENT, UNKNOWN, judge
+from saltext_ha.service.reachability import answer as matrix
 from saltext_ha.service.returns import Returns
 
 pytestmark = pytest.mark.core

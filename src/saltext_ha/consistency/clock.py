@@ -1,4 +1,4 @@
-"""How far are the clocks of the masters apart? Measured by asking: see ``service/checking.py``."""
+"""How far are the clocks of the masters apart? ``service/consistency_check.py`` asks them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from saltext_ha import binding, minion_reports, safety
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.safety import MinionReport, Room
-from saltext_ha.service.checking import Checking
+from saltext_ha.service.consistency_check import ConsistencyCheck
 from saltext_ha.service.endpoints import Endpoint, Endpoints
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, texts
 
@@ -22,7 +22,7 @@ MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 class FailoverSafe:
     """The command, and what peers ask for it."""
 
-    def __init__(self, group: Group, endpoints: Endpoints, checking: Checking) -> None:
+    def __init__(self, group: Group, endpoints: Endpoints, checking: ConsistencyCheck) -> None:
         self._group, self._endpoints, self._checking = group, endpoints, checking
         # One job at a time: whoever asks often must not flood the minions.
         self._turn = asyncio.Lock()

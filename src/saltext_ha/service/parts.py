@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from saltext_ha.peering.listener import Handler
 from saltext_ha.service.balancing import ProxyConfig
 from saltext_ha.service.bound import Bound
-from saltext_ha.service.checking import Checking, Telling
+from saltext_ha.service.consistency_check import ConsistencyCheck, OwnFacts
 from saltext_ha.service.decisions import Decisions
 from saltext_ha.service.differences import Differences
 from saltext_ha.service.drain import Drain
@@ -20,7 +20,7 @@ from saltext_ha.service.jobs import Jobs
 from saltext_ha.service.linting import Linting
 from saltext_ha.service.members import Members
 from saltext_ha.service.minion_config import MinionConfig
-from saltext_ha.service.reach import Reach
+from saltext_ha.service.reachability import Reachability
 from saltext_ha.service.sync_server import SyncServer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Parts(NamedTuple):
     peer_handlers: dict[str, Handler]
     jobs: Jobs
     bound: Bound
-    checking: Checking
+    checking: ConsistencyCheck
 
 
 def make(service: Service) -> Parts:
@@ -47,8 +47,8 @@ def make(service: Service) -> Parts:
     group = service.group
     jobs = Jobs(group)
     bound = Bound(group, jobs)
-    telling = Telling(group)
-    checking = Checking(group, telling)
+    own_facts = OwnFacts(group)
+    checking = ConsistencyCheck(group, own_facts)
     drain = Drain(group, jobs, bound)
     linting, members = Linting(group), Members(group)
     endpoints, proxy = Endpoints(group), ProxyConfig(group)
@@ -62,7 +62,7 @@ def make(service: Service) -> Parts:
         members,
         HistoryCommand(group),
         bound,
-        Reach(jobs, bound),
+        Reachability(jobs, bound),
         drain,
         MinionConfig(endpoints),
         safe,
@@ -75,7 +75,7 @@ def make(service: Service) -> Parts:
         group,
         linting,
         members,
-        telling,
+        own_facts,
         jobs,
         bound,
         drain,

@@ -21,7 +21,7 @@ HEARS, NOT, NO_KEY, NOT_ASKED = "hears", "silent", "no key", "unknown"
 """What may stand in a cell of the matrix."""
 
 
-class Reach:
+class Reachability:
     """Has every master ping the minions at once, and shows who answered whom."""
 
     def __init__(self, jobs: Jobs, bound: Bound) -> None:

@@ -36,7 +36,7 @@ HANGS = "still being read there: does a file system hang?"
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
 
 
-class Telling:
+class OwnFacts:
     """What this master tells of itself, for the checks of all masters."""
 
     def __init__(self, group: Group) -> None:
@@ -109,12 +109,12 @@ class Telling:
             del self._told[next(iter(self._told))]
 
 
-class Checking:
+class ConsistencyCheck:
     """The command itself."""
 
-    def __init__(self, group: Group, telling: Telling) -> None:
+    def __init__(self, group: Group, own: OwnFacts) -> None:
         self._group = group
-        self._telling = telling
+        self._own = own
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -140,7 +140,7 @@ class Checking:
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
         # All at the same time: each has to look at its own files.
-        own_part = asyncio.ensure_future(self._telling.told(nonce, names))
+        own_part = asyncio.ensure_future(self._own.told(nonce, names))
         asked = [link for link in links.values() if link.peer.name not in check.unreached]
         looking = [service.core.scan()] if sections.KEYS in names else []
         await asyncio.gather(*looking, *map(check.ask, asked))
