@@ -238,6 +238,21 @@ def test_connections_are_used_again(servers: list[Server]) -> None:
     assert len(peers) == 1
 
 
+def test_an_answer_that_breaks_off_is_lost_whatever_it_says(servers: list[Server]) -> None:
+    def most(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b'{"return": [{"data": {"return": 1, "success": true}}]}')
+        handler.close_connection = True
+
+    servers[0].answer = most
+    with pytest.raises(Lost, match="broke off") as caught:
+        Transport(servers[0].url).exchange("POST", "/", Deadline(5), [{"fun": "x"}])
+    assert not caught.value.finished
+    assert not caught.value.slow
+
+
 def test_nothing_is_kept_and_nothing_taken_from_elsewhere(
     servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
