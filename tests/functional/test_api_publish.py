@@ -28,6 +28,7 @@ class Master:
         self.sent: list[str] = []
         self.looks = 0
         self.refuses = self.mute = False
+        self.failing = 0  # looks that are not answered, before one is
 
     def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
         if low["fun"] == "jobs.list_job":
@@ -49,7 +50,7 @@ class Master:
 
     def look(self, handler: BaseHTTPRequestHandler, jid: str) -> None:
         self.looks += 1
-        if self.mute:
+        if self.mute or self.looks <= self.failing:
             respond(handler, {}, 503)
         elif self.refuses:
             respond(handler, {}, 401)
@@ -89,6 +90,16 @@ def test_lost_and_found(servers: list[Server], answer: str) -> None:
         assert (job.master, job.minions) == ("m1", ("a", "b"))
         assert one.local("*", "test.x") == {"a": 1, "b": 2}, "its returns are waited for"
     assert len(master.sent) == 2
+    assert not servers[1].calls("test.x")
+
+
+def test_a_look_that_fails_is_not_the_last_one(servers: list[Server]) -> None:
+    master = script(servers[0], "reset")
+    master.failing = 3
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+    assert (job.master, master.sent) == ("m1", [job.jid])
+    assert master.looks == 4
     assert not servers[1].calls("test.x")
 
 

@@ -236,3 +236,70 @@ def test_connections_are_used_again(servers: list[Server]) -> None:
     for _ in range(5):
         transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
     assert len(peers) == 1
+
+
+def test_an_answer_that_breaks_off_is_lost_whatever_it_says(servers: list[Server]) -> None:
+    def most(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b'{"return": [{"data": {"return": 1, "success": true}}]}')
+        handler.close_connection = True
+
+    servers[0].answer = most
+    with pytest.raises(Lost, match="broke off") as caught:
+        Transport(servers[0].url).exchange("POST", "/", Deadline(5), [{"fun": "x"}])
+    assert not caught.value.finished
+    assert not caught.value.slow
+
+
+def test_nothing_is_kept_and_nothing_taken_from_elsewhere(
+    servers: list[Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cookie is as good as a token, a proxy reads along, and .netrc is for other programs."""
+    target, proxy = servers[:2]
+    host = target.url.removeprefix("http://").partition(":")[0]
+    (tmp_path / "netrc").write_text(f"machine {host} login root password of-somebody-else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy.url)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    seen: list[dict[str, str]] = []
+
+    def remember(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        seen.append(dict(handler.headers))
+        handler.send_response(200)
+        handler.send_header("Set-Cookie", "session_id=secret; Path=/")
+        handler.send_header("Content-Length", "2")
+        handler.end_headers()
+        handler.wfile.write(b"{}")
+
+    target.answer = remember
+    transport = Transport(target.url)
+    for _ in range(2):
+        transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}], token="t")
+    assert len(seen) == 2
+    assert not proxy.requests
+    for headers in seen:
+        assert headers["X-Auth-Token"] == "t"
+        assert not {"Cookie", "Authorization"} & headers.keys()
+
+
+def test_tokens_of_probes_are_given_back(servers: list[Server]) -> None:
+    """Each would stay on the master for twelve hours."""
+    with pool(servers[0], probe_interval=0.2) as one:
+        one.runner("test.arg")
+        current = one._masters["m1"]._tokens.current
+        deadline = Deadline(10)
+
+        def given_back() -> list[str | None]:
+            return [token for path, token, _ in list(servers[0].requests) if path == "/logout"]
+
+        while len(given_back()) < 2 and not deadline.passed:
+            threading.Event().wait(0.02)
+        assert current is not None
+        assert len(given_back()) >= 2
+        assert current.text not in given_back(), "that one is in use"
+        assert one._masters["m1"]._tokens.current == current
+    assert given_back()[-1] == current.text, "the pool logs out when it ends"
