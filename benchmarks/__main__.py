@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import accept, check, exchange, failover, propagate, rivals, scale
+from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale
 from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, table
 
-GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "failover")
+GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "minions", "failover")
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
 
@@ -36,6 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="GROUP",
         help=f"some of: {', '.join(GROUPS)}",
     )
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long an engine with nothing to do is watched (default: 10)",
+    )
     parser.add_argument("--folder", type=Path, help="where to put the key folders (a local disk)")
     options = parser.parse_args(argv)
     try:
@@ -48,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(f"{key:11} {value}" for key, value in about.items()), flush=True)
     rows: list[Row] = []
     failed = False
-    for name, work in _plan(options.quick, options.keys):
+    for name, work in _plan(options.quick, options.keys, options.idle):
         if name not in options.only:
             continue
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -71,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(
-    quick: bool, counts: Sequence[int] | None
+    quick: bool, counts: Sequence[int] | None, idle: float
 ) -> Iterator[tuple[str, Callable[[Path], list[Row]]]]:
     sizes = sorted(counts or (SIZES[:2] if quick else SIZES))
     large = sizes[-1]
@@ -90,9 +97,15 @@ def _plan(
             "propagate",
             partial(propagate.measure, size=sizes[0], masters=masters, samples=samples, runs=0),
         )
-    yield "many", lambda root: [scale.many(root, min(large, 1_000 if quick else 10_000))]
-    yield "start", lambda root: scale.start(root, large)
+    for size in sizes:
+        if size <= 10_000:
+            yield "many", partial(scale.many, size=size)
+    for size in sizes:
+        # How long nothing happens matters at one size.
+        yield "start", partial(scale.start, size=size, idle=idle if size == large else 1.0)
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
+    yield "minions", partial(minions.group, size=min(large, minions.MINIONS))
+    yield "minions", partial(minions.asked, samples=10 if quick else 40)
     for hung in (False, True):
         yield "failover", partial(failover.measure, hung=hung)
 

@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -108,6 +107,21 @@ class Place:
         """Its replica.db."""
         return self.config.state_dir / REPLICA_FILE
 
+    def data(self) -> dict[str, Any]:
+        """Plain data, for another process that is to know it; see :meth:`of`."""
+        return {
+            "root": str(self.root),
+            "name": self.name,
+            "ha": dict(self.ha),
+            "options": dict(self.options),
+            "port": self.port,
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Place:
+        """The place that :meth:`data` tells of."""
+        return cls(**{**data, "root": Path(data["root"])})
+
     def take_over(self, other: Place) -> None:
         """
         Become what *other*, which is stopped, is: the same keys and the same knowledge of them.
@@ -168,12 +182,7 @@ class Engine:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     def link(self, other: Engine | Place) -> Link:
@@ -246,17 +255,10 @@ class EngineProcess:
     def launch(self) -> None:
         """Start and return at once; :meth:`wait_ready` waits."""
         place = self.place
-        arguments = {
-            "root": str(place.root),
-            "name": place.name,
-            "ha": dict(place.ha),
-            "options": dict(place.options),
-            "port": place.port,
-        }
         with contextlib.suppress(FileNotFoundError):
             place.config.control_socket.unlink()  # a killed one leaves it behind
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module, json.dumps(arguments)],
+            [sys.executable, "-m", self.module, json.dumps(place.data())],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,
@@ -336,12 +338,7 @@ class EngineProcess:
     def __enter__(self) -> EngineProcess:
         return self if self._process else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def _end(self, number: signal.Signals) -> None:
@@ -389,8 +386,7 @@ def main() -> None:
     from saltext_ha.service import main as service
 
     quiet()
-    arguments = json.loads(sys.argv[1])
-    place = Place(**{**arguments, "root": Path(arguments["root"])})
+    place = Place.of(json.loads(sys.argv[1]))
     print(time.monotonic(), flush=True)
     # Nothing may wait for a reader of this pipe later.
     os.dup2(2, 1)

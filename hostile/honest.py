@@ -54,10 +54,7 @@ class Honest:
 
     def start(self) -> None:
         """Return when it calls."""
-        arguments = [
-            {"root": str(place.root), "name": place.name, "ha": dict(place.ha), "port": place.port}
-            for place in (self._place, self._target)
-        ]
+        arguments = [self._place.data(), self._target.data()]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hostile.honest", json.dumps(arguments)],
             stdin=subprocess.PIPE,
@@ -133,7 +130,7 @@ class _Caller:
 
 
 async def _work(own: Mapping[str, Any], target: Mapping[str, Any]) -> None:
-    place, other = (Place(**{**a, "root": Path(a["root"])}) for a in (own, target))
+    place, other = map(Place.of, (own, target))
     caller = _Caller()
     async with Engine(place) as engine:
         calling = asyncio.ensure_future(caller.call(engine, other.peer))

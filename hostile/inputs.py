@@ -229,7 +229,6 @@ PAGES = [
     *("/", "/live", "/ready", "/status.json", "/api/saltstack/status", "/minions.json"),
     *("/metrics", "/openapi.json", "/page.js"),
 ]
-TOKENS = ("Bearer x", "Basic eDp4", "Basic \xff", "Digest", "Bearer " + "y" * 999)
 HOSTS = ("127.0.0.1", "localhost", "localhost:80", "[::1]", "evil.example.com", "", "a b", "\x7f")
 
 

@@ -92,17 +92,9 @@ class Target(EngineProcess):
 
     def launch(self) -> None:
         """As an engine process, with its log kept."""
-        place = self.place
-        arguments = {
-            "root": str(place.root),
-            "name": place.name,
-            "ha": dict(place.ha),
-            "options": dict(place.options),
-            "port": place.port,
-        }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hostile.target", json.dumps(arguments)],
+                [sys.executable, "-m", "hostile.target", json.dumps(self.place.data())],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -161,8 +153,7 @@ def _main() -> None:
     logging.basicConfig(level=logging.WARNING, format=form, force=True)
     logging.getLogger("saltext_ha").setLevel(logging.INFO)
     logging.getLogger("salt").setLevel(logging.CRITICAL)
-    arguments = json.loads(sys.argv[1])
-    place = Place(**{**arguments, "root": Path(arguments["root"])})
+    place = Place.of(json.loads(sys.argv[1]))
     print(time.monotonic(), flush=True)
     os.dup2(2, 1)
     main.run(place.opts, place.config)

@@ -6,7 +6,6 @@ import contextlib
 import selectors
 import socket
 import threading
-from types import TracebackType
 
 from lab.network import is_free
 
@@ -61,12 +60,7 @@ class Forwarder:
     def __enter__(self) -> Forwarder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(self) -> None:

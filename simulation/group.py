@@ -18,7 +18,7 @@ from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.service import antientropy
 from saltext_ha.service.claims import Claims
 from saltext_ha.service.core import Core
-from saltext_ha.service.figures import Figures
+from saltext_ha.service.counters import Counters
 from saltext_ha.service.link import Link
 from simulation.kernel import Kernel, Process, Worker
 from simulation.keys import AT, Keys, node
@@ -135,7 +135,7 @@ class Master:
             cast(Any, self),  # the identity is what the stage's client takes for the caller
             cast(Core, self.core),
             claims=self.claims,
-            figures=Figures(),
+            counters=Counters(),
             greeting=self._describe,
             met=self._met,
             announce=lambda tag, data: None,

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import random
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -64,12 +64,7 @@ class Lock:
     async def __aenter__(self) -> None:
         pass
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         pass
 
 

@@ -6,6 +6,9 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
+
+from requests.adapters import HTTPAdapter
 
 from lab import wait_for
 from lab.master import listens
@@ -25,6 +28,17 @@ def pem(folder: Path, address: str) -> tuple[Path, Path]:
     return both, certificate
 
 
+class From(HTTPAdapter):
+    """Connections from the address *source*."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
+
+
 class Balancer:
     """
     A balancer of that *kind* with the configuration *text*, which listens on *address*:*port*.
@@ -37,9 +51,13 @@ class Balancer:
         self._at, self._log, folder = (address, port), folder / f"{kind}.log", folder / kind
         folder.mkdir()
         config = folder / "config"
+        self._calls = folder / "access" if kind == "nginx" else self._log
         if kind == "haproxy":
             text, found = SERVICE.subn("", text)
             assert found == 4
+            # There may be no syslog here.
+            text, found = re.subn(r"(?m)^    log /dev/log ", "    log stdout format raw ", text)
+            assert found == 1
             self._check = [program("haproxy", "haproxy"), "-c", "-f", str(config)]
             run = [program("haproxy", "haproxy"), "-db", "-f", str(config)]
         else:
@@ -80,6 +98,10 @@ class Balancer:
 
     def __exit__(self, *args: object) -> None:
         self._daemon.kill()
+
+    def calls(self) -> str:
+        """What it wrote down of the calls that came."""
+        return self._calls.read_text(encoding="utf-8", errors="replace")
 
     def log(self) -> str:
         """What it said so far."""

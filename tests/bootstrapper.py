@@ -42,17 +42,7 @@ class Starter:
         if self._stopping:
             self._heard()
             self._stopping = False
-        self._say(
-            {
-                "root": str(place.root),
-                "name": place.name,
-                "port": place.port,
-                "ha": dict(place.ha),
-                "options": dict(place.options),
-                "delay": delay,
-                "join": join,
-            }
-        )
+        self._say({"place": place.data(), "delay": delay, "join": join})
 
     def running(self) -> dict[str, Any]:
         """What ``ha.join`` answered, as soon as the engine listens."""
@@ -89,10 +79,9 @@ def _main() -> None:
     quiet()
     while line := sys.stdin.readline():
         asked = json.loads(line)
-        delay, join = asked.pop("delay"), asked.pop("join")
-        time.sleep(delay)  # which of the masters comes first is what is tested
-        place = Place(**{**asked, "root": Path(asked["root"])})
-        answer = joining.by_secret(place.opts, place.config, WAIT, False) if join else {}
+        time.sleep(asked["delay"])  # which of the masters comes first is what is tested
+        place = Place.of(asked["place"])
+        answer = joining.by_secret(place.opts, place.config, WAIT, False) if asked["join"] else {}
         salt.crypt.MasterKeys(place.opts)
         asyncio.run(_engine(place, answer))
         print("{}", flush=True)

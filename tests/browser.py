@@ -15,7 +15,6 @@ import base64
 import itertools
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import aiohttp
@@ -164,12 +163,7 @@ class Browser:
         self._session = aiohttp.ClientSession()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for page in self._pages:
             await page.close()
         if self._session:

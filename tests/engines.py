@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place
+from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import hints
 from saltext_ha.service.announce import Announcer
+from saltext_ha.service.events import EventBus
 
 
 @pytest.fixture(autouse=True)
 def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
-    monkeypatch.setattr(hints, "listen", lambda *arguments: None)
+    monkeypatch.setattr(EventBus, "listen", lambda self, stop: None)
     monkeypatch.setattr(Announcer, "_work", lambda self: None)
 
 
@@ -27,6 +27,16 @@ async def running(*places: Place) -> AsyncIterator[list[Engine]]:
     """Start and stop engines."""
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(Engine(place)) for place in places]
+
+
+@contextlib.asynccontextmanager
+async def met(*places: Place) -> AsyncIterator[list[Engine]]:
+    """Engines that have met; when they know no peers yet, they are made acquainted."""
+    async with running(*places) as engines:
+        befriend(*places)
+        for engine in engines:
+            await engine.meets(*(other for other in engines if other is not engine))
+        yield engines
 
 
 async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:

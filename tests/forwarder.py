@@ -9,7 +9,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-Fault = Literal["reset", "drop", "silence"]
+Fault = Literal["reset", "drop", "silence", "slow"]
+
+SLOW = 3.0
 
 
 @dataclass
@@ -17,7 +19,7 @@ class Trap:
     """
     :ivar word: a request with this in it meets the fault; once for each of *times*.
     :ivar fault: ``reset`` the connection in the middle of the answer, ``drop`` the request unseen
-        and reset, or swallow the answer (``silence``).
+        and reset, swallow the answer (``silence``), or keep it back for :data:`SLOW` seconds.
     :ivar sprung: how many requests met it.
     """
 
@@ -43,6 +45,7 @@ class Forwarder:
         self.requests: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._open: set[socket.socket] = set()
+        self._over = threading.Event()
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -50,6 +53,7 @@ class Forwarder:
         return self
 
     def __exit__(self, *args: object) -> None:
+        self._over.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -100,6 +104,9 @@ class Forwarder:
                     client.sendall(data[:20])
                     _reset(client)
                     break
+                if "slow" in cut:
+                    self._over.wait(SLOW)
+                    cut.clear()
                 client.sendall(data)
         _close(client)
 

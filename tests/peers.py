@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.engines import free_port
 from saltext_ha.peering import identity, tls
 from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.client import PeerClient
@@ -118,12 +118,6 @@ async def until(condition: Callable[[], bool], deadline: float = 5.0) -> None:
             await asyncio.sleep(0.005)
 
     await asyncio.wait_for(look(), deadline)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def raw_call(

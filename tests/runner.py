@@ -25,13 +25,7 @@ def start(
     place: Place, function: str, environment: Mapping[str, str], **arguments: Any
 ) -> subprocess.Popen[bytes]:
     """The same in a process of its own, with *environment* beside ours."""
-    order = {
-        "place": {"root": str(place.root), "name": place.name, "port": place.port},
-        "ha": dict(place.ha),
-        "options": dict(place.options),
-        "function": function,
-        "arguments": arguments,
-    }
+    order = {"place": place.data(), "function": function, "arguments": arguments}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.runner", json.dumps(order)],
         cwd=Path(__file__).parent.parent,
@@ -41,9 +35,7 @@ def start(
 
 def _main() -> None:
     order = json.loads(sys.argv[1])
-    order["place"]["root"] = Path(order["place"]["root"])
-    place = Place(**order["place"], ha=order["ha"], options=order["options"])
-    print(run(place, order["function"], **order["arguments"]))
+    print(run(Place.of(order["place"]), order["function"], **order["arguments"]))
 
 
 if __name__ == "__main__":

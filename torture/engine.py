@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from benchmarks.engines import Place
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import core, hints, opening, retention, service
-from saltext_ha.service.actors import WheelCalls
+from saltext_ha.service import core, retention, scanner, service, startup
+from saltext_ha.service.events import EventBus
 from torture import clock, mutants
 from torture.mutants import vars_of
 
@@ -55,7 +55,7 @@ def run(spec: Mapping[str, Any]) -> None:
     logging.getLogger("saltext_ha").setLevel(logging.INFO)
     logging.getLogger("salt").setLevel(logging.CRITICAL)
     clock.put_off(spec["offset"])
-    place = Place(**{**spec["place"], "root": Path(spec["place"]["root"])})
+    place = Place.of(spec["place"])
     with contextlib.suppress(FileNotFoundError):
         place.config.control_socket.unlink()  # a killed one leaves it behind
     _put_in_place(place, spec["layout"])
@@ -73,11 +73,11 @@ def _put_in_place(place: Place, layout: str) -> None:
             options.pop(DRIVER_OPTION, None)
         return open_store(options)
 
-    vars(opening)["open_store"] = open_as_configured
+    vars(startup)["open_store"] = open_as_configured
     vars(service)["Announcer"] = _Announcer
-    vars(hints)["listen"] = _listen
+    vars_of(EventBus)("listen", _listen)
     # A history has many silences to wait for; these are seconds in production.
-    vars(service)["FOLDER_INTERVAL"] = 0.1
+    vars(scanner)["FOLDER_INTERVAL"] = 0.1
     vars(core)["SETTLE"] = 0.15
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
     # The judge's own certificate is pinned, so that it can ask; it is no master that could agree.
@@ -88,14 +88,8 @@ def _put_in_place(place: Place, layout: str) -> None:
     vars(ha)["RETRY"] = 0.2
 
 
-def _listen(
-    opts: Mapping[str, Any],
-    tell: Callable[[hints.Hint], None],
-    calls: WheelCalls,
-    stop: threading.Event,
-    hear: Callable[[str, Any], None],
-) -> None:
-    path = Path(opts["sock_dir"]) / BUS
+def _listen(self: EventBus, stop: threading.Event) -> None:
+    path = Path(self.opts["sock_dir"]) / BUS
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
@@ -104,10 +98,7 @@ def _listen(
         while not stop.is_set():
             with contextlib.suppress(TimeoutError, socket.timeout):
                 event = json.loads(bus.recv(65536))
-                hear(event["tag"], event["data"])
-                hint = hints.read_hint(event["tag"], event["data"], calls)
-                if hint:
-                    tell(hint)
+                self.tell(event["tag"], event["data"])
 
 
 class _Announcer:

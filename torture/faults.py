@@ -21,7 +21,6 @@ from torture.keys import FOLDERS
 CLONE_NEWNS = 0x00020000
 SIZE = "24m"
 BALLOON = "balloon"
-UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def own_mounts() -> bool:

@@ -56,7 +56,7 @@ class Member:
     ) -> None:
         home = Path(place["root"]) / place["name"]
         self.disk = Disk(home, home / "pki", mounting)
-        self.place = Place(**{**place, "root": Path(place["root"])})
+        self.place = Place.of(place)
         self.name = self.place.name
         self.nursery = nursery
         self.offset = offset

@@ -17,7 +17,7 @@ from saltext_ha.replica import Replica
 from saltext_ha.replication import guard, placement
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.record import ACCEPTED, DELETED, Record, record_digest
-from saltext_ha.service import opening
+from saltext_ha.service import startup
 
 
 def tombstones() -> None:
@@ -95,7 +95,7 @@ def horizon() -> None:
 
 def rotation() -> None:
     """Key files go, and the AES key stays."""
-    vars(opening)["revoke"] = lambda opts: None
+    vars(startup)["revoke"] = lambda opts: None
 
 
 def quiet_conflicts() -> None:

@@ -21,7 +21,6 @@ SILENT = "silent"
 DEAF = "deaf"
 """What is asked arrives, what is answered does not: one-way."""
 SLOW = "slow"
-MODES = (OPEN, REFUSE, SILENT, DEAF, SLOW)
 CHUNK = 65536
 SLOW_CHUNK = 400
 SLOW_PAUSE = 0.02

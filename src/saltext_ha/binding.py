@@ -14,13 +14,15 @@ import ipaddress
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from saltext_ha import clear
 
 DEFAULT_PUBLISH_PORT = 4505
 DEFAULT_REQUEST_PORT = 4506
@@ -184,10 +186,11 @@ def minion_pid(pidfile: str, *, caller: bool, forks: bool) -> int | None:
     if not caller:
         # Rather not this process: a long job keeps copies of sockets that the minion has closed.
         # And a nested job is further away than one parent.
-        me = psutil.Process()
-        if written == me.pid or written in {parent.pid for parent in me.parents()}:
+        near = (os.getpid(), os.getppid())
+        # All ancestors are looked at for nested jobs alone: each costs a few files of the kernel.
+        if written in near or written in {each.pid for each in psutil.Process().parents()}:
             return written
-        return os.getppid() if forks else me.pid
+        return near[1] if forks else near[0]
     with contextlib.suppress(psutil.Error, ValueError):
         process = psutil.Process(written)
         # The number may have gone to another program since the minion died without cleaning up.
@@ -367,48 +370,18 @@ def ping(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> dic
     is in seconds, for all of it. Returns ``{"answers": True, "milliseconds": 3.1}``; otherwise
     ``answers`` is False, or None when there was no address to ask, with ``note`` saying why.
     """
-    from salt.channel.client import ReqChannel  # heavy, and not needed without ping
-
     if not master.ips or not master.port:
         return {"answers": None, "milliseconds": None, "note": "its address is unknown"}
-    opts = dict(channel_opts)
-    opts.pop("source_ret_port", None)  # in use by the minion itself
-    source = bare_ip(str(opts.get("source_ip") or ""))
+    source = bare_ip(str(channel_opts.get("source_ip") or ""))
     started = time.monotonic()
     try:
-        # ZeroMQ waits out the whole timeout even where nobody listens; TCP knows at once.
-        ip = _reachable(master.ips, master.port, timeout, source)
-        host, port = f"[{ip}]" if ":" in ip else ip, master.port
-        opts.update(master_ip=host, master_port=port, master_uri=f"tcp://{host}:{port}")
-        left = max(0.1, timeout - (time.monotonic() - started))
-        with ReqChannel.factory(opts, crypt="clear") as channel:
-            reply = channel.send({"cmd": "ping"}, tries=1, timeout=left)
+        reply = clear.ask(channel_opts, master.ips, master.port, {"cmd": "ping"}, timeout, source)
         if not isinstance(reply, Mapping) or reply.get("cmd") != "ping":
             raise ValueError("answered, but not to a ping")
     except Exception as exc:  # Salt's transports raise many kinds, and each means: no answer
         note = str(exc) or type(exc).__name__
         return {"answers": False, "milliseconds": None, "note": note}
     return {"answers": True, "milliseconds": round((time.monotonic() - started) * 1000, 1)}
-
-
-def _reachable(ips: Iterable[str], port: int, timeout: float, source: str | None) -> str:
-    """
-    The first of *ips* where somebody listens, IPv4 first, as Salt chooses (``dns_check`` in
-    ``salt/utils/network.py``): a name may have addresses that nothing serves.
-
-    :raises OSError: that of the last one, when there is none.
-    """
-    ordered = sorted(ips, key=lambda ip: (":" in ip, ip))
-    problem: OSError = OSError("it has no address")
-    for ip in ordered:
-        try:
-            begin = (source, 0) if source and (":" in source) == (":" in ip) else None
-            socket.create_connection((ip, port), timeout / len(ordered), begin).close()
-        except OSError as exc:
-            problem = exc
-        else:
-            return ip
-    raise problem
 
 
 def ping_all(

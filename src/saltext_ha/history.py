@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import NamedTuple
@@ -54,12 +55,13 @@ class History:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def wrote(self, record: Record) -> None:
-        """Remember who wrote the values of *record*, as far as that is not known yet."""
+    def wrote(self, records: Iterable[Record]) -> None:
+        """Remember who wrote the values of *records*, as far as that is not known yet."""
         self._db.executemany(
             "INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (*v.dot, record.minion_id, record.fingerprint, v.state, v.at, v.by, v.on)
+                for record in records
                 for v in record.values
             ],
         )

@@ -11,16 +11,17 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import rehearsal
+from saltext_ha import join_plan
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import HaError, TrustError
 from saltext_ha.peering import handover, identity, standing
-from saltext_ha.peering.join import Joined, join
+from saltext_ha.peering import join as by_tokens
 from saltext_ha.peering.trust import Trust
 from saltext_ha.peering.unattended import Applicant, find_group
 from saltext_ha.replica import REPLICA_FILE, Replica
 
 Answer = dict[str, Any]
+LONGEST = 86400
 FORCE = "salt-run ha.join force=True, then restart salt-master"
 
 
@@ -41,7 +42,7 @@ class _Placing:
             self.retcode = 1
         self.notes += handover.compare(self._opts, shared)
 
-    def answer(self, joined: Joined, notes: list[str]) -> Answer:
+    def answer(self, joined: by_tokens.Joined, notes: list[str]) -> Answer:
         unreached = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
         return {
             "kind": "join",
@@ -50,6 +51,25 @@ class _Placing:
             "notes": [*notes, *unreached, *self.notes],
             "retcode": self.retcode,
         }
+
+
+def join(
+    opts: Mapping[str, Any], settings: HaConfig, token: str, wait: Any, force: bool, test: bool
+) -> Answer:
+    """
+    What ``ha.join`` does.
+
+    :param wait: seconds, as a user said it.
+    :return: as :func:`by_token`, :func:`by_secret` or, with *test*, :func:`plan`.
+    :raises HaError: a wrong *wait*, or as of those.
+    """
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
+        raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
+    if test:
+        return plan(opts, settings, token, float(wait), force)
+    if token:
+        return by_token(opts, settings, token, float(wait), force)
+    return by_secret(opts, settings, float(wait), force)
 
 
 def by_token(
@@ -66,7 +86,7 @@ def by_token(
     _begin_replica(settings, trust)
     placing = _Placing(opts, force, "salt-run ha.join with the same token and force=True")
     joined = asyncio.run(
-        join(
+        by_tokens.join(
             ours,
             trust,
             token,
@@ -127,12 +147,12 @@ def plan(
     """
     What :func:`by_token` would do; nothing is done.
 
-    :return: as :func:`.rehearsal.rehearse`.
+    :return: as :func:`.join_plan.plan`.
     :raises HaError: there is no token, it is not good, or the inviter cannot be asked.
     """
     if not token:
         raise HaError("test=True takes a token: salt-run ha.join TOKEN test=True")
-    return rehearsal.rehearse(opts, settings, token, wait, force)
+    return join_plan.plan(opts, settings, token, wait, force)
 
 
 def _begin_replica(settings: HaConfig, trust: Trust) -> None:

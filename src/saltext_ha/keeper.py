@@ -19,9 +19,9 @@ from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, batches, contexts
+from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, contexts
 from saltext_ha.provenance import NEWER, OLDER, OURS
-from saltext_ha.replica import Replica
+from saltext_ha.replica import Replica, batches
 from saltext_ha.replication import plan
 from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
@@ -96,6 +96,7 @@ class Keeper(Observer):
             merged.seen.records.extend(found.records)
             merged.seen.unsettled.extend(found.unsettled)
             horizon = self.replica.horizon()
+            self.replica.bring(ids)
             point("merge.begin")
             with self.replica.transaction():
                 learned = self._merge_batch(batch, horizon, merged.dropped, found.unsettled)
@@ -194,6 +195,7 @@ class Keeper(Observer):
         """
         changed = []
         for batch in batches(told.items()):
+            self.replica.bring([minion_id for (minion_id, _), _ in batch])
             with self.replica.transaction():
                 for (minion_id, key), digest in batch:
                     record = self.replica.get(minion_id).get(key)
@@ -278,7 +280,7 @@ class Keeper(Observer):
         after: dict[str, Stored] = {}
         found: dict[str, tuple[Stored, Applied]] = {}
         held = self.replica.held()
-        for minion_id in ids:
+        for minion_id in self.replica.brought(ids):
             applied = self.replica.applied(minion_id)
             if not applied.dirty:
                 continue

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from saltext_ha import minion_key
 from saltext_ha.columns import NEVER, Applied, Known
@@ -21,7 +20,7 @@ from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
-from saltext_ha.replica import Replica
+from saltext_ha.replica import Replica, batches
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.digest import in_order
@@ -41,7 +40,6 @@ from saltext_ha.replication.record import (
 
 log = logging.getLogger(__name__)
 
-BATCH = 500
 # A minion that knocks with ever new keys must not fill the replicas of all masters.
 MAX_UNDECIDED = 4
 NO_KEY = "its key file is unreadable, or no public key in PEM"
@@ -55,8 +53,6 @@ TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
 OPERATOR = "operator"
-
-T = TypeVar("T")
 
 
 class Seen(NamedTuple):
@@ -224,7 +220,7 @@ class Observer:
     def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
         with self.replica.transaction():
             self.replica.unhold(ids)
-            for minion_id in ids:
+            for minion_id in self.replica.brought(ids):
                 content = self.store.read(minion_id, certain=True)
                 if content is None:
                     self._refuse(minion_id, NO_KEY)
@@ -266,7 +262,7 @@ class Observer:
         found: list[tuple[str, Content, Applied, bytes | None]] = []
         back: list[str] = []
         held = self.replica.held()
-        for minion_id in ids:
+        for minion_id in self.replica.brought(ids):
             content = self.store.read(minion_id, certain)
             if content is None:
                 if certain:
@@ -447,10 +443,3 @@ def _is_pending(applied: Applied) -> bool:
 def contexts(records: dict[bytes, Record]) -> Known:
     """The causal contexts of an id's records."""
     return {key: dict(record.context) for key, record in records.items()}
-
-
-def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    """*items* in lists of at most *size*: what one transaction takes."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch

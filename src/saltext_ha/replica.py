@@ -12,18 +12,24 @@ import contextlib
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from saltext_ha import columns, schema
-from saltext_ha.columns import NEVER, Applied
+from saltext_ha.columns import Applied
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.faults import point
 from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Dot, Record, join, record_digest
+from saltext_ha.rows import Rows, Shown
 
 REPLICA_FILE = "replica.db"
+BATCH = 500
+
+T = TypeVar("T")
 
 
 class Replica:
@@ -66,6 +72,7 @@ class Replica:
             if version < len(schema.MIGRATIONS):
                 schema.migrate(self._db, version, secrets.token_hex(8))
             self.history = History(self._db)
+            self._rows = Rows(self._db)
             self.node = self._meta("node")
             self.counter = self.seen().get(self.node, 0)
             self._load()
@@ -84,6 +91,7 @@ class Replica:
             kind = ReplicaDamaged if damaged else ReplicaError
             raise kind(f"{path}: cannot be opened: {exc}") from exc
         self._nodes: dict[str, int] = {}
+        self._written: list[Record] = []
         self._changes: list[tuple[DigestTree, int, bytes]] = []
 
     def close(self) -> None:
@@ -95,15 +103,21 @@ class Replica:
         """
         All or nothing: what happens inside is durable on return, and undone on an exception.
 
+        What was put inside is seen there by :meth:`get` and :meth:`applied`, and by the other
+        methods afterwards.
+
         :raises ReplicaError: when it cannot be written (disk full, read-only).
         """
         counter: int = self.counter
         self.version += 1
         self._changes.clear()
         self._nodes = {}
+        self._written.clear()
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
+            self._rows.flush()
+            self.history.wrote(self._written)
             self._db.executemany(
                 "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
                 " DO UPDATE SET counter = max(counter, excluded.counter)",
@@ -113,6 +127,7 @@ class Replica:
         except BaseException as exc:
             self.counter = counter
             self._changes.clear()
+            self._rows.undo()
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             if isinstance(exc, sqlite3.Error):
@@ -151,13 +166,19 @@ class Replica:
 
     # -- records
 
+    def bring(self, ids: Iterable[str]) -> None:
+        """Read at once what :meth:`get` and :meth:`applied` will be asked of *ids*."""
+        self._rows.bring(ids)
+
+    def brought(self, ids: Iterable[str]) -> Iterator[str]:
+        """*ids*, however many, each when it was brought."""
+        for batch in batches(ids):
+            self.bring(batch)
+            yield from batch
+
     def get(self, minion_id: str) -> dict[bytes, Record]:
         """All records of an id by fingerprint."""
-        rows = self._db.execute(
-            "SELECT id, key, pub, body FROM record WHERE bucket = ? AND id = ?",
-            (bucket_of(minion_id), minion_id),
-        )
-        return {row[1]: columns.record(*row) for row in rows}
+        return {key: kept.record for key, kept in self._rows.records(minion_id).items()}
 
     def in_buckets(self, buckets: Iterable[int]) -> Iterator[Record]:
         """All records whose id falls into one of *buckets*."""
@@ -194,22 +215,9 @@ class Replica:
     def put(self, record: Record) -> None:
         """Write a record; inside a transaction only."""
         bucket = bucket_of(record.minion_id)
-        where = (bucket, record.minion_id, record.fingerprint)
-        old = self._db.execute(
-            "SELECT digest FROM record WHERE bucket = ? AND id = ? AND key = ?", where
-        ).fetchone()
-        if old:
-            self._changes.append((self.records, bucket, old[0]))
-        digest = record_digest(record)
-        self._changes.append((self.records, bucket, digest))
-        body = columns.of_record(record)
-        self._db.execute(
-            "REPLACE INTO record (bucket, id, key, pub, state, body, digest)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*where, record.public_key, record.state, body, digest),
-        )
+        self._changes += [(self.records, bucket, d) for d in self._rows.put(record) if d]
         self._nodes = join(self._nodes, dict(record.context))
-        self.history.wrote(record)
+        self._written.append(record)
 
     # -- what was dropped
 
@@ -251,24 +259,14 @@ class Replica:
 
     def drop(self, record: Record) -> None:
         """Forget *record*, which is as it stands here; inside a transaction only."""
-        bucket = bucket_of(record.minion_id)
-        self._changes.append((self.records, bucket, record_digest(record)))
-        self._db.execute(
-            "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
-            (bucket, record.minion_id, record.fingerprint),
-        )
+        self._changes.append((self.records, bucket_of(record.minion_id), record_digest(record)))
+        self._rows.drop(record)
 
     # -- what the store shows
 
     def applied(self, minion_id: str) -> Applied:
         """What was last applied for an id."""
-        row = self._db.execute(
-            "SELECT body, dirty, doing FROM stored WHERE bucket = ? AND id = ?",
-            (bucket_of(minion_id), minion_id),
-        ).fetchone()
-        return (
-            Applied(columns.stored(row[0]), bool(row[1]), *columns.doing(row[2])) if row else NEVER
-        )
+        return self._rows.shown(minion_id).applied
 
     def set_applied(self, minion_id: str, applied: Applied, mark: int | None = None) -> None:
         """
@@ -276,35 +274,11 @@ class Replica:
 
         :param mark: the key store's mark of what it shows; None leaves the one that is there.
         """
-        where = (bucket_of(minion_id), minion_id)
-        old = self._db.execute(
-            "SELECT digest, mark FROM stored WHERE bucket = ? AND id = ?", where
-        ).fetchone()
-        if old and old[0]:
-            self._changes.append((self.placements, where[0], old[0]))
-        if mark is None:
-            mark = old[1] if old else 0
-        if applied == NEVER:
-            self._db.execute("DELETE FROM stored WHERE bucket = ? AND id = ?", where)
-            return
-        stored, dirty, known, aims = applied
-        digest = columns.placement_digest(minion_id, stored)
-        if digest:
-            self._changes.append((self.placements, where[0], digest))
-        self._db.execute(
-            "REPLACE INTO stored (bucket, id, state, body, digest, denied, dirty, doing, mark)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *where,
-                stored.state,
-                columns.of_stored(stored),
-                digest,
-                len(stored.denied),
-                dirty,
-                columns.of_doing(known, aims) if dirty else None,
-                mark,
-            ),
-        )
+        old = self._rows.shown(minion_id)
+        digest = columns.placement_digest(minion_id, applied.stored)
+        bucket = bucket_of(minion_id)
+        self._changes += [(self.placements, bucket, d) for d in (old.digest, digest) if d]
+        self._rows.show(minion_id, Shown(applied, digest, old.mark if mark is None else mark))
 
     def marks(self) -> Iterator[tuple[str, int]]:
         """The key store's marks of what was last seen or applied, by id."""
@@ -316,6 +290,18 @@ class Replica:
             "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
         return ((minion_id, columns.stored(body)) for minion_id, body in rows)
+
+    def accepted(self, glob: str = "*", after: str = "", most: int = -1) -> list[str]:
+        """
+        The ids that match *glob* and whose key is accepted in the store, in order: those that
+        follow *after*, at most *most* of them, if that is not negative.
+        """
+        rows = self._db.execute(
+            "SELECT id FROM stored WHERE state = 'accepted' AND id > ? AND id GLOB ?"
+            " ORDER BY id LIMIT ?",
+            (after, sqlite_glob(glob), most),
+        )
+        return [row[0] for row in rows]
 
     def placed_in(self, bucket: int) -> dict[str, Stored]:
         """What the store shows for the ids of *bucket*."""
@@ -377,7 +363,7 @@ class Replica:
 
     @property
     def shared_with(self) -> list[str]:
-        """The masters whose key store is this master's own, too (``service/sharing.py``)."""
+        """The masters whose key store is this master's own, too (``service/shared_store.py``)."""
         return self._meta("shared_with").split()
 
     @shared_with.setter
@@ -441,3 +427,10 @@ class Replica:
 
     def _set_meta(self, name: str, value: str) -> None:
         self._db.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """*items* in lists of at most *size*: what one transaction takes."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import Engine, Place, befriend
-from tests.engines import run, running
+from benchmarks.engines import Place
+from tests.engines import met, run
 
 QUICK = {"sync_interval": 0.2, "peer_timeout": 3, "consistency": {"interval": 0}}
 SECRET = "hunter2-do-not-print"
@@ -35,16 +34,6 @@ def place(root: Path, name: str, ha: Mapping[str, Any] | None = None, **options:
     return made
 
 
-@asynccontextmanager
-async def group(*places: Place) -> AsyncIterator[list[Engine]]:
-    """Engines that have met, with what their key stores held before."""
-    async with running(*places) as engines:
-        befriend(*places)
-        for engine in engines:
-            await engine.meets(*(other for other in engines if other is not engine))
-        yield engines
-
-
 def found(answer: Answer) -> dict[str, dict[str, Any]]:
     """``section:path`` → values, of everything that is told."""
     return {
@@ -58,7 +47,7 @@ def checked(*places: Place, only: str = "") -> Answer:
     """What the first of *places* is told about all, when all run."""
 
     async def act() -> Answer:
-        async with group(*places):
+        async with met(*places):
             return await run(places[0], "check_consistency", only=only)
 
     answer = asyncio.run(act())

@@ -5,25 +5,28 @@ are told and count what reaches them.
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
 import itertools
+import re
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
+import aiohttp
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from lab import wait_for
 from lab.network import Network
-from saltext_ha.proxy.doors import Door, Doors
 from saltext_ha.proxy.render import render, wishes
+from saltext_ha.proxy.servers import Address, Server
 from tests.api_server import Listener, respond
-from tests.balancer import Balancer, pem
+from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed
 
 KINDS = ["haproxy", "nginx"]
@@ -35,7 +38,7 @@ class Backend:
     """
     One master: a salt-api, and a status listener that is ``ready`` or not.
 
-    :ivar calls: path and token of what came in.
+    :ivar calls: path and token of what came in; ``callers``: from whom, as the balancer says.
     :ivar does: what becomes of a call: ``answer``, ``drop`` (the connection, once it was read),
         ``hang``, or a number: that HTTP status.
     """
@@ -45,6 +48,7 @@ class Backend:
     ) -> None:
         self.name, self.does, self.ready, self._context = name, "answer", True, context
         self.calls: list[tuple[str, str]] = []
+        self.callers: list[str] = []
         self.asked = 0
         self.more, self.over = threading.Event(), threading.Event()
         self._tokens: set[str] = set()
@@ -53,10 +57,10 @@ class Backend:
         self.start()
 
     @property
-    def doors(self) -> Doors:
+    def server(self) -> Server:
         api, status = self._at
         tls = self._context is not None
-        return Doors(self.name, Door(*api, tls), Door(*status, tls))
+        return Server(self.name, Address(*api, tls), Address(*status, tls))
 
     def start(self) -> None:
         for at, handler in zip(self._at, (self._api(), self._status()), strict=True):
@@ -107,7 +111,9 @@ class Backend:
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
-                token = self.headers["X-Auth-Token"] or ""
+                cookie = re.search("session_id=([^;]+)", self.headers["Cookie"] or "")
+                token = self.headers["X-Auth-Token"] or (cookie[1] if cookie else "")
+                backend.callers.append(self.headers["X-Forwarded-For"] or "")
                 backend.calls.append((self.path, token))
                 if backend.does == "drop":
                     self.close_connection = True
@@ -130,6 +136,9 @@ class Backend:
 
             def do_GET(self) -> None:
                 backend.calls.append((self.path, self.headers["X-Auth-Token"] or ""))
+                if self.path.startswith("/ws/"):
+                    self._websocket()
+                    return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
@@ -138,6 +147,30 @@ class Backend:
                 backend.more.wait()
                 self._chunk(b"second\n")
                 self._chunk(b"")
+
+            def _websocket(self) -> None:
+                """Greet by what came, and once more much later; to whom has no token: 401."""
+                if self.path[4:] not in backend._tokens:
+                    respond(self, {}, 401)
+                    return
+                assert self.headers["Upgrade"] == "websocket", self.headers
+                key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+                self.send_response(101)
+                self.send_header("Upgrade", "websocket")
+                self.send_header("Connection", "Upgrade")
+                accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+                self.send_header("Sec-WebSocket-Accept", accept)
+                self.end_headers()
+                length = self.rfile.read(2)[1] & 0x7F
+                mask, said = self.rfile.read(4), self.rfile.read(length)
+                said = bytes(byte ^ mask[n % 4] for n, byte in enumerate(said))
+                self._text(f"{backend.name} heard ".encode() + said)
+                backend.more.wait()
+                self._text(b"second")
+                self.close_connection = True
+
+            def _text(self, data: bytes) -> None:
+                self.wfile.write(bytes((0x81, len(data))) + data)
 
             def _chunk(self, data: bytes) -> None:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
@@ -152,15 +185,19 @@ class Site:
     """Two masters behind a balancer."""
 
     def __init__(self, kind: str, balancer: Balancer, ca: Path, m1: Backend, m2: Backend) -> None:
-        self.kind, self.balancer, self.m1, self.m2, self._ca = kind, balancer, m1, m2, ca
+        self.kind, self.balancer, self.m1, self.m2, self.ca = kind, balancer, m1, m2, ca
         self._sources = itertools.count(1)
 
+    def source(self) -> str:
+        """An address that nobody came from yet."""
+        return f"127.88.0.{next(self._sources)}"
+
     @contextmanager
-    def client(self) -> Iterator[requests.Session]:
+    def client(self, source: str = "") -> Iterator[requests.Session]:
         """A caller with an address of its own; nothing of an earlier one is reused."""
-        source = f"127.88.0.{next(self._sources)}"
+        source = source or self.source()
         with requests.Session() as session:
-            session.verify, session.trust_env = str(self._ca), False
+            session.verify, session.trust_env = str(self.ca), False
             session.mount("https://", From(source))
             yield session
 
@@ -180,17 +217,6 @@ class Site:
         """Wait until haproxy has looked at both; nginx never does."""
         if self.kind == "haproxy":
             wait_for(lambda: self.m1.asked and self.m2.asked, SOON, "both are asked")
-
-
-class From(HTTPAdapter):
-    """Connections from the address *source*."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
 @contextmanager
@@ -223,7 +249,7 @@ def site_of(
             ca=str(authorities),
             name=name,
         )
-        text = render(wanted, "prod", "m1", [master.doors for master in masters])
+        text = render(wanted, "prod", "m1", [master.server for master in masters])
         balancer = Balancer(kind, text, folder, address, port)
         balancer.check()
         with balancer:
@@ -281,6 +307,14 @@ def test_a_login_is_tried_on_the_other_master(site: Site) -> None:
     assert site.m1.count("/login"), "it was never asked"
 
 
+def test_masters_are_told_who_calls(site: Site) -> None:
+    sources = [site.source() for _ in range(4)]
+    for source in sources:
+        with site.client(source) as session:
+            site.login(session)
+    assert sorted(site.m1.callers + site.m2.callers) == sources
+
+
 def test_a_dead_master_costs_no_call(site: Site) -> None:
     site.m1.die()
     for _ in range(6):
@@ -299,6 +333,38 @@ def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
         # Silent for longer than a call may be.
         threading.Timer(TIMEOUT + 1.5, lambda: (site.m1.more.set(), site.m2.more.set())).start()
         assert next(lines) == b"second"
+
+
+def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site) -> None:
+    tokens = []
+    for _ in range(4):
+        source = site.source()
+        with site.client(source) as session:
+            token = site.login(session)
+        tokens.append(token)
+        on = site.m1 if token.endswith("m1") else site.m2
+
+        async def talk(source: str, token: str, on: Backend) -> None:
+            here = aiohttp.TCPConnector(
+                local_addr=(source, 0), ssl=ssl.create_default_context(cafile=site.ca)
+            )
+            async with (
+                aiohttp.ClientSession(connector=here) as web,
+                web.ws_connect(f"{site.balancer.url}/ws/{token}") as socket,
+            ):
+                await socket.send_str("ready")
+                # Its token is in the path: it comes to the master that made it.
+                assert await socket.receive_str(timeout=SOON) == f"{on.name} heard ready"
+                # Silent for longer than a call may be.
+                threading.Timer(TIMEOUT + 1.5, on.more.set).start()
+                assert await socket.receive_str(timeout=SOON) == "second"
+
+        asyncio.run(talk(source, token, on))
+    with site.client() as session:
+        site.login(session)
+    # Both write a line when a call has ended.
+    wait_for(lambda: site.balancer.calls().count("/login") == 5, SOON, "all logins are logged")
+    assert not any(token in site.balancer.calls() for token in tokens)
 
 
 @pytest.mark.parametrize("site", ["haproxy"], indirect=True)
@@ -320,6 +386,12 @@ def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
         with site.client() as one, site.client() as other:
             token = site.login(one)
             assert site.call(other, token).status_code == 200
+            # As a browser has it.
+            with site.client() as third:
+                cookie = {"session_id": token}
+                url = site.balancer.url
+                answer = third.post(url, json=[], cookies=cookie, timeout=SOON)
+                assert answer.status_code == 200
 
 
 def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) -> None:
@@ -342,10 +414,12 @@ def test_masters_with_tls_are_known_by_their_name(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_masters_with_another_name_get_nobody(kind: str, tmp_path: Path) -> None:
+    # haproxy answers nothing to who is waiting for a master at the moment it is found to be down.
+    refused = (requests.HTTPError, requests.ConnectionError)
     with (
         site_of(kind, tmp_path, name="salt-api.test", of="another.test") as site,
         site.client() as session,
-        pytest.raises(requests.HTTPError, match=r"502|503"),
+        pytest.raises(refused, match=r"502|503|closed connection without response"),
     ):
         site.login(session)
     assert site.count("/login") == 0, "the password was sent"

@@ -75,6 +75,14 @@ def note_of(place: Place) -> str:
     return str(ask(place, "status")["masters"][0]["note"])
 
 
+def start(starters: Sequence[Starter], masters: Sequence[Place]) -> None:
+    """All at once; returns when their engines listen."""
+    for starter, place in zip(starters, masters, strict=True):
+        starter.launch(place)
+    for starter in starters:
+        starter.running()
+
+
 def stop(starters: Sequence[Starter]) -> None:
     for starter in starters:
         starter.stop()
@@ -134,10 +142,7 @@ def test_engines_that_run_already_find_each_other(
 def test_two_that_both_found_a_group_end_as_one(tmp_path: Path, starters: list[Starter]) -> None:
     """Each believes to be the first: its list has it there."""
     masters = places(tmp_path, reverse=["m3"])
-    for starter, place in zip(starters, masters, strict=True):
-        starter.launch(place)
-    for starter in starters:
-        starter.running()
+    start(starters, masters)
     try:
         wait_for(lambda: is_one_group(masters), SOON, "all are one group")
         assert len(keys_of(masters)) == 2
@@ -148,10 +153,7 @@ def test_two_that_both_found_a_group_end_as_one(tmp_path: Path, starters: list[S
 
 def test_a_restart_changes_nothing(tmp_path: Path, starters: list[Starter]) -> None:
     masters = places(tmp_path)
-    for starter, place in zip(starters, masters, strict=True):
-        starter.launch(place)
-    for starter in starters:
-        starter.running()
+    start(starters, masters)
     wait_for(lambda: is_one_group(masters), SOON, "all are one group")
     (key,) = keys_of(masters)
     stop(starters)
@@ -170,10 +172,7 @@ def test_a_restart_changes_nothing(tmp_path: Path, starters: list[Starter]) -> N
 def test_who_left_stays_out_until_joined_again(tmp_path: Path, starters: list[Starter]) -> None:
     masters = places(tmp_path)
     m1, _, m3 = masters
-    for starter, place in zip(starters, masters, strict=True):
-        starter.launch(place)
-    for starter in starters:
-        starter.running()
+    start(starters, masters)
     try:
         wait_for(lambda: is_one_group(masters), SOON, "all are one group")
         notes = ask(m3, "leave")["notes"]
@@ -197,10 +196,7 @@ def test_who_left_stays_out_until_joined_again(tmp_path: Path, starters: list[St
 def test_who_was_removed_is_not_asked_back(tmp_path: Path, starters: list[Starter]) -> None:
     masters = places(tmp_path)
     m1, m2, m3 = masters
-    for starter, place in zip(starters, masters, strict=True):
-        starter.launch(place)
-    for starter in starters:
-        starter.running()
+    start(starters, masters)
     try:
         wait_for(lambda: is_one_group(masters), SOON, "all are one group")
         notes = ask(m1, "remove_peer", name="m3")["notes"]

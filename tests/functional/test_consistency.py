@@ -21,12 +21,12 @@ from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
-from saltext_ha.service.answers import Answers
 from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.service import Service
-from tests.engines import no_bus, run, until
-from tests.functional.comparing import SECRET, Answer, checked, found, group, place
+from saltext_ha.service.sync_server import SyncServer
+from tests.engines import met, no_bus, run, until
+from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
@@ -38,7 +38,7 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
 
     async def act() -> None:
-        async with group(*places) as (m1, *others):
+        async with met(*places) as (m1, *others):
             clients = [m1.link(other).client for other in others]
             answer = await run(places[0], "check_consistency")
             assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
@@ -83,7 +83,7 @@ def test_details_are_asked_for_only_where_something_differs(
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
 
     async def act() -> None:
-        async with group(one, two):
+        async with met(one, two):
             monkeypatch.setattr(Link, "call", noted)
             assert await questions(one, "versions") == ["clock", "consistency"]
             assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
@@ -104,7 +104,7 @@ def test_a_master_that_joined_just_now_is_unknown(
         pass
 
     async def act() -> None:
-        async with group(one, two):
+        async with met(one, two):
             monkeypatch.setattr(Service, "_relink", later)
             Trust(one.config.state_dir).pin(three.peer)
             answer = await run(one, "check_consistency")
@@ -131,7 +131,7 @@ def test_unchanged_files_are_not_read_again(
     changed = tmp_path / "m2/srv/web/init.sls"
 
     async def act() -> None:
-        async with group(*places):
+        async with met(*places):
             await run(places[0], "check_consistency")
             assert len(read) == 2 * 3
             await run(places[1], "check_consistency")
@@ -213,7 +213,7 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
     places = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True, hash_type="md5")
 
     async def act() -> None:
-        async with group(*places):
+        async with met(*places):
             answer = await run(places[1], "check_consistency", only="access,keys")
             assert tuple(answer["sections"]) == ("keys", "access")
             assert set(found(answer)) == {"access:open_mode"}
@@ -240,7 +240,7 @@ def test_a_master_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
 
     async def act() -> None:
-        async with group(*places) as engines:
+        async with met(*places) as engines:
             await engines[2].stop()
             answer = await run(places[0], "check_consistency")
             assert (answer["status"], answer["retcode"]) == ("unknown", 2)
@@ -261,7 +261,7 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     (denied / "web1").write_text(public_key(3))
 
     async def act() -> None:
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             cores = [engine.service.core for engine in (m1, m2)]
             await until(
                 lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
@@ -288,12 +288,12 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
     quiet = {"sync_interval": 3600}
     one, two = place(tmp_path, "m1", quiet), place(tmp_path, "m2", quiet)
     looked_at: list[list[str]] = []
-    push, keys_of = Answers._push, Group.keys_of
+    push, keys_of = SyncServer._push, Group.keys_of
 
     async def act() -> None:
         looked = asyncio.Event()
 
-        async def late(self: Answers, peer: Peer, payload: Answer) -> Answer:
+        async def late(self: SyncServer, peer: Peer, payload: Answer) -> Answer:
             await looked.wait()
             return await push(self, peer, payload)
 
@@ -305,9 +305,9 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await until(same, "m2 knows")
             return await keys_of(self, ids)
 
-        monkeypatch.setattr(Answers, "_push", late)
+        monkeypatch.setattr(SyncServer, "_push", late)
         monkeypatch.setattr(Group, "keys_of", after)
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
 
             def same() -> bool:
                 roots = [e.service.core.replica.placements.root for e in (m1, m2)]
@@ -331,7 +331,7 @@ def test_changes_that_are_held(tmp_path: Path) -> None:
         (keys / name).write_text(public_key(number))
 
     async def act() -> None:
-        async with group(one, two) as (m1, _):
+        async with met(one, two) as (m1, _):
             core = m1.service.core
             (keys / "web1").unlink()
 
@@ -369,7 +369,7 @@ def test_strangers_questions_are_refused(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
 
     async def act() -> None:
-        async with group(one, two) as (_, m2):
+        async with met(one, two) as (_, m2):
             for method, payload in (
                 ("consistency", {"nonce": b"short", "sections": ["access"]}),
                 ("consistency", {"nonce": b"n" * 32, "sections": "access"}),
@@ -432,7 +432,7 @@ def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
     one.config = dataclasses.replace(one.config, consistency=Settings(interval=0.2))
 
     async def act() -> None:
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
 
             def drifted() -> bool:
                 return ((m1.service.watch.shown() or {}).get("counts") or {}).get("access") == 1
@@ -459,7 +459,7 @@ def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
     monkeypatch.setattr(checking, "PATIENCE", 0.5)
 
     async def act() -> None:
-        async with group(one, two):
+        async with met(one, two):
             try:
                 for _ in range(2):
                     answer = await run(one, "check_consistency", only="roots")

@@ -17,8 +17,8 @@ import pytest
 from saltext_ha.consistency import access, master_key, options, sections
 from saltext_ha.consistency.options import TABLE, Level
 from saltext_ha.consistency.rules import DRIFT, NOTE, Rule
-from tests.engines import no_bus, run, until
-from tests.functional.comparing import SAID, checked, found, group, place
+from tests.engines import met, no_bus, run, until
+from tests.functional.comparing import SAID, checked, found, place
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
@@ -87,7 +87,7 @@ def test_each_option_by_itself(tmp_path: Path) -> None:
     wrong = []
 
     async def act() -> None:
-        async with group(one, two):
+        async with met(one, two):
             for option, value in [*planted(two.opts)]:
                 section, rule = COMPARED[option]
                 with changed(two.opts, option, value):
@@ -167,7 +167,7 @@ def test_the_json_is_what_is_documented(tmp_path: Path) -> None:
         (where.pki_dir / "minions" / "db1").write_text(public_key(key))
 
     async def act() -> tuple[Any, Any]:
-        async with group(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             roots = [e.service.core.replica.records for e in (m1, m2)]
             await until(lambda: roots[0].root == roots[1].root, "they met")
             return await run(one, "check_consistency"), await run(one, "lint")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import opening
+from saltext_ha.service import startup
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
-from tests.engines import no_bus, until
-from tests.engines import running as started
+from tests.engines import met, no_bus, until
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
@@ -35,16 +32,6 @@ QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
 
 
-@asynccontextmanager
-async def running(*places: Place) -> AsyncIterator[list[Engine]]:
-    """Engines that have met; when they know no peers yet, they are made acquainted."""
-    async with started(*places) as engines:
-        befriend(*places)
-        for engine in engines:
-            await engine.meets(*(other for other in engines if other is not engine))
-        yield engines
-
-
 def places(root: Path, *names: str, ha: Any = None, **options: Any) -> list[Place]:
     return [Place(root, name, {**QUICK, **(ha or {})}, options) for name in names]
 
@@ -53,6 +40,12 @@ def accept(place: Place, minion_id: str, key: int = 0) -> None:
     folder = place.pki_dir / "minions"
     folder.mkdir(exist_ok=True)
     (folder / minion_id).write_text(KEYS[key])
+
+
+async def delete(engine: Engine, minion_id: str) -> None:
+    """As ``salt-key -d`` does, and says."""
+    (engine.place.pki_dir / "minions" / minion_id).unlink()
+    await engine.hint(minion_id, gone=True)
 
 
 def accepted(*where: Place) -> list[set[str]]:
@@ -90,10 +83,9 @@ def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> No
     async def act() -> None:
         accept(one, "web1")
         accept(one, "web2")
-        async with running(one, two, three) as (m1, m2, m3):
+        async with met(one, two, three) as (m1, m2, m3):
             await until(lambda: accepted(two, three) == [{"web1", "web2"}] * 2, "accepted")
-            (one.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             await until(lambda: accepted(two, three) == [{"web2"}] * 2, "deleted")
             await level(m1, m2, m3)
             # The first by name does it, and nobody else.
@@ -113,10 +105,9 @@ def test_young_tombstones_stay(tmp_path: Path) -> None:
 
     async def act() -> None:
         accept(one, "web1")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: accepted(two) == [{"web1"}], "accepted")
-            (one.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             await level(m1, m2)
             assert await m1.service.retention.drop_old() == 0
             assert list(m1.service.core.replica.ids()) == ["web1"]
@@ -129,11 +120,10 @@ def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
 
     async def act() -> None:
         accept(one, "web1")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: accepted(two) == [{"web1"}], "accepted")
             await m2.stop()
-            (one.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
                 await m1.service.retention.drop_old()
             assert list(m1.service.core.replica.ids()) == ["web1"]
@@ -153,16 +143,15 @@ def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Pa
     async def act() -> None:
         accept(one, "web1")
         accept(one, "web2")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
-            (one.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             await level(m1, m2)
             shutil.copy2(two.replica_file, tmp_path / "old.db")
             assert await m1.service.retention.drop_old() == 1
         # The second is an old copy of itself, key folder and replica.
         shutil.copy2(tmp_path / "old.db", two.replica_file)
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await level(m1, m2)
             assert list(m2.service.core.replica.ids()) == ["web2"]
             assert accepted(one, two) == [{"web2"}] * 2
@@ -176,18 +165,17 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
     async def act() -> None:
         accept(one, "web1")
         accept(one, "web2")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
             shutil.copytree(two.pki_dir / "minions", tmp_path / "backup", symlinks=True)
-            (one.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             await level(m1, m2)
             assert await m1.service.retention.drop_old() == 1
         # A machine rebuilt from a backup of the keys that is older than the deletion.
         two.replica_file.unlink()
         shutil.rmtree(two.pki_dir / "minions")
         (tmp_path / "backup").rename(two.pki_dir / "minions")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: not m2.service.core.keeper.adopting, "rebuilt")
             await level(m1, m2)
             assert accepted(one, two) == [{"web2"}] * 2
@@ -200,21 +188,18 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
 # -- one key store for two masters
 
 
+def place_on(root: Path, name: str, store: str) -> Place:
+    """A master whose key store is the folder *store*, whoever else uses it."""
+    ha = {**QUICK, "state_dir": str(root / name / "state")}
+    return Place(root, name, ha, {"root_dir": "/", "pki_dir": str(root / store)})
+
+
 def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
-    pki = tmp_path / "shared"
-    one, two = (
-        Place(
-            tmp_path,
-            name,
-            {**QUICK, "state_dir": str(tmp_path / name / "state")},
-            {"root_dir": "/", "pki_dir": str(pki)},
-        )
-        for name in ("m1", "m2")
-    )
+    one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
 
     async def act() -> None:
         accept(one, "web1")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
             assert "its key store is that of m2, too" in await notes(m1, "")
             assert "its key store is that of m1, too" in await notes(m2, "")
@@ -229,24 +214,20 @@ def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
 
 
 def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> None:
-    def member(name: str, pki: str) -> Place:
-        ha = {**QUICK, "state_dir": str(tmp_path / name / "state")}
-        return Place(tmp_path, name, ha, {"root_dir": "/", "pki_dir": str(tmp_path / pki)})
-
-    one, two = (member(name, "shared") for name in ("m1", "m2"))
-    three = member("m3", "own")
+    one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
+    three = place_on(tmp_path, "m3", "own")
 
     def only_reports(engine: Engine) -> bool:
         return engine.service.mode == "observe"
 
     async def act() -> None:
         accept(one, "web1")
-        async with running(one, two, three) as (m1, m2, m3):
+        async with met(one, two, three) as (m1, m2, m3):
             await until(lambda: only_reports(m1) and only_reports(m2), "told")
             await until(lambda: accepted(three) == [{"web1"}], "told m3, too")
             await level(m1, m2, m3)
         # Again without m2: whose folder it is cannot be asked.
-        async with running(one, three) as (m1, m3):
+        async with met(one, three) as (m1, m3):
             assert only_reports(m1)
             accept(three, "web2", 1)
             await until(lambda: m1.service.core.replica.get("web2") != {}, "m1 has heard of it")
@@ -254,7 +235,7 @@ def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> 
             assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
         # m2 is given a copy of the folder.
         shutil.copytree(tmp_path / "shared", tmp_path / "copied", symlinks=True)
-        async with running(one, member("m2", "copied"), three) as (m1, m2, m3):
+        async with met(one, place_on(tmp_path, "m2", "copied"), three) as (m1, m2, m3):
             await until(lambda: not (only_reports(m1) or only_reports(m2)), "told apart")
             await until(
                 lambda: accepted(one, m2.place) == [{"web1", "web2"}] * 2, "both are written"
@@ -268,16 +249,7 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network file system may show for a while what was there before."""
-    pki = tmp_path / "shared"
-    one, two = (
-        Place(
-            tmp_path,
-            name,
-            {**QUICK, "state_dir": str(tmp_path / name / "state")},
-            {"root_dir": "/", "pki_dir": str(pki)},
-        )
-        for name in ("m1", "m2")
-    )
+    one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
     seen: list[str | None] = []
 
     def through_a_cache(opts: dict[str, Any]) -> KeyStore:
@@ -297,18 +269,18 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
     async def act() -> None:
         nonlocal before
         accept(one, "web1")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
             before = m1.service.core.keeper.store.signature("m2")
-        monkeypatch.setattr(opening, "open_store", through_a_cache)
-        async with running(one, two) as (m1, m2):
+        monkeypatch.setattr(startup, "open_store", through_a_cache)
+        async with met(one, two) as (m1, m2):
             modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
             while time.monotonic() < over:
                 modes.add(m1.service.mode)
                 await asyncio.sleep(0.02)
             assert set(seen) == {before}
             assert modes == {"observe"}
-            assert m1.service.sharing.names == {"m2"}
+            assert m1.service.shared_store.names == {"m2"}
 
     before: str | None = None
     asyncio.run(act())
@@ -343,7 +315,7 @@ def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
     )
 
     async def act() -> None:
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
             assert "its key store is that of m1, too" in await notes(m2, "")
 
@@ -359,7 +331,7 @@ def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
     async def act() -> None:
         for number in range(3):
             accept(one, f"web{number}")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: accepted(two) == accepted(one), "accepted")
             with pytest.raises(HaError, match="nothing is held on m2"):
                 await decisions(m2).refill({})
@@ -386,7 +358,7 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
     async def act() -> None:
         for minion_id in ("web1", "web2", "db1", "twice"):
             accept(one, minion_id)
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: accepted(two) == accepted(one), "accepted")
             accept(one, "twice", 1)
             await m1.hint("twice")
@@ -427,7 +399,7 @@ def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path)
 
     async def act() -> None:
         accept(one, "web1")
-        async with running(one, two) as (m1, m2):
+        async with met(one, two) as (m1, m2):
             await until(lambda: "web1" in m2.service.core.replica.ids(), "heard of")
             assert m2.service.mode == "observe"
             assert "salt-run ha.resume" in await notes(m1, "m2")

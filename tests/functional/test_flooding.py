@@ -25,18 +25,11 @@ from saltext_ha.replica import Replica
 from saltext_ha.service import antientropy, retention
 from tests.engines import no_bus as no_bus
 from tests.engines import running
+from tests.fixtures import named
 from tests.keys import public_key
 from tests.peers import Master, befriend, echo, http, raw_call, until
 
-
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m2")
+m1, m2 = named(Master, "m1", "m2")
 
 
 # -- what is malformed is refused, and no error of ours
@@ -75,8 +68,8 @@ def test_one_address_only_keeps_itself_out(m1: Master) -> None:
 
     async def main() -> None:
         async with m1.running(limits=Limits(max_handshakes=4)) as listener:
-            assert listener._door is not None
-            there = listener._door.handshakes
+            assert listener._acceptor is not None
+            there = listener._acceptor.handshakes
             slow = await asyncio.open_connection("127.0.0.1", m1.port)
             await until(lambda: len(there) == 1)
             flood = [
@@ -99,10 +92,10 @@ def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path
         limits = Limits(max_connections=8, max_per_peer=3)
         async with m1.running({"echo": echo}, limits) as listener, m3.calling(m1) as honest:
             await honest.call("echo")
-            assert listener._door is not None
+            assert listener._acceptor is not None
             held = [asyncio.ensure_future(raw_call(m1, b"", m2)) for _ in range(10)]
             await until(lambda: listener.refused.get("too many connections", 0) == 7)
-            names = [one.fingerprint for one in listener._door.authenticated]
+            names = [one.fingerprint for one in listener._acceptor.authenticated]
             assert names.count(m2.identity.fingerprint) == 3
             assert names.count(m3.identity.fingerprint) == 1
             for one in held:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engines import Engine, Place
-from saltext_ha import schema
+from saltext_ha import history_text, schema
 from saltext_ha.errors import HaError, ReplicaError
 from saltext_ha.history import BATCH, BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line
 from saltext_ha.history import Place as Cursor
@@ -30,8 +30,8 @@ from saltext_ha.replication.record import (
     decide,
     observe,
 )
-from saltext_ha.service import past
 from saltext_ha.service.group import Group
+from saltext_ha.service.history_command import HistoryCommand, prune_regularly
 from tests.functional.keepers import PRINTS, Master, exchange
 from tests.keys import public_key
 
@@ -49,7 +49,7 @@ def pair(m1: Master, m2: Master) -> tuple[Master, Master]:
 def told(master: Master) -> list[str]:
     """What is explained on *master*, oldest first."""
     lines = master.replica.history.lines()
-    return [past.sentence(line.account) for line in reversed(lines) if line.account]
+    return [history_text.sentence(line.account) for line in reversed(lines) if line.account]
 
 
 def kinds(master: Master) -> list[str]:
@@ -396,10 +396,10 @@ def test_the_engine_prunes_and_answers(tmp_path: Path) -> None:
                     write(core.replica, "web1", ACCEPTED, now - days * DAY, "root via ha.restore")
 
             await core.run(fill)
-            ask = past.Past(Group(engine.service)).history
+            ask = HistoryCommand(Group(engine.service)).history
             assert len((await ask({}))["writes"]) == 4
             pruning = asyncio.ensure_future(
-                past.prune_regularly(core, engine.service.config.keep_history, interval=0.01)
+                prune_regularly(core, engine.service.config.keep_history, interval=0.01)
             )
             deadline = now + 20
             while len((await ask({}))["writes"]) > 1:

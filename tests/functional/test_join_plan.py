@@ -16,10 +16,11 @@ from saltext_ha.keystore import open_store
 from saltext_ha.peering import handover
 from saltext_ha.peering.trust import Trust
 from saltext_ha.replication.placement import Stored
-from saltext_ha.service import knowledge
+from saltext_ha.service import key_pages
 from saltext_ha.service.hints import Hint
 from saltext_ha.service.key_section import text
 from tests.engines import no_bus, run, running, until
+from tests.fixtures import named
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
@@ -87,14 +88,7 @@ async def hold(engine: Engine, holdings: dict[str, Holding]) -> None:
     await core.hinted([Hint(minion_id, "operator", False) for minion_id in holdings])
 
 
-@pytest.fixture
-def m1(tmp_path: Path) -> Place:
-    return Place(tmp_path, "m1", HA)
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Place:
-    return Place(tmp_path, "m2", HA)
+m1, m2 = named(lambda root, name: Place(root, name, HA), "m1", "m2")
 
 
 @pytest.mark.parametrize("joiner", ["running", "stopped", "never started"])
@@ -193,7 +187,7 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
 
 
 def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knowledge, "ROWS", 7)
+    monkeypatch.setattr(key_pages, "ROWS", 7)
 
     async def main() -> None:
         async with running(m1, m2) as (one, two):

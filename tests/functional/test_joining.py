@@ -24,22 +24,10 @@ from saltext_ha.peering.invites import Invites, invite, make_token
 from saltext_ha.peering.join import Joined, join
 from saltext_ha.peering.token import decode, mac_key, request_mac
 from saltext_ha.peering.trust import make_peer
+from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
 
-
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m2")
-
-
-@pytest.fixture
-def m3(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m3")
+m1, m2, m3 = named(Master, "m1", "m2", "m3")
 
 
 def token_of(master: Master, expires_in: int = 600, share: bool = False) -> str:

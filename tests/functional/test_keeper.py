@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.errors import StoreError
-from saltext_ha.observer import MAX_UNDECIDED
+from saltext_ha.observer import MAX_UNDECIDED, Seen
 from saltext_ha.replication.record import (
     ACCEPTED,
     DELETED,
@@ -156,16 +156,21 @@ def test_more_ids_than_one_batch(m1: Master, m2: Master) -> None:
     assert m1.replica.placements.root == m2.replica.placements.root
 
 
-def test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it(
-    m1: Master, m2: Master, tmp_path: Path
-) -> None:
-    """Found by torture: the deletion stood in a full disk's folder only, and then a peer spoke."""
-    m3 = Master(tmp_path, "m3")
+def gone_when_a_third_speaks(m1: Master, m2: Master, root: Path) -> Seen:
+    """web1 is gone from the folder of *m2*, and a third master tells of another key for it."""
+    m3 = Master(root, "m3")
     shared(m1, m2, "web1")
     m3.knock("web1", 1, REJECTED)
     m3.scan()
     m2.remove("web1")
-    seen = m2.keeper.merge(m3.records()).seen
+    return m2.keeper.merge(m3.records()).seen
+
+
+def test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it(
+    m1: Master, m2: Master, tmp_path: Path
+) -> None:
+    """Found by torture: the deletion stood in a full disk's folder only, and then a peer spoke."""
+    seen = gone_when_a_third_speaks(m1, m2, tmp_path)
     assert seen.unsettled == ["web1"]
     m2.keeper.observe(seen.unsettled, certain=True)
     assert (m2.state("web1"), m2.state("web1", 1)) == (DELETED, REJECTED)
@@ -176,12 +181,7 @@ def test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it(
 def test_what_was_gone_for_an_instant_while_a_peer_spoke_is_as_before(
     m1: Master, m2: Master, tmp_path: Path
 ) -> None:
-    m3 = Master(tmp_path, "m3")
-    shared(m1, m2, "web1")
-    m3.knock("web1", 1, REJECTED)
-    m3.scan()
-    m2.remove("web1")
-    m2.keeper.merge(m3.records())
+    gone_when_a_third_speaks(m1, m2, tmp_path)
     m2.knock("web1", state=ACCEPTED)  # Salt 3008 takes a key away before it writes the new state
     m2.settle()
     assert (m2.state("web1"), m2.state("web1", 1)) == (ACCEPTED, REJECTED)

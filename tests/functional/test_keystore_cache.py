@@ -10,25 +10,20 @@ import salt.cache
 import salt.config
 import salt.version
 
-from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
 from saltext_ha.keystore import open_store
-from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.cache import CacheStore
 from saltext_ha.keystore.files import FileStore
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
-from tests.keys import public_key
+from tests.functional.keystores import KEYS, TEXTS, A, B, look, shown, take
 
 pytestmark = pytest.mark.core
 
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
 drivers = pytest.mark.skipif(not HAS_DRIVERS, reason="keys.cache_driver is new in 3008")
-
-TEXTS = [public_key(0), public_key(1), public_key(2)]
-A, B, C = (minion_key.fingerprint(text) for text in TEXTS)
-KEYS = dict(zip((A, B, C), TEXTS, strict=True))
 
 
 def master_opts(root: Path, **more: Any) -> dict[str, Any]:
@@ -64,23 +59,6 @@ def cache(opts: dict[str, Any]) -> Any:
 
 def put(cache: Any, minion_id: str, state: str, key: bytes = A) -> None:
     cache.store("keys", minion_id, {"state": state, "pub": KEYS[key] + "\n"})
-
-
-def take(store: KeyStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
-    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)]).missing
-
-
-def shown(store: KeyStore, minion_id: str = "web1") -> Stored:
-    content = store.read(minion_id)
-    assert content is not None
-    return content.stored
-
-
-def look(store: KeyStore) -> set[str]:
-    ids = set(store.changed())
-    for minion_id in ids:
-        store.read(minion_id)
-    return ids
 
 
 def test_the_default_of_every_release_is_files(tmp_path: Path) -> None:

@@ -12,20 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
-from tests.keys import public_key
+from tests.functional.keystores import KEYS, TEXTS, A, B, look, shown, take
 
 pytestmark = pytest.mark.core
-
-TEXTS = [public_key(0), public_key(1), public_key(2)]
-A, B, C = (minion_key.fingerprint(text) for text in TEXTS)
-KEYS = dict(zip((A, B, C), TEXTS, strict=True))
 
 
 @pytest.fixture
@@ -39,24 +34,6 @@ def put(root: Path, state: str, minion_id: str, key: bytes) -> Path:
     path = root / FOLDERS[state] / minion_id
     path.write_text(KEYS[key] + "\n")
     return path
-
-
-def take(store: FileStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
-    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)]).missing
-
-
-def shown(store: FileStore, minion_id: str = "web1") -> Stored:
-    content = store.read(minion_id)
-    assert content is not None
-    return content.stored
-
-
-def look(store: FileStore) -> set[str]:
-    """What changed, taken note of."""
-    ids = set(store.changed())
-    for minion_id in ids:
-        store.read(minion_id)
-    return ids
 
 
 # -- reading

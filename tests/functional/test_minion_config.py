@@ -12,8 +12,8 @@ from benchmarks.engines import Place
 from saltext_ha import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
-from tests.engines import no_bus, run
-from tests.functional.test_engines import places, running
+from tests.engines import met, no_bus, run
+from tests.functional.test_engines import places
 from tests.keys import public_key
 
 __all__ = ["no_bus"]
@@ -37,7 +37,7 @@ def keyed(place: Place, number: int) -> None:
 
 def test_two_masters(pair: list[Place]) -> None:
     async def check() -> None:
-        async with running(*pair) as (_, m2):
+        async with met(*pair) as (_, m2):
             here, there = [await run(place, "minion_config") for place in pair]
             assert here == there, "whoever is asked"
             found = yaml.safe_load(here["text"])
@@ -63,7 +63,7 @@ def test_two_masters(pair: list[Place]) -> None:
 def test_different_keys(pair: list[Place]) -> None:
     async def check() -> None:
         keyed(pair[1], 2)
-        async with running(*pair):
+        async with met(*pair):
             apart = await run(pair[0], "minion_config")
             assert (apart["kind"], apart["retcode"]) == ("error", 2)
             assert "share_master_key=True" in apart["error"]
@@ -78,7 +78,7 @@ def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
         for place in pair:
             (place.pki_dir / "minions").mkdir()
             (place.pki_dir / "minions" / "web1").write_text(public_key(7))
-        async with running(*pair):
+        async with met(*pair):
             found = await run(pair[0], "failover_safe", "m2")
             assert (found["safe"], found["retcode"]) == (False, 2)
             assert found["minions"] == {"accepted": 1, "answered": 0}
@@ -105,7 +105,7 @@ def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_path: Pat
             (place.pki_dir / "minions").mkdir()
             for number in range(201):
                 (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
-        async with running(*pair):
+        async with met(*pair):
             found = await run(pair[0], "failover_safe", "m2", minions="web7")
             assert found["minions"]["accepted"] == 1
             (row,) = found["masters"]

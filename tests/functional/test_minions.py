@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ import pytest
 from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError, PeerRefused
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import bound, drain, jobs
+from saltext_ha.service import bound, drain, heard, jobs
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import new_jids
 from saltext_ha.service.orders import MOVE, PING, WHERE, Order
@@ -60,7 +60,7 @@ class World:
             engine.service.jobs.publish = self._publisher(name)
 
     def fire(self, master: str, tag: str, data: Mapping[str, Any]) -> None:
-        self.engines[master].service._hear(tag, data)
+        self.engines[master].service.bus.tell(tag, data)
 
     def start(self, master: str, minion_id: str) -> None:
         data = {"id": minion_id, "cmd": "_minion_event"}
@@ -196,6 +196,60 @@ def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_who_has_a_key_is_told_from_who_is_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heard, "MAX_STRANGERS", 2)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover(), web2=failover()) as there:
+            there.start("m1", "web1")
+            ears = there.engines["m1"].service.heard
+            # Every scan_interval; until then web1 is a stranger as well.
+            await until(lambda: "web1" in ears._traces, "m1 knows that web1 has a key")
+            for number in range(5):
+                there.start("m1", f"made-up{number}")
+            answer = await run(m1(there), "minions")
+            assert states(answer) == {"web1": "bound", "web2": "unknown"}
+            assert len(ears._strangers) == 2
+
+    asyncio.run(act())
+
+
+def test_a_peer_that_tells_of_others_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[set[str]] = []
+    original = bound._rows
+
+    def rows(ids: Any, known: Any) -> Any:
+        kept.append({minion_id for each in known.values() for minion_id in each.sights})
+        return original(ids, known)
+
+    monkeypatch.setattr(bound, "_rows", rows)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover()) as there:
+            page = {
+                "connections": 1,
+                "listening": 5.0,
+                "minions": [
+                    [name, *Sight(1, "job", lasts=1e9).to_wire()] for name in ("web1", "made-up")
+                ],
+                "more": False,
+            }
+
+            async def says(payload: Mapping[str, Any]) -> dict[str, Any]:
+                return page
+
+            monkeypatch.setattr(there.engines["m2"].service.bound, "page", says)
+            answer = await run(m1(there), "minions")
+            assert states(answer) == {"web1": "bound"}
+            assert kept == [{"web1"}]
+
+    asyncio.run(act())
+
+
 def test_a_master_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
     async def act() -> None:
         async with world(tmp_path, web1=hot("m1", "m2")) as there:
@@ -232,6 +286,45 @@ def test_long_answers_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert (len(first["minions"]), first["more"]) == (2, True)
             monkeypatch.setattr(bound, "MAX_PAGES", 1)
             assert "says more than fits" in (await run(m1(there), "minions"))["unknown"]["m2"]
+
+    asyncio.run(act())
+
+
+def test_a_page_costs_the_same_however_many_minions_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is looked up at once holds up everything else that the engine does."""
+    monkeypatch.setattr(bound, "PAGE", 4)
+    names = [f"web{number:02}" for number in range(30)]
+
+    async def act() -> None:
+        async with world(tmp_path, **{name: failover() for name in names}) as there:
+            heard = there.engines["m2"].service.heard
+            # Not all of them, and none of the first: pages are filled all the same.
+            for name in names[10::2]:
+                there.start("m2", name)
+            looked_up: list[int] = []
+            real = heard.sights
+
+            def sights(ids: Iterable[str]) -> dict[str, Sight]:
+                some = list(ids)
+                looked_up.append(len(some))
+                return real(some)
+
+            monkeypatch.setattr(heard, "sights", sights)
+            link = there.engines["m1"].link(there.engines["m2"])
+            told: list[list[str]] = []
+            page: dict[str, Any] = {"more": True}
+            while page["more"]:
+                after = told[-1][-1] if told else ""
+                page = await link.call("bound", {"glob": "web*", "after": after})
+                told.append([row[0] for row in page["minions"]])
+            assert told == [names[10:18:2], names[18:26:2], names[26::2]]
+            assert max(looked_up) <= 4
+            few = await link.call("bound", {"ids": [names[14], names[10], "web0", names[12]]})
+            assert [row[0] for row in few["minions"]] == names[10:16:2]
+            rest = await link.call("bound", {"ids": names[10:14:2], "after": names[10]})
+            assert [row[0] for row in rest["minions"]] == [names[12]]
 
     asyncio.run(act())
 

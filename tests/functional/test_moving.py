@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from benchmarks.engines import Place, free_port
 from saltext_ha.service import views
 from tests.engines import join, no_bus, run, running, until
+from tests.fixtures import named
 
 __all__ = ["no_bus"]
 
 HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
 
 
-@pytest.fixture
-def m1(tmp_path: Path) -> Place:
-    return Place(tmp_path, "m1", HA)
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Place:
-    return Place(tmp_path, "m2", HA)
+m1, m2 = named(lambda root, name: Place(root, name, HA), "m1", "m2")
 
 
 def moved(place: Place, **ha: object) -> Place:

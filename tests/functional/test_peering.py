@@ -16,17 +16,10 @@ from saltext_ha.peering import tls, wire
 from saltext_ha.peering.client import call_once
 from saltext_ha.peering.connection import Limits
 from saltext_ha.peering.trust import make_peer
+from tests.fixtures import named
 from tests.peers import Master, befriend, echo, http, raw_call, until
 
-
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m2")
+m1, m2 = named(Master, "m1", "m2")
 
 
 def status(answer: bytes) -> int:
@@ -59,8 +52,8 @@ def test_calls_share_one_connection(m1: Master, m2: Master) -> None:
         async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
             for _ in range(5):
                 await client.call("echo")
-            assert listener._door is not None
-            assert len(listener._door.authenticated) == 1
+            assert listener._acceptor is not None
+            assert len(listener._acceptor.authenticated) == 1
 
     asyncio.run(main())
 
@@ -144,8 +137,8 @@ def test_unpinning_ends_open_connections(m1: Master, m2: Master) -> None:
             with pytest.raises(PeerRefused, match="not pinned here any more"):
                 await client.call("echo")
             assert listener.refused == {"not pinned": 1}
-            assert listener._door is not None
-            await until(lambda: not listener._door.authenticated)  # type: ignore[union-attr]
+            assert listener._acceptor is not None
+            await until(lambda: not listener._acceptor.authenticated)  # type: ignore[union-attr]
 
     asyncio.run(main())
 
@@ -248,8 +241,8 @@ def test_silent_connections_do_not_keep_peers_out(m1: Master, m2: Master) -> Non
             silent = [await asyncio.open_connection("127.0.0.1", m1.port) for _ in range(10)]
             assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
             assert listener.refused["too many connections"] >= 6
-            assert listener._door is not None
-            assert len(listener._door.handshakes) <= 4
+            assert listener._acceptor is not None
+            assert len(listener._acceptor.handshakes) <= 4
             for _, writer in silent:
                 writer.close()
 

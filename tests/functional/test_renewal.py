@@ -18,6 +18,7 @@ from saltext_ha.peering.join import join
 from saltext_ha.peering.trust import Removed, make_peer
 from tests.engines import join as join_group
 from tests.engines import no_bus, run, running, until
+from tests.fixtures import named
 from tests.peers import Master, befriend, echo
 
 __all__ = ["no_bus"]
@@ -25,19 +26,7 @@ __all__ = ["no_bus"]
 HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
 
 
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m2")
-
-
-@pytest.fixture
-def m3(tmp_path: Path) -> Master:
-    return Master(tmp_path, "m3")
+m1, m2, m3 = named(Master, "m1", "m2", "m3")
 
 
 def renew(master: Master) -> Identity:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from saltext_ha import rows
 from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError
-from saltext_ha.replica import Replica
+from saltext_ha.replica import BATCH, Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -143,7 +144,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from saltext_ha.columns import Applied
-from saltext_ha.replica import Replica
+from saltext_ha.replica import BATCH, Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
 
@@ -163,6 +164,69 @@ with replica.transaction():
     print(replica.node, flush=True)
     sys.stdin.read()
 """
+
+
+def test_more_ids_than_are_kept_at_once_are_all_read_and_written(path: Path) -> None:
+    replica = Replica(path)
+    ids = [f"web{number}" for number in range(rows.MAX_IDS + 2 * BATCH)]
+    with replica.transaction():
+        records = {minion_id: write(replica, minion_id) for minion_id in ids}
+        # However many they are: nothing that was put is forgotten before it is written.
+        assert all(replica.get(i) == {A: record} for i, record in records.items())
+    replica.close()
+
+    replica = Replica(path)
+    for _ in range(2):
+        shown = {i: (replica.get(i), replica.applied(i)) for i in replica.brought([*ids, "none"])}
+        assert shown.pop("none") == ({}, NEVER)
+        assert shown == {
+            i: ({A: record}, Applied(Stored(ACCEPTED, A))) for i, record in records.items()
+        }
+        # One by one, too.
+        assert all(replica.get(i) == {A: record} for i, record in records.items())
+    assert len(replica._rows._records) <= rows.MAX_IDS + BATCH
+    replica.close()
+
+
+def test_ids_of_which_only_a_part_was_read_are_brought(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        record = write(replica, "web1")
+    replica.close()
+    replica = Replica(path)
+    assert replica.applied("web1") == Applied(Stored(ACCEPTED, A))
+    assert [replica.get(minion_id) for minion_id in replica.brought(["web1"])] == [{A: record}]
+    replica.close()
+    replica = Replica(path)
+    assert replica.get("web1") == {A: record}
+    shown = [replica.applied(minion_id) for minion_id in replica.brought(["web1"])]
+    assert shown == [Applied(Stored(ACCEPTED, A))]
+    assert list(replica.brought([])) == []
+    replica.close()
+
+
+def test_what_was_dropped_is_gone_inside_the_transaction_and_after_it(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        record = write(replica, "web1")
+        write(replica, "web1", key=B)
+    with replica.transaction():
+        replica.drop(record)
+        replica.set_applied("web1", NEVER)
+        assert set(replica.get("web1")) == {B}
+        assert replica.applied("web1") == NEVER
+    assert set(replica.get("web1")) == {B}
+    kept = roots(replica)
+    replica.close()
+    replica = Replica(path)
+    assert set(replica.get("web1")) == {B}
+    assert replica.applied("web1") == NEVER
+    assert roots(replica) == kept
+    with replica.transaction():
+        replica.drop(replica.get("web1")[B])
+        replica.put(record)  # known again
+    assert set(replica.get("web1")) == {A}
+    replica.close()
 
 
 def test_kill_in_mid_transaction_keeps_all_before_it_and_nothing_of_it(path: Path) -> None:

@@ -21,8 +21,9 @@ from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
+from tests.engines import met as group
 from tests.engines import no_bus, run
-from tests.functional.test_consistency import group, place
+from tests.functional.test_consistency import place
 from tests.keys import public_key
 
 pytestmark = pytest.mark.timeout(180)

@@ -18,6 +18,7 @@ from saltext_ha.peering.connection import Limits
 from saltext_ha.replica import Replica
 from saltext_ha.service.service import Service
 from saltext_ha.web.listener import StatusListener
+from saltext_ha.web.pages import Pages
 from saltext_ha.web.settings import Settings
 from tests.certificates import self_signed
 from tests.engines import no_bus, running, until
@@ -68,6 +69,10 @@ def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
             status, reason = await get(m1, "/ready")
             assert status == 503
             assert "draining" in reason
+            assert m1.config.status
+            url = f"{m1.config.status.url}/ready"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                assert answer.headers["Retry-After"] == "5"
             assert (await get(m1, "/nothing"))[0] == 404
 
     asyncio.run(scene())
@@ -223,6 +228,105 @@ def test_a_token_keeps_out_who_has_none(tmp_path: Path) -> None:
             # Balancers ask these, and see no more than whether.
             assert await look(None, "/live") == 200
             assert await look(None, "/ready") == 200
+
+    asyncio.run(scene())
+
+
+def test_nothing_but_live_and_ready_is_seen_without_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o600)
+
+    async def scene() -> None:
+        m1 = place(tmp_path, token_file=str(file))
+        async with running(m1) as (engine,):
+            await served(engine)
+            paths = Pages(engine.service).by_path().keys() - {"/live", "/ready"}
+            assert len(paths) > 8
+            for path in sorted(paths):
+                assert (path, (await get(m1, path))[0]) == (path, 401)
+            # Who knows it may call this master by any name, which may be that of a balancer.
+            headers = {"Authorization": f"Bearer {TOKEN}", "Host": "salt.example.org"}
+            for path in sorted(paths - {"/events"}):
+                assert (path, (await get(m1, path, headers=headers))[0]) == (path, 200)
+
+    asyncio.run(scene())
+
+
+def test_the_name_of_the_configuration_is_ours(tmp_path: Path) -> None:
+    async def page(request: Any) -> Any:
+        return aiohttp.web.Response(text="here")
+
+    async def scene() -> None:
+        # No name that is known to be loopback, and none that leads elsewhere.
+        settings = Settings(host="127.1", port=free_port())
+        listener = StatusListener(settings, {"/": page})
+        await listener.start()
+        try:
+            async with aiohttp.ClientSession() as session:
+                for host, status in (("127.1", 200), ("127.1:80", 200), ("127.2", 421)):
+                    url = f"http://127.0.0.1:{settings.port}/"
+                    async with session.get(url, headers={"Host": host}) as answer:
+                        assert (host, answer.status) == (host, status)
+        finally:
+            await listener.stop()
+
+    asyncio.run(scene())
+
+
+def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> None:
+    async def unknown(request: Any) -> Any:
+        raise HaError("not known yet")
+
+    async def broken(request: Any) -> Any:
+        raise RuntimeError("a secret")
+
+    async def scene() -> None:
+        settings = Settings(port=free_port())
+        listener = StatusListener(settings, {"/unknown": unknown, "/broken": broken})
+        await listener.start()
+        try:
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"{settings.url}/unknown") as answer:
+                    assert (answer.status, await answer.text()) == (503, "not known yet\n")
+                async with session.get(f"{settings.url}/broken") as answer:
+                    assert answer.status == 500
+                    assert await answer.text() == "failed there; salt-master's log says why\n"
+        finally:
+            await listener.stop()
+
+    asyncio.run(scene())
+
+
+def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+            await served(engine)
+            assert m1.config.status
+            for path in ("/", "/page.js", "/status.json", "/nothing"):
+                async with session.get(m1.config.status.url + path) as answer:
+                    told = answer.headers
+                assert "default-src 'none'" in told["Content-Security-Policy"], path
+                assert "unsafe" not in told["Content-Security-Policy"], path
+                assert told["X-Content-Type-Options"] == "nosniff", path
+                assert told["Cache-Control"] == "no-store", path
+                assert told["X-Frame-Options"] == "DENY", path
+                assert "aiohttp" not in told["Server"], path
+
+    asyncio.run(scene())
+
+
+def test_what_follows_a_body_is_no_request(tmp_path: Path) -> None:
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,):
+            await served(engine)
+            hidden = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            head = b"GET /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+            answer = await raw(m1, head % len(hidden) + hidden)
+            assert answer.count(b"HTTP/1.1 ") == 1
+            assert b"\r\nConnection: close\r\n" in answer
 
     asyncio.run(scene())
 

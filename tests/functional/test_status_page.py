@@ -18,11 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks import keys
 from benchmarks.engines import Place, free_port
 from saltext_ha.columns import Applied
+from saltext_ha.errors import HaError
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
+from tests.engines import met as group
 from tests.engines import no_bus, run, running, until
-from tests.functional.test_consistency import group, place
+from tests.functional.test_consistency import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -207,7 +209,7 @@ def test_metrics(tmp_path: Path) -> None:
             (m1.pki_dir / "minions" / "db1").unlink()
             await until(lambda: not any(path.exists() for path in there), "it is revoked")
             await three.stop()
-            one.service.ear.heard(
+            one.service.bus.tell(
                 "salt/ha/minion/web1/failover", {"id": "web1", "from": "a", "to": "b", "why": "x"}
             )
             found = await scraped(m1)
@@ -309,6 +311,16 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
             began = time.monotonic()
             assert (await get(m1, "/status.json"))["at"] == first["at"]
             assert time.monotonic() - began < 5
+            # What is old is said to be.
+            monkeypatch.setattr(pages, "GOOD_FOR", 0.0)
+            assert m1.config.status
+            url, age, end = m1.config.status.url + "/status.json", 0, time.monotonic() + 20
+            async with aiohttp.ClientSession() as session:
+                while not age:
+                    assert time.monotonic() < end
+                    async with session.get(url) as answer:
+                        age = int(answer.headers["Age"])
+                    await asyncio.sleep(0.05)
             go.set()
             await eventually(m1, "/status.json", lambda s: s["at"] > first["at"], "it is new")
 
@@ -350,6 +362,72 @@ def test_who_follows_is_told_and_too_many_are_not(
     asyncio.run(scene())
 
 
+def test_who_follows_is_told_when_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 0.05)
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+            await eventually(m1, "/live", bool, "it listens")
+            assert m1.config.status
+
+            async def fail(payload: dict[str, Any]) -> dict[str, Any]:
+                raise HaError("the disk is full")
+
+            monkeypatch.setattr(engine.service.views, "status", fail)
+            async with session.get(m1.config.status.url + "/events") as stream:
+                told = [await asyncio.wait_for(stream.content.readline(), 10) for _ in range(2)]
+                assert told == [b"event: trouble\n", b'data: "the disk is full"\n']
+                monkeypatch.undo()
+                monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
+                while await asyncio.wait_for(stream.content.readline(), 10) != b"event: status\n":
+                    pass
+
+    asyncio.run(scene())
+
+
+def test_many_conflicts_are_counted_and_some_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1) as (engine,):
+            await eventually(m1, "/live", bool, "it listens")
+            real = engine.service.views.status
+
+            async def torn(payload: dict[str, Any]) -> dict[str, Any]:
+                conflicts = [{"id": f"db{number}", "keys": {}} for number in range(150)]
+                return {**await real(payload), "conflicts": conflicts}
+
+            monkeypatch.setattr(engine.service.views, "status", torn)
+            status = await get(m1, "/status.json")
+            assert (status["conflict_count"], len(status["conflicts"])) == (150, 100)
+            assert (await scraped(m1))["saltext_ha_conflicts",] == 150
+
+    asyncio.run(scene())
+
+
+def test_the_last_changes_are_those_of_now(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+
+    async def scene() -> None:
+        async with running(m1):
+            for name in ("web1", "web2"):
+                keys.plant(m1.pki_dir, [name], seed=len(name))
+                status = await eventually(
+                    m1,
+                    "/status.json",
+                    lambda s, name=name: s["changes"] and s["changes"][0]["id"] == name,
+                    f"{name} is shown",
+                )
+            assert [change["id"] for change in status["changes"]] == ["web2", "web1"]
+
+    asyncio.run(scene())
+
+
 def test_where_minions_hang(tmp_path: Path) -> None:
     m1 = watched(tmp_path, "m1")
     asked = []
@@ -376,8 +454,15 @@ def test_where_minions_hang(tmp_path: Path) -> None:
             assert [len(each["minions"]) for each in found] == [3] * 5
             assert found[0]["total"] == 10_000
             assert len((await get(m1, "/minions.json?limit=99999"))["minions"]) == 1000
-            async with session.get(url, params={"limit": "-1"}) as answer:
+            assert asked == ["web*", "*"], "another question has another answer"
+            for wrong in ("-1", "x", "1" * 7):
+                async with session.get(url, params={"limit": wrong}) as answer:
+                    assert (wrong, answer.status) == (wrong, 400)
+                    assert "limit takes a number" in (await answer.json())["error"]
+            engine.service.minions = engine.service.bound.minions
+            async with session.get(url, params={"glob": "G@os:Linux"}) as answer:
                 assert answer.status == 400
+                assert "takes a minion id or a glob" in (await answer.json())["error"]
 
     asyncio.run(scene())
 

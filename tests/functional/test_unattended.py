@@ -18,6 +18,7 @@ from saltext_ha.peering.join import Joined
 from saltext_ha.peering.token import mac_key
 from saltext_ha.peering.trust import make_peer
 from saltext_ha.peering.unattended import apply, find_group, shown
+from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -33,19 +34,7 @@ def make(root: Path, name: str, secret: bytes | None = SECRET) -> Master:
     return master
 
 
-@pytest.fixture
-def m1(tmp_path: Path) -> Master:
-    return make(tmp_path, "m1")
-
-
-@pytest.fixture
-def m2(tmp_path: Path) -> Master:
-    return make(tmp_path, "m2")
-
-
-@pytest.fixture
-def m3(tmp_path: Path) -> Master:
-    return make(tmp_path, "m3")
+m1, m2, m3 = named(make, "m1", "m2", "m3")
 
 
 async def let_in(joiner: Master, through: Master, place: Any = None) -> Joined:

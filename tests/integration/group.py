@@ -14,6 +14,8 @@ QUICK = {"sync_interval": 1, "peer_timeout": 2}
 # Far more than anything here takes; what is never to happen costs this much only when it does not.
 SOON = 20.0
 
+Three = tuple[Master, Master, Master]
+
 
 @contextmanager
 def group(
@@ -43,6 +45,13 @@ def level(master: Master) -> bool:
     """Whether *master* says that it and all peers run and have the same keys."""
     status = master.control("status")
     return all(row["state"] == "running" and row["behind"] == 0 for row in status["masters"])
+
+
+def three_level(lab: Lab) -> Three:
+    """Its three masters, as soon as they are level."""
+    m1, m2, m3 = lab.masters.values()
+    wait_for(lambda: all(map(level, (m1, m2, m3))), SOON, "all three are well")
+    return m1, m2, m3
 
 
 def files_of(master: Master, minion_id: str) -> dict[str, str]:

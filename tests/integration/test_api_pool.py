@@ -7,8 +7,10 @@ how often.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +21,7 @@ from typing import Any
 
 import pytest
 import requests
+import salt.payload
 
 from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
@@ -31,6 +34,7 @@ from saltext_ha.api import (
     OutcomeUnknown,
     SaltApiPool,
     Secret,
+    TimedOut,
 )
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.jobs import new_jid
@@ -265,6 +269,72 @@ def test_tokens_stay_with_their_master_and_are_renewed(site: Site) -> None:
         assert all(b"session_id" not in request for request in a.requests + b.requests)
 
 
+@pytest.mark.core
+@pytest.mark.parametrize("what", ["wrong", "of another master", "expired"])
+def test_a_token_that_is_not_taken(site: Site, what: str) -> None:
+    """Nothing was run with it: the pool logs in again, and sends the job once more."""
+    with site.pool() as pool:
+        pool.runner("test.arg")
+        mine, other = (pool._masters[name]._tokens for name in ("m1", "m2"))
+        former = mine.current
+        assert former is not None
+        if what == "expired":
+            expire(site.m1)
+        elif what == "wrong":
+            mine._token = dataclasses.replace(former, text="f" * len(former.text))
+        else:
+            mine._token = dataclasses.replace(former, text=other.get(Deadline(10)).text)
+        shown = mine.current
+        assert shown is not None
+        word, command = site.job()
+        job = pool.local_async("web", "cmd.run", [command])
+        assert (job.master, pool.wait(job)) == ("m1", {"web": ""})
+        assert mine.current is not None
+        assert mine.current.text not in (shown.text, former.text)
+        assert healthy(pool)["m1"], "it is not the master that is at fault"
+        assert site.settled(word) == 1
+
+
+def expire(master: Master) -> None:
+    """The eauth tokens that *master* has given end now, sooner than it said at the login."""
+    found = list(Path(master.opts["token_dir"]).iterdir())
+    assert found
+    for path in found:
+        token = salt.payload.loads(path.read_bytes())
+        path.write_bytes(salt.payload.dumps({**token, "expire": time.time() - 1}))
+
+
+def test_answers_that_are_slow(site: Site) -> None:
+    with Forwarder((site.api1.address, site.api1.port)) as between, site.pool(between.url) as pool:
+        pool.runner("test.arg")
+        trap = between.set(b'"client": "local"', "slow")
+        word, command = site.job()
+        assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        assert (trap.sprung, sent(between, trap.word)) == (1, 1), "it is waited for"
+        assert healthy(pool)["m1"]
+        # Slower than the caller has time for, and the job is found.
+        trap = between.set(b'"client": "local_async"', "slow")
+        found, command = site.job()
+        job = pool.local_async("web", "cmd.run", [command], deadline=4)
+        assert (job.master, job.minions, pool.wait(job)) == ("m1", ("web",), {"web": ""})
+        assert (trap.sprung, sent(between, trap.word)) == (1, 1)
+        # So slow that it is not even found.
+        between.set(b"POST / ", "slow", times=99)
+        late, command = site.job()
+        with pytest.raises(OutcomeUnknown, match="sent to m1") as caught:
+            pool.local_async("web", "cmd.run", [command], deadline=2)
+        between.set(b"", "slow", times=0)
+        assert caught.value.jid
+        assert pool.wait(caught.value.jid) == {"web": ""}
+        assert healthy(pool)["m1"], "slow is not down"
+        assert [site.settled(each) for each in (word, found, late)] == [1, 1, 1]
+
+
+def sent(between: Forwarder, word: bytes) -> int:
+    """How many requests with *word* came through, whatever became of them."""
+    return sum(word in request for request in between.requests)
+
+
 def test_a_wrong_password(site: Site, tmp_path: Path) -> None:
     with Forwarder((site.api1.address, site.api1.port)) as between:
         file = tmp_path / "password"
@@ -340,6 +410,51 @@ def test_salt_master_frozen(site: Site) -> None:
         assert jid
         status = wait_for(lambda: pool.lookup(jid, "m1"), 10, "m1 tells")
         assert site.settled(lost) == status.found
+
+
+def test_salt_api_frozen(site: Site) -> None:
+    with site.pool(probe_interval=0.5, probe_timeout=1) as pool:
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both up")
+        site.api1.daemon.suspend()
+        try:
+            assert pool.runner("test.arg", ["x"], deadline=8)["args"] == ["x"], "m2 answers reads"
+            wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, 20, "m1 is down")
+            word, command = site.job()
+            assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        finally:
+            site.api1.daemon.resume()
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 30, "m1 is up")
+        assert site.settled(word) == 1
+
+
+def test_both_salt_masters_killed_and_back(site: Site) -> None:
+    """Their salt-apis go on answering 200 on ``GET /``."""
+    with site.pool(probe_interval=0.5, probe_timeout=2) as pool:
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both up")
+        before, command = site.job()
+        job = pool.local_async("web", "cmd.run", [command])
+        assert pool.wait(job) == {"web": ""}
+        for master in (site.m1, site.m2):
+            master.kill()
+        try:
+            word, command = site.job()
+            with pytest.raises(OutcomeUnknown) as caught:
+                pool.local_async("web", "cmd.run", [command], deadline=4)
+            wait_for(lambda: pool.status()["status"] == "offline", 30, "both are down")
+            with pytest.raises((NoMasterAvailable, TimedOut)):
+                pool.runner("test.arg", deadline=4)
+        finally:
+            for master in (site.m1, site.m2):
+                master.start()
+            site.web.wait_ready()
+        wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 40, "both up again")
+        after, command = site.job()
+        assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        assert pool.wait(job.jid) == {"web": ""}, "what was known is not lost"
+        assert [site.settled(each) for each in (before, after)] == [1, 1]
+        jid = caught.value.jid
+        assert jid
+        assert site.runs()[word] <= pool.lookup(jid, caught.value.master).found
 
 
 def test_both_down_and_back(site: Site) -> None:

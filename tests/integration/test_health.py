@@ -121,19 +121,16 @@ def test_workers_that_hang(site: tuple[Lab, Master, SaltApi]) -> None:
     assert log_lines(m1, "this master does not serve")
 
 
-def test_a_publisher_that_hangs(site: tuple[Lab, Master, SaltApi]) -> None:
+@pytest.mark.parametrize(
+    ("process", "problem"), [("PubServerChannel", "publisher"), ("EventPublisher", "event bus")]
+)
+def test_another_process_that_hangs(
+    site: tuple[Lab, Master, SaltApi], process: str, problem: str
+) -> None:
     _, m1, _ = site
     comes_to(m1, 200)
-    with frozen(*parts(m1, "PubServerChannel")):
-        comes_to(m1, 503, "publisher: timed out")
-    comes_to(m1, 200)
-
-
-def test_an_event_bus_that_hangs(site: tuple[Lab, Master, SaltApi]) -> None:
-    _, m1, _ = site
-    comes_to(m1, 200)
-    with frozen(*parts(m1, "EventPublisher")):
-        comes_to(m1, 503, "event bus: timed out")
+    with frozen(*parts(m1, process)):
+        comes_to(m1, 503, f"{problem}: timed out")
     comes_to(m1, 200)
 
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from lab import Lab, Master, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
-from tests.balancer import Balancer, pem
+from tests.balancer import Balancer, From, pem
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK
 
@@ -77,17 +76,6 @@ class Caller:
         ) as answer:
             answer.raise_for_status()
             yield answer.iter_lines(chunk_size=1)
-
-
-class From(HTTPAdapter):
-    """Connections from the address *source*."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, source_address=(self._source, 0))
 
 
 @dataclass(frozen=True)

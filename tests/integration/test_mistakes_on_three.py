@@ -13,11 +13,20 @@ import pytest
 from lab import Lab, Master, wait_for
 from tests.integration.bus import heard, tags
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, files_of, group, level, plant, row, settled, shown
+from tests.integration.group import (
+    SOON,
+    Three,
+    files_of,
+    group,
+    plant,
+    row,
+    settled,
+    shown,
+    three_level,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
-Three = tuple[Master, Master, Master]
 ACTS = ["pending", "accepted", "rejected", "deleted"]
 KEY_FOLDERS = ("minions", "minions_pre", "minions_rejected", "minions_denied")
 
@@ -30,9 +39,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
 
 @pytest.fixture
 def masters(lab: Lab) -> Three:
-    m1, m2, m3 = lab.masters.values()
-    wait_for(lambda: all(map(level, (m1, m2, m3))), SOON, "all three are well")
-    return m1, m2, m3
+    return three_level(lab)
 
 
 @pytest.fixture(scope="module")

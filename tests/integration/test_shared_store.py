@@ -14,13 +14,11 @@ import yaml
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, files_of, level, log_lines, plant, shown
+from tests.integration.group import QUICK, SOON, Three, files_of, level, log_lines, plant, shown
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(180)]
 HAS_DRIVERS = "keys.cache_driver" in salt.config.DEFAULT_MASTER_OPTS
 KEY_FOLDERS = ("minions", "minions_pre", "minions_rejected", "minions_denied")
-
-Three = tuple[Master, Master, Master]
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab import Lab, Master, wait_for
+from lab import Lab
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, level, plant, row, settled, shown
+from tests.integration.group import (
+    Three,
+    group,
+    plant,
+    row,
+    settled,
+    shown,
+    three_level,
+)
 
 pytestmark = pytest.mark.timeout(120)
-
-Three = tuple[Master, Master, Master]
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +32,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
 
 @pytest.fixture
 def masters(lab: Lab) -> Three:
-    m1, m2, m3 = lab.masters.values()
-    wait_for(lambda: all(map(level, (m1, m2, m3))), SOON, "all three are well")
-    return m1, m2, m3
+    return three_level(lab)
 
 
 def test_who_joins_through_one_is_known_to_all(masters: Three) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pytest
 import salt.client
 import salt.config
@@ -169,8 +170,20 @@ def hung(master: Master) -> Iterator[None]:
     master.resume()
 
 
+def stuck(master: Master) -> Iterator[None]:
+    """Its workers do nothing more; whoever listens and publishes for them goes on."""
+    workers = [psutil.Process(pid) for pid in master.pids()]
+    workers = [each for each in workers if "MWorker" in " ".join(each.cmdline())]
+    assert len(workers) >= master.opts["worker_threads"]
+    for worker in workers:
+        worker.suspend()
+    yield
+    for worker in workers:
+        worker.resume()
+
+
 @pytest.mark.core
-@pytest.mark.parametrize("fault", [gone, hung])
+@pytest.mark.parametrize("fault", [gone, hung, stuck])
 def test_a_master_that_does_not_work_is_left_in_time(
     site: Site, fault: Callable[[Master], Iterator[None]]
 ) -> None:
@@ -281,6 +294,48 @@ def test_a_network_that_breaks(site: Site) -> None:
         assert "not subscribed" in last.why or last.why == journal.SEEN
         answering(m2, [far], SOON)
         far.stop()
+
+
+def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
+    """m1 answers again, and has lost the minion's key: Salt would wait there for ever."""
+    lab, m1, m2 = site.lab, site.m1, site.m2
+    address = lab.new_address()
+    with ExitStack() as stack:
+        ports = (m1.ret_port, m1.publish_port)
+        doors = [stack.enter_context(Forwarder((address, p), (m1.address, p))) for p in ports]
+        config = {"master": [address, m2.address], **watched(1, timeout=1, failback=True, stable=2)}
+        shy = lab.add_minion("shy", [m1, m2], "failover", config=config)
+        for master in (m1, m2):
+            master.plant("minions", "shy", shy.pub)
+        shy.start()
+        answering(m1, [shy], SOON)
+        wait_for(lambda: book(shy).last(), SOON, "the watchdog knows where it is")
+        for door in doors:
+            door.refuse()
+        answering(m2, [shy], SOON)
+        wait_for(lambda: where(shy) == m2.address, SOON, "it is with m2")
+        before = len(history(shy))
+
+        key = m1.key_dir / "minions" / "shy"
+        key.unlink()
+        for door in doors:
+            door.accept()
+        wait_for(
+            lambda: f"to={address}: the key of shy is pending there" in shy.log_file.read_text(),
+            SOON,
+            "m1 does not let it in",
+        )
+        refused = m2.salt("shy", "ha.failover", f"to={address}").data["shy"]
+        assert refused["result"] is False
+        assert "would not let this minion in: the key of shy is pending" in refused["comment"]
+        # Whatever happens now, it is still with m2, and has not been away.
+        answering(m2, [shy], SOON)
+        assert len(history(shy)) == before
+
+        m1.salt_key("-a", "shy", "-y").check()
+        wait_for(lambda: where(shy) == address, SOON, "failback, once it is let in")
+        answering(m1, [shy], SOON)
+        shy.stop()
 
 
 def where(minion: Minion) -> str | None:

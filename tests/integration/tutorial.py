@@ -20,7 +20,6 @@ BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"^(\w+)# (.*?)(?:\s+\[exit (\d)\])?$")
 TOKEN = re.compile(r"ha1\.[\w-]+")
 SETTLING = 20.0
-ASKS = ("salt-run ha.status", "salt-run ha.keys", "salt-key -L", "salt ")
 
 
 class Tutorial:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from saltext_ha.history_text import sentence
 from saltext_ha.replication.account import BEGAN, ENDED, HOLDS, Account, accounts
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -18,7 +19,6 @@ from saltext_ha.replication.record import (
     merge,
     observe,
 )
-from saltext_ha.service.past import sentence
 
 pytestmark = pytest.mark.core
 

@@ -14,7 +14,7 @@ import pytest
 import salt.crypt
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha import binding
+from saltext_ha import binding, clear, minion_opts
 from saltext_ha.binding import Links, Running
 from saltext_ha.modules import ha
 
@@ -407,9 +407,54 @@ def test_a_timeout_that_is_none_is_named(opts: dict[str, Any], timeout: Any) -> 
 def test_an_address_of_a_name_that_nobody_serves_is_passed_over() -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
         port = server.getsockname()[1]
-        assert binding._reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "") == "127.0.0.2"
+        assert clear.reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "") == "127.0.0.2"
         with pytest.raises(OSError, match="refused"):
-            binding._reachable({"127.0.0.1"}, port, 3.0, "")
+            clear.reachable({"127.0.0.1"}, port, 3.0, "")
+
+
+def test_addresses_are_tried_as_salt_does_and_all_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, float]] = []
+
+    def connect(address: tuple[str, int], timeout: float, source: object) -> socket.socket:
+        tried.append((address[0], timeout))
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(OSError, match="nobody there"):
+        clear.reachable({"2001:db8::1", "203.0.113.7"}, 4506, 3.0, None)
+    assert tried == [("203.0.113.7", 1.5), ("2001:db8::1", 1.5)]
+
+
+@pytest.mark.parametrize("reply", [None, {}, "pong", {"cmd": "_auth"}])
+def test_who_answers_something_else_is_no_master(
+    monkeypatch: pytest.MonkeyPatch, reply: object
+) -> None:
+    monkeypatch.setattr(clear, "ask", lambda *arguments: reply)
+    master = binding.Master(M1, M1, 4506, frozenset({M1}))
+    answer = binding.ping({}, master, 1)
+    assert (answer["answers"], answer["milliseconds"]) == (False, None)
+    assert "not to a ping" in answer["note"]
+
+
+def test_two_ports_that_may_be_a_publishers_are_one_too_many() -> None:
+    # M2 was never authenticated with; 4505 is the usual port, 4515 that of M1.
+    running = Running((M1, M2), True, told={(M1, 4506): 4515})
+    _, second = binding.masters(running, links((M1, 4515), (M2, 4505), (M2, 4515)))
+    assert (second.connected, second.publish_port) == (None, None)
+    assert "connected to port 4505, 4515 there" in str(second.note)
+
+
+def test_a_name_behind_which_are_two_masters_has_no_publish_port_of_its_own() -> None:
+    master = binding.Master("both", "both", 4506, frozenset({M1, M2}))
+    running = Running(("both",), told={(M1, 4506): 4505, (M2, 4506): 4515})
+    assert binding._publish_port(master, running) is None
+
+
+@pytest.mark.parametrize(("written", "port"), [(4506, None), (4505, 4505), (14505, 14505)])
+def test_a_publish_port_of_4506_is_none(written: int, port: int | None) -> None:
+    """So Salt lets a minion believe what each master says."""
+    running = minion_opts.running({"master": M1, "publish_port": written, "master_ip": M1})
+    assert running.publish_port == port
 
 
 @pytest.mark.parametrize("entry", ["salt..example.com", "a" * 64 + ".example.com"])

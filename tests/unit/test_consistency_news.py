@@ -16,7 +16,7 @@ from saltext_ha.consistency.news import Last, follow
 from saltext_ha.consistency.result import answer, of_differences
 from saltext_ha.consistency.settings import Settings, parse
 from saltext_ha.errors import HaError
-from saltext_ha.service.watching import Watch
+from saltext_ha.service.consistency_watch import ConsistencyWatch
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_check_that_fails_ends_what_was_known(tmp_path: Path, error: Exception
     fine = answer({}, {"m1"}, {})
 
     async def scene() -> None:
-        watch = Watch(tmp_path, "m1", lambda *_: None, 0.001)
+        watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 0.001)
         seen = []
         done = asyncio.Event()
 

@@ -12,20 +12,20 @@ import yaml
 
 from saltext_ha import drop_in
 from saltext_ha.errors import HaError
-from saltext_ha.service import doors
-from saltext_ha.service.doors import Door
+from saltext_ha.service import endpoints, minion_config
+from saltext_ha.service.endpoints import Endpoint
 
 pytestmark = pytest.mark.core
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "install-minion.sh"
 FINGER = ":".join(["3a"] * 32)
 OTHER = ":".join(["77"] * 32)
-M1 = Door("m1", "10.0.0.1", finger=FINGER)
-M2 = Door("m2", "10.0.0.2", finger=FINGER)
+M1 = Endpoint("m1", "10.0.0.1", finger=FINGER)
+M2 = Endpoint("m2", "10.0.0.2", finger=FINGER)
 
 
-def config(*masters: Door, errors: Any = None, **wish: Any) -> dict[str, Any]:
-    return doors.answer(list(masters), errors or {}, wish)
+def config(*masters: Endpoint, errors: Any = None, **wish: Any) -> dict[str, Any]:
+    return minion_config.answer(list(masters), errors or {}, wish)
 
 
 def loaded(answer: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_masters_that_sign() -> None:
 
 
 def test_a_master_that_is_away_is_in_it_and_unknown() -> None:
-    away = Door("m2", "10.0.0.2", reached=False)
+    away = Endpoint("m2", "10.0.0.2", reached=False)
     answer = config(M1, away, errors={"m2": "timed out"})
     assert loaded(answer)["master"] == ["10.0.0.1", "10.0.0.2"]
     assert (answer["retcode"], answer["unknown"]) == (2, {"m2": "timed out"})
@@ -135,6 +135,11 @@ def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
         drop_in.wanted(masters, finger=FINGER)
 
 
+def test_one_key_and_a_signature_are_not_both_insisted_on() -> None:
+    with pytest.raises(HaError, match="finger and signed exclude each other"):
+        drop_in.wanted(["m1", "m2"], finger=FINGER, signed=True)
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -148,11 +153,11 @@ def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
 )
 def test_a_peer_that_talks_nonsense(raw: dict[str, Any]) -> None:
     good = M2.to_wire()
-    assert doors.from_wire("m2", good) == M2
+    assert endpoints.from_wire("m2", good) == M2
     with pytest.raises(HaError, match="makes no sense"):
-        doors.from_wire("m2", {**good, **raw})
+        endpoints.from_wire("m2", {**good, **raw})
     with pytest.raises(HaError, match="makes no sense"):
-        doors.from_wire("m2", {})
+        endpoints.from_wire("m2", {})
 
 
 @pytest.mark.parametrize(
@@ -188,7 +193,7 @@ MOVED = (replace(M1, request_port=4516), replace(M2, request_port=4516))
     ],
 )
 def test_the_state_that_manages_it_wants_the_same(
-    masters: tuple[Door, ...], wish: dict[str, Any]
+    masters: tuple[Endpoint, ...], wish: dict[str, Any]
 ) -> None:
     answer = config(*masters, **wish)
     ((name, state),) = yaml.safe_load(answer["sls"])["masters of this minion"].items()

@@ -29,6 +29,9 @@ def test_what_fits_needs_no_words() -> None:
     assert said((M2, 4505), (M2, 4506), ping=YES) is None
     assert said() is None
     assert said(ping=NO) is None
+    # Salt is on its way from M1 to M2, or M2 is gone: nothing contradicts that.
+    assert said((M1, 4505)) is None
+    assert said((M1, 4505), ping=NO) is None
 
 
 def test_connected_but_silent() -> None:

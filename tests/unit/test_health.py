@@ -15,7 +15,8 @@ import pytest
 
 from saltext_ha.health import checks, settings, verdict
 from saltext_ha.hysteresis import Rules
-from saltext_ha.service.ear import MOST_EVENTS, Ear, read_failover
+from saltext_ha.service.events import MOST_EVENTS, EventBus
+from saltext_ha.service.failovers import Failovers, read_failover
 from saltext_ha.service.health import _Question
 from saltext_ha.web import settings as status
 from tests.certificates import self_signed
@@ -157,7 +158,9 @@ def test_which_salt_api_a_master_has() -> None:
 
 
 @contextmanager
-def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
+def salt_api(
+    crt: Path, key: Path, status: int = 200, body: bytes = b'{"token": 1}'
+) -> Iterator[tuple[checks.Api, list[str]]]:
     """One that keeps the certificate it was started with, and the paths that it was asked for."""
     paths: list[str] = []
 
@@ -165,8 +168,7 @@ def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             paths.append(self.path)
-            body = b'{"token": 1}'
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -183,6 +185,25 @@ def salt_api(crt: Path, key: Path) -> Iterator[tuple[checks.Api, list[str]]]:
         yield checks.Api("127.0.0.1", server.server_address[1], crt), paths
         server.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "answers", "login"),
+    [
+        (401, b"", "", "does not let ha in by eauth file"),  # as a salt-api that is well says
+        (500, b"", "answered HTTP 500", "answered HTTP 500"),
+        (503, b"", "answered HTTP 503", "answered HTTP 503"),
+        (200, b"a page of somebody else", "", "answered HTTP 200"),
+        (200, b'{"return": [{"token": "x"}]}', "", ""),
+    ],
+)
+def test_what_a_salt_api_may_answer(
+    tmp_path: Path, status: int, body: bytes, answers: str, login: str
+) -> None:
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    with salt_api(crt, key, status, body) as (api, _):
+        assert checks.api_answers(api, 5.0) == answers
+        assert checks.api_login(api, "ha", "secret", "file", 5.0) == login
 
 
 def test_a_renewed_certificate_is_no_failure_and_gets_no_password(tmp_path: Path) -> None:
@@ -288,14 +309,14 @@ def test_settings_of_the_status_page(tmp_path: Path) -> None:
 
 def test_what_is_waited_for_on_the_bus() -> None:
     async def scene() -> None:
-        ear = Ear()
-        with ear.listening("salt/run/") as waiting:
-            thread = threading.Thread(target=ear.heard, args=("salt/run/7/ret", {}))
+        bus = EventBus({})
+        with bus.subscribe("salt/run/") as waiting:
+            thread = threading.Thread(target=bus.tell, args=("salt/run/7/ret", {}))
             thread.start()
             await asyncio.wait_for(waiting.until(lambda tag, _: tag == "salt/run/7/ret"), 5)
             thread.join()
-            ear.heard("salt/job/7/ret", {})
-            ear.heard(7, {})
+            bus.tell("salt/job/7/ret", {})
+            bus.tell(7, {})
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(waiting.until(lambda tag, _: "job" in tag), 0.05)
 
@@ -304,13 +325,13 @@ def test_what_is_waited_for_on_the_bus() -> None:
 
 def test_a_flood_does_not_hide_what_is_waited_for() -> None:
     async def scene() -> None:
-        ear = Ear()
-        with ear.listening("salt/ha/health") as waiting:
+        bus = EventBus({})
+        with bus.subscribe("salt/ha/health") as waiting:
             waited = asyncio.ensure_future(waiting.until(lambda _, data: data == {"turn": 1}))
             await asyncio.sleep(0)
             for _ in range(2 * MOST_EVENTS):
-                ear.heard("salt/ha/health", {"turn": "of somebody else"})
-            ear.heard("salt/ha/health", {"turn": 1})
+                bus.tell("salt/ha/health", {"turn": "of somebody else"})
+            bus.tell("salt/ha/health", {"turn": 1})
             await asyncio.wait_for(waited, 5)
 
     asyncio.run(scene())
@@ -318,13 +339,13 @@ def test_a_flood_does_not_hide_what_is_waited_for() -> None:
 
 def test_failovers_that_minions_tell() -> None:
     said = {"id": "web1", "from": "m1", "to": "m2", "why": "no answer"}
-    ear = Ear()
-    ear.heard("salt/ha/minion/web1/failover", said)
-    ear.heard("salt/ha/minion/web1/failover", {"id": "web1", "data": said})
-    ear.heard("salt/ha/minion/web1/failover", {"id": "web1", "from": 3})
-    ear.heard("salt/ha/minion/web1/failover", "nonsense")
-    assert ear.failovers == 2
-    assert [(f.id, f.source, f.target) for f in ear.last] == [("web1", "m1", "m2")] * 2
+    failovers = Failovers()
+    failovers("salt/ha/minion/web1/failover", said)
+    failovers("salt/ha/minion/web1/failover", {"id": "web1", "data": said})
+    failovers("salt/ha/minion/web1/failover", {"id": "web1", "from": 3})
+    failovers("salt/ha/minion/web1/failover", "nonsense")
+    assert failovers.count == 2
+    assert [(f.id, f.source, f.target) for f in failovers.last] == [("web1", "m1", "m2")] * 2
     # The id beside the data counts, and nothing in it reaches a terminal or a log as a control.
     failover = read_failover({"id": "web1", "data": {**said, "id": "db1", "why": "a\x1b\nb"}}, 1.0)
     assert failover is not None

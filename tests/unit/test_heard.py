@@ -11,7 +11,7 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.service import heard
 from saltext_ha.service.connections import is_ours, subscribers
 from saltext_ha.service.heard import FRESH, Heard, Sight
-from saltext_ha.service.whereabouts import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate
+from saltext_ha.service.location import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate
 
 pytestmark = pytest.mark.core
 
@@ -167,6 +167,7 @@ def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(heard, "MAX_JOBS", 2)
     for name in ("a", "b", "c", "a", "d"):
         ears("salt/auth", {"id": name, "act": "accept"})
+        ears.accept([name])
     assert sorted(ears.sights("abcd")) == ["a", "c", "d"]
     for jid in ("1", "2", "3"):
         ears(f"salt/job/{jid}/new", {})
@@ -174,6 +175,45 @@ def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None
     ears("salt/job/3/ret/c", returned("c"))
     sights = ears.sights("cd")
     assert (sights["d"].sure, sights["c"].sure_by) == (None, "job")
+
+
+def test_ids_that_are_made_up_cost_nobody_a_place(
+    ears: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heard, "MAX_STRANGERS", 3)
+    ears("salt/minion/web1/start", sent("web1"))
+    assert ears.newcomers() == ["web1"]
+    ears.accept(["web1", "web2"])
+    for number in range(9):
+        name = f"made-up{number}"
+        ears(f"salt/minion/{name}/start", sent(name))
+    assert one(ears) is not None
+    names = [f"made-up{number}" for number in range(9)]
+    assert sorted(ears.sights(names)) == names[-3:]
+    assert ears.newcomers() == names[-3:]  # nobody is to be asked about the others
+    ears("salt/minion/web1/start", sent("web1"))
+    ears(f"salt/minion/{names[-1]}/start", sent(names[-1]))
+    assert ears.newcomers() == []
+
+
+def test_what_is_said_of_a_newcomer_is_kept_when_its_key_is_known(ears: Heard) -> None:
+    report = {"type": "failover", "of": 2, "every": 300}
+    ears("salt/ha/minion/web1/bound", sent("web1", report))
+    before = one(ears)
+    ears.accept(["web1"])
+    assert one(ears) == before
+    assert before is not None
+    assert (before.sure_by, before.type, before.of, before.lasts) == (
+        "watchdog",
+        "failover",
+        2,
+        660,
+    )
+
+
+def test_no_peer_makes_evidence_last_for_ever() -> None:
+    raw = Sight(1.5, "job", None, "", "failover", 2, 1e9).to_wire()
+    assert Sight.from_wire(raw).lasts == heard.MOST_LASTING
 
 
 def test_a_sight_travels() -> None:

@@ -47,6 +47,7 @@ GOOD: dict[str, Any] = {"what": PING, "glob": "*", "ids": [], "to": "", "test": 
     [
         {"what": "cmd.run"}, {"what": "test.ping"}, {"what": None}, {"what": ["ping"]},
         {"glob": ""}, {"glob": "a b"}, {"glob": "G@os:Linux and *"}, {"glob": "web1,db1"},
+        {"glob": "G@os:Linux"},
         {"glob": "*" * 5}, {"glob": "w" * 300}, {"glob": "web1\n"}, {"glob": 5}, {"glob": "a/b"},
         {"ids": ["web1"]}, {"glob": "", "ids": ["../web1"]}, {"glob": "", "ids": ["a,b"]},
         {"glob": "", "ids": [5]}, {"glob": "", "ids": "web1"}, {"glob": "", "ids": ["w"] * 1001},

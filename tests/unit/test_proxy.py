@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from saltext_ha.errors import HaError, InvalidRecord
-from saltext_ha.proxy import doors
-from saltext_ha.proxy.doors import Door, Doors
+from saltext_ha.proxy import servers
 from saltext_ha.proxy.render import Wishes, render, wishes
+from saltext_ha.proxy.servers import Address, Server
 
-PLAIN = Doors("m1", Door("10.0.0.1", 8000, False), Door("10.0.0.1", 4531, True))
-NAMED = Doors("m2", Door("m2.example.org", 8000, True), Door("m2.example.org", 4531, True))
+PLAIN = Server("m1", Address("10.0.0.1", 8000, False), Address("10.0.0.1", 4531, True))
+NAMED = Server("m2", Address("m2.example.org", 8000, True), Address("m2.example.org", 4531, True))
 
 
-def text(*masters: Doors, **given: Any) -> str:
+def text(*masters: Server, **given: Any) -> str:
     return render(wishes(**{"kind": "haproxy", **given}), "prod", "m1", masters)
 
 
@@ -49,18 +49,18 @@ def status(host: str, certificate: str | None = None) -> Any:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, Door("10.0.0.1", 8000, True)),
-        ({"host": "0.0.0.0"}, Door("10.0.0.1", 8000, True)),
-        ({"host": "::"}, Door("10.0.0.1", 8000, True)),
-        ({"host": "10.9.9.9", "disable_ssl": True}, Door("10.9.9.9", 8000, False)),
-        ({"ssl_crt": None}, Door("10.0.0.1", 8000, False)),
+        ({}, Address("10.0.0.1", 8000, True)),
+        ({"host": "0.0.0.0"}, Address("10.0.0.1", 8000, True)),
+        ({"host": "::"}, Address("10.0.0.1", 8000, True)),
+        ({"host": "10.9.9.9", "disable_ssl": True}, Address("10.9.9.9", 8000, False)),
+        ({"ssl_crt": None}, Address("10.0.0.1", 8000, False)),
         ({"port": None}, None),
     ],
 )
 def test_salt_api_is_where_its_configuration_says(
-    settings: dict[str, Any], expected: Door | None
+    settings: dict[str, Any], expected: Address | None
 ) -> None:
-    assert doors.of_master(opts(**settings), config()).api == expected
+    assert servers.of_master(opts(**settings), config()).api == expected
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_salt_api_is_where_its_configuration_says(
 def test_a_status_listener_counts_where_callers_reach_it(
     host: str, api: str, expected: str | None
 ) -> None:
-    found = doors.of_master(opts(host=api), config(status(host))).status
+    found = servers.of_master(opts(host=api), config(status(host))).status
     assert (found and found.netloc) == expected
 
 
 def test_what_travels_is_what_was_said() -> None:
-    for said in (PLAIN, NAMED, Doors("m3", None), Doors("m4", Door("fe80::1", 8000, True))):
-        assert doors.from_wire(said.name, doors.to_wire(said)) == said
+    for said in (PLAIN, NAMED, Server("m3", None), Server("m4", Address("fe80::1", 8000, True))):
+        assert servers.from_wire(said.name, servers.to_wire(said)) == said
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_what_travels_is_what_was_said() -> None:
 def test_a_peer_cannot_write_into_the_configuration(api: Any) -> None:
     for raw in ({"api": api, "status": None}, {"api": None, "status": api}):
         with pytest.raises(InvalidRecord):
-            text(PLAIN, doors.from_wire("m2", raw))
+            text(PLAIN, servers.from_wire("m2", raw))
 
 
 @pytest.mark.parametrize("host", ["10.0.0.3;deny", "fe80::1%x\n    server evil 6.6.6.6:80\n#"])
 def test_neither_can_a_peer_that_is_only_assumed(host: str) -> None:
     with pytest.raises(HaError, match=r"m3 could not be asked, .* a host that a balancer cannot"):
-        text(PLAIN, doors.assumed("m3", host, Door("", 8000, False), "timed out"))
+        text(PLAIN, servers.assumed("m3", host, Address("", 8000, False), "timed out"))
 
 
 # -- haproxy
@@ -125,7 +125,7 @@ def test_haproxy_asks_ready_of_every_master() -> None:
 
 
 def test_a_status_listener_elsewhere_is_asked_there() -> None:
-    master = Doors("m1", Door("10.0.0.1", 8000, False), Door("10.1.0.1", 4531, False))
+    master = Server("m1", Address("10.0.0.1", 8000, False), Address("10.1.0.1", 4531, False))
     assert server(text(master), "m1") == (
         "server m1 10.0.0.1:8000 check addr 10.1.0.1 port 4531 no-check-ssl"
     )
@@ -138,14 +138,14 @@ def test_a_name_is_always_checked() -> None:
 
 
 def test_who_has_no_ready_is_named_and_asked_for_a_connection() -> None:
-    found = text(Doors("m1", Door("10.0.0.1", 8000, False)), NAMED)
+    found = text(Server("m1", Address("10.0.0.1", 8000, False)), NAMED)
     assert server(found, "m1") == "server m1 10.0.0.1:8000 check"
     assert re.search(r"NOTE m1 has no status listener", found)
     assert not re.search(r"NOTE m2", found)
 
 
 def test_ipv6_has_brackets() -> None:
-    master = Doors("m1", Door("fd00::1", 8000, False), Door("fd00::1", 4531, False))
+    master = Server("m1", Address("fd00::1", 8000, False), Address("fd00::1", 4531, False))
     assert "[fd00::1]:8000" in server(text(master), "m1")
 
 
@@ -185,16 +185,16 @@ def test_nginx_takes_no_mixture() -> None:
 
 @pytest.mark.parametrize("kind", ["haproxy", "nginx"])
 def test_a_master_without_salt_api_is_left_out_and_named(kind: str) -> None:
-    found = text(Doors("m3", None), PLAIN, kind=kind, name="salt.example.org")
+    found = text(Server("m3", None), PLAIN, kind=kind, name="salt.example.org")
     assert "NOTE m3 is left out" in found
     assert not [line for line in directives(found) if "m3" in line]
     with pytest.raises(HaError, match="no master of the group has a salt-api"):
-        text(Doors("m3", None), kind=kind)
+        text(Server("m3", None), kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["haproxy", "nginx"])
 def test_a_master_that_is_down_is_in_it_and_named(kind: str) -> None:
-    down = doors.assumed("m3", "10.0.0.3", Door("", 8000, False), "timed out\n# x")
+    down = servers.assumed("m3", "10.0.0.3", Address("", 8000, False), "timed out\n# x")
     found = text(PLAIN, down, kind=kind, name="salt.example.org")
     assert "NOTE m3 could not be asked; assumed: 10.0.0.3:8000, no TLS." in found
     assert [line for line in directives(found) if "10.0.0.3:8000" in line]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -26,6 +29,8 @@ class Run:
     at: float = 1000.0
     current: str | None = "m1"
     pinned: bool = False
+    closed: set[str] = field(default_factory=set)
+    tried: list[float] = field(default_factory=list)
     state: State = field(default_factory=State)
     moves: list[tuple[float, Move]] = field(default_factory=list)
     note: str | None = None
@@ -38,7 +43,11 @@ class Run:
         look = Look(self.at, self.current, subscribed, asked, self.pinned)
         self.state, next_ = decide.step(self.setup, self.state, look, chance)
         self.note = next_.note
-        if next_.move:
+        if next_.move and next_.move.target in self.closed:
+            self.tried.append(self.at)
+            assert len(self.tried) < 100, "for ever"
+            self.state = decide.refused(self.state, self.at, next_.move.target)
+        elif next_.move:
             self.moves.append((self.at, next_.move))
             self.current = next_.move.target
             self.state = decide.moved(self.state, self.at, self.current)
@@ -48,7 +57,7 @@ class Run:
     def until(self, at: float, up: set[str], subscribed: bool | None = True) -> None:
         while self.at < at:
             _, wait = self.look(up, subscribed)
-            assert wait > 0 or self.moves
+            assert wait > 0 or self.moves or self.tried
 
 
 def test_a_good_master_is_asked_alone_and_kept() -> None:
@@ -86,6 +95,26 @@ def test_nobody_is_left_for_a_master_that_does_not_answer() -> None:
     assert run.note == "no other master answers"
     run.look({"m3"})
     assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_the_next_one_is_that_which_salt_tries_next() -> None:
+    run = Run(current="m2")
+    run.until(1002, {"m1", "m3"})
+    assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_moves_of_an_hour_ago_are_forgotten() -> None:
+    run = Run()
+    for _ in range(100):
+        run.look(set(MASTERS) - {run.current or ""})
+    assert len(run.moves) > 3
+    run.until(run.at + decide.HOUR, set(MASTERS))
+    before = run.at
+    for _ in range(40):
+        run.look(set(MASTERS) - {run.current or ""})
+    first, second = [at - before for at, _ in run.moves if at >= before][:2]
+    assert first < 5
+    assert second - first < 30  # not the 300 s of the hour before
 
 
 def test_chance_puts_a_move_off() -> None:
@@ -145,10 +174,55 @@ def test_failback_only_when_configured_and_after_it_was_stable() -> None:
     assert run.current == "m1"
 
 
+def test_no_failback_while_the_last_move_is_too_near() -> None:
+    settings = replace(SETTINGS, stable=1)
+    run = Run(Setup(settings, MASTERS, preferred="m1"))
+    for _ in range(3):
+        run.until(run.at + 20, {"m2", "m3"})  # m1 fails, and works again at once
+        run.until(run.at + 100, set(MASTERS))
+    gaps = [late[0] - early[0] for early, late in itertools.pairwise(run.moves)]
+    assert all(gap >= decide.hold(settings, n) for n, gap in enumerate(gaps, 1))
+    assert any(move.failback for _, move in run.moves)
+
+
 def test_who_was_moved_by_hand_is_not_taken_back() -> None:
     run = Run(Setup(SETTINGS, MASTERS, preferred="m1"), current="m2", pinned=True)
     run.until(3000, set(MASTERS))
     assert run.moves == []
+
+
+def test_a_preferred_master_that_does_not_let_it_in_is_tried_ever_more_rarely() -> None:
+    run = Run(Setup(SETTINGS, MASTERS, preferred="m1"), current="m2", closed={"m1"})
+    run.until(1600, set(MASTERS))
+    assert run.moves == []
+    gaps = [late - early for early, late in zip(run.tried, run.tried[1:], strict=False)]
+    assert run.tried[0] == 1060.0
+    assert gaps[:3] == [10, 20, 40]
+    assert set(gaps[3:]) == {60}
+    run.closed = set()
+    run.until(1700, set(MASTERS))
+    assert [move.target for _, move in run.moves] == ["m1"]
+
+
+def test_nobody_is_moved_to_a_master_that_does_not_let_it_in() -> None:
+    run = Run(closed={"m2"})
+    run.until(1100, {"m2", "m3"})
+    assert run.moves == []
+    assert run.note == "m2 answers, and does not let this minion in"
+    gaps = [late - early for early, late in zip(run.tried, run.tried[1:], strict=False)]
+    assert gaps == [10, 20, 40]
+    run.look(set(MASTERS))
+    assert run.note is None  # and is with a good one, as it would not be, had it gone
+    run.until(1200, {"m3"})  # the closed one is not even there: the next one in Salt's order
+    assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_the_bar_is_lifted_with_the_master_that_the_minion_is_with() -> None:
+    run = Run(closed={"m2"})
+    run.until(1100, {"m2"})
+    run.current, run.closed = "m3", set()
+    run.until(1120, {"m2"})
+    assert [move.target for _, move in run.moves] == ["m2"]
 
 
 def test_a_minion_that_is_with_none_is_left_alone() -> None:
@@ -165,6 +239,19 @@ def test_a_change_by_others_starts_the_count_anew() -> None:
     assert run.moves == []
     run.look({"m2"})
     assert [move.source for _, move in run.moves] == ["m3"]
+
+
+def test_thousands_of_minions_of_a_dead_master_do_not_arrive_at_once() -> None:
+    chance = random.Random(1)
+    settings = replace(SETTINGS, jitter=30)
+    arrivals: Counter[int] = Counter()
+    for _ in range(3_000):
+        run = Run(Setup(settings, MASTERS), at=1000 + settings.interval * chance.random())
+        while not run.moves:
+            run.look({"m2", "m3"}, chance=chance.random())
+        arrivals[int(run.moves[0][0])] += 1
+    assert max(arrivals.values()) < 2 * 3_000 / settings.jitter
+    assert max(arrivals) < 1000 + 2 * settings.interval + settings.jitter
 
 
 looks = st.lists(

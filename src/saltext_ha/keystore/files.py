@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import pwd
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -243,7 +243,7 @@ class FileStore:
         folder = self._folders[state]
         # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
         # place, and would then write into an accepted one.
-        write = partial(
+        write = functools.partial(
             writing.write_whole,
             writing.temporary(folder, writer),
             f"{folder}/{minion_id}",
@@ -313,6 +313,7 @@ def _mark(state: str, info: os.stat_result) -> int:
     return hash((place, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size))
 
 
+@functools.lru_cache(maxsize=4096)  # an id is looked at several times while it is worked on
 def _may_be_id(name: str) -> bool:
     try:
         minion_key.check_id(name)

@@ -40,7 +40,7 @@ class Admission:
     :param membership: of the group that they are let into.
     :param share: what to hand to a master that joins besides the members, given the invitation
         (for instance the group's master key, when ``share_master_key`` is set there).
-    :param outlook: what to tell a master that only asks what joining would do, given the
+    :param preview: what to tell a master that only asks what joining would do, given the
         invitation and where it has got to (bytes of its own choice, at first none).
     :param standing: lets those in who know the group's secret; None: only a token does.
     """
@@ -51,14 +51,14 @@ class Admission:
         trust: Trust,
         invites: Invites,
         share: Callable[[Invite], Mapping[str, Any]] | None = None,
-        outlook: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
+        preview: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         standing: Standing | None = None,
     ) -> None:
         self._membership = membership
         self._trust = trust
         self._invites = invites
         self._share = share
-        self._outlook = outlook
+        self._preview = preview
         self._standing = standing
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
@@ -154,7 +154,7 @@ class Admission:
                 "name": self._membership.name,
                 "refused": refused,
                 "members": self._membership.introduced(joiner),
-                "outlook": dict(await self._outlook(invite, after)) if self._outlook else {},
+                "outlook": dict(await self._preview(invite, after)) if self._preview else {},
             }
         )
         mac = plan_reply_mac(

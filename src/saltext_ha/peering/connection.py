@@ -37,7 +37,7 @@ class Limits:
     max_per_peer: int = 32
 
 
-class Door:
+class Acceptor:
     """
     Makes a :class:`Connection` of everything that connects, and keeps their number bounded.
 
@@ -99,8 +99,8 @@ class Door:
 class Connection(asyncio.Protocol):
     """One caller: first a TLS handshake, then a pipe into the HTTP protocol, with an idle limit."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, acceptor: Acceptor) -> None:
+        self._acceptor = acceptor
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._transport = raw
         raw.pause_reading()
         self.host = str((raw.get_extra_info("peername") or ["?"])[0])
-        self._door.enter(self, self._door.handshakes, self._door.limits.max_handshakes)
+        self._acceptor.enter(self, self._acceptor.handshakes, self._acceptor.limits.max_handshakes)
         self._task = asyncio.get_running_loop().create_task(self._secure(raw))
 
     def data_received(self, data: bytes) -> None:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
     def idle(self) -> None:
         """An answer is on its way: the next request must come within the keep-alive time."""
         if not self._over:
-            self._expect(self._door.limits.keepalive, None)
+            self._expect(self._acceptor.limits.keepalive, None)
 
     def drop(self) -> None:
         """End it now, without waiting for anything to be sent."""
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     async def _secure(self, raw: asyncio.Transport) -> None:
         try:
-            context = self._door.context()
+            context = self._acceptor.context()
             if context is None:
                 self._admit(raw, None)
                 raw.resume_reading()
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
                 self,
                 context,
                 server_side=True,
-                ssl_handshake_timeout=self._door.limits.handshake,
+                ssl_handshake_timeout=self._acceptor.limits.handshake,
             )
             if secured is None or self._over or secured.is_closing():
                 raise ConnectionResetError
@@ -190,22 +190,22 @@ class Connection(asyncio.Protocol):
             der = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
         except (OSError, ValueError, TrustError) as exc:
             if not self._over:
-                self._door.refuse(_handshake_failure(exc), self.host)
+                self._acceptor.refuse(_handshake_failure(exc), self.host)
                 self.drop()
             return
         self._admit(secured, der)
 
     def _admit(self, secured: asyncio.Transport, der: bytes | None) -> None:
-        limits = self._door.limits
-        self._door.handshakes.pop(self, None)
+        limits = self._acceptor.limits
+        self._acceptor.handshakes.pop(self, None)
         self._transport = secured
         if der:
             self.fingerprint = fingerprint(der)
-            self._door.enter(self, self._door.authenticated, limits.max_connections)
+            self._acceptor.enter(self, self._acceptor.authenticated, limits.max_connections)
         else:
-            self._door.enter(self, self._door.anonymous, limits.max_anonymous)
-        requests = self._door.requests()
-        self._door.by_requests[requests] = self
+            self._acceptor.enter(self, self._acceptor.anonymous, limits.max_anonymous)
+        requests = self._acceptor.requests()
+        self._acceptor.by_requests[requests] = self
         self.requests = requests
         requests.connection_made(secured)
         self._expect(limits.header, "no request in time")
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
 
     def _too_late(self, reason: str | None) -> None:
         if reason is not None:
-            self._door.refuse(reason, self.host)
+            self._acceptor.refuse(reason, self.host)
         self.drop()
 
     def _end(self, exc: Exception | None) -> None:
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         self.busy()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
-        self._door.forget(self)
+        self._acceptor.forget(self)
         if self.requests is not None:
             # Not at once: aiohttp minds when it is over before its own task had its first turn.
             asyncio.get_running_loop().call_soon(self.requests.connection_lost, exc)
@@ -255,7 +255,10 @@ def _handshake_failure(exc: Exception) -> str:
 
 
 async def wind_up(
-    server: asyncio.AbstractServer | None, http: web.Server | None, door: Door | None, grace: float
+    server: asyncio.AbstractServer | None,
+    http: web.Server | None,
+    acceptor: Acceptor | None,
+    grace: float,
 ) -> None:
     """Stop listening; requests being answered get *grace* seconds to finish."""
     if server is not None:
@@ -264,8 +267,8 @@ async def wind_up(
         for idle in http.connections:
             idle.close()
         await http.shutdown(grace)
-    if door is not None:
-        door.close()
+    if acceptor is not None:
+        acceptor.close()
     # Last: since Python 3.12 this waits until every connection is gone.
     if server is not None:
         await server.wait_closed()

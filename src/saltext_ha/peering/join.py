@@ -55,7 +55,7 @@ class Preview:
     inviter: str
     members: tuple[Peer, ...]
     refused: str
-    outlook: Mapping[str, Any]
+    told: Mapping[str, Any]
 
 
 async def join(
@@ -174,12 +174,12 @@ async def preview(
     :raises HaError: as :func:`join`, but for what :attr:`Preview.refused` says.
     """
     reply = await _ask(identity, decode(token), name, url, timeout, after)
-    outlook = reply.get("outlook")
+    told = reply.get("outlook")
     return Preview(
         str(reply.get("name")),
         tuple(_members(reply, identity)),
         str(reply.get("refused", "")),
-        outlook if isinstance(outlook, dict) else {},
+        told if isinstance(told, dict) else {},
     )
 
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from saltext_ha.config import make_url
 from saltext_ha.errors import HaError, InvalidRecord, TokenError, TrustError
 from saltext_ha.peering import tls, wire
-from saltext_ha.peering.connection import Connection, Door, Limits, wind_up
+from saltext_ha.peering.connection import Acceptor, Connection, Limits, wind_up
 from saltext_ha.peering.identity import Identity
 from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
 from saltext_ha.peering.trust import Peer, Trust
@@ -81,7 +81,7 @@ class PeerListener:
         self._context: ssl.SSLContext | None = None
         self._context_generation = -1
         self._http: web.Server | None = None
-        self._door: Door | None = None
+        self._acceptor: Acceptor | None = None
         self._server: asyncio.AbstractServer | None = None
 
     @property
@@ -116,11 +116,11 @@ class PeerListener:
             lingering_time=1.0,
             logger=HttpLog(self._refusals.add),
         )
-        self._door = Door(self._tls_context, self._http, self._refusals.add, self._limits)
+        self._acceptor = Acceptor(self._tls_context, self._http, self._refusals.add, self._limits)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._door, self._host, self._port, reuse_address=True, backlog=128
+                self._acceptor, self._host, self._port, reuse_address=True, backlog=128
             )
         except OSError as exc:
             raise HaError(
@@ -132,8 +132,8 @@ class PeerListener:
 
     async def stop(self, grace: float = 1.0) -> None:
         """Stop listening; requests being answered get *grace* seconds to finish."""
-        await wind_up(self._server, self._http, self._door, grace)
-        self._server = self._http = self._door = None
+        await wind_up(self._server, self._http, self._acceptor, grace)
+        self._server = self._http = self._acceptor = None
 
     def show(self, identity: Identity) -> None:
         """Show another certificate to whoever connects from now on."""
@@ -149,7 +149,7 @@ class PeerListener:
         return self._context
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._door and self._door.by_requests.get(request.protocol)
+        connection = self._acceptor and self._acceptor.by_requests.get(request.protocol)
         if not connection:
             return _message(408, {})  # hung up meanwhile; nobody hears this
         connection.busy()

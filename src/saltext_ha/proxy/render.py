@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.errors import HaError
-from saltext_ha.proxy.doors import Doors, check_host
+from saltext_ha.proxy.servers import Server, check_host
 
 TEMPLATES = {"haproxy": "haproxy.cfg.j2", "nginx": "nginx.conf.j2"}
 CERTIFICATE = "/etc/ssl/private/salt-api.pem"
@@ -64,7 +64,7 @@ def wishes(**given: Any) -> Wishes:
     return Wishes(**found)
 
 
-def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Doors]) -> str:
+def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) -> str:
     """
     The text of the configuration.
 
@@ -98,7 +98,7 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Doors]) -> 
     )
 
 
-def _server(master: Doors, wanted: Wishes) -> str:
+def _server(master: Server, wanted: Wishes) -> str:
     """The line of one master."""
     api, status = master.api, master.status
     assert api is not None
@@ -115,7 +115,7 @@ def _server(master: Doors, wanted: Wishes) -> str:
     return " ".join(words)
 
 
-def _notes(master: Doors, kind: str) -> list[str]:
+def _notes(master: Server, kind: str) -> list[str]:
     """What the operator should know about one master."""
     if master.api is None:
         return [f"{master.name} is left out: its configuration has no salt-api (rest_cherrypy)."]
@@ -134,7 +134,7 @@ def _notes(master: Doors, kind: str) -> list[str]:
     return []
 
 
-def _check(wanted: Wishes, served: Sequence[Doors]) -> None:
+def _check(wanted: Wishes, served: Sequence[Server]) -> None:
     """What this kind of balancer cannot do."""
     kinds = {master.api.tls: master.name for master in served if master.api}
     if wanted.kind == "nginx" and len(kinds) > 1:
@@ -146,12 +146,12 @@ def _check(wanted: Wishes, served: Sequence[Doors]) -> None:
         return
     why = "for one name on all masters" if wanted.kind == "nginx" else "for a name, not an address"
     for master in served:
-        doors = (master.api, master.status if wanted.kind == "haproxy" else None)
-        for door in doors:
-            if door and door.tls and (wanted.kind == "nginx" or door.is_address):
+        addresses = (master.api, master.status if wanted.kind == "haproxy" else None)
+        for address in addresses:
+            if address and address.tls and (wanted.kind == "nginx" or address.is_ip):
                 raise HaError(
-                    f"{master.name}, {door.netloc}: {wanted.kind} checks certificates {why}. Say "
-                    "with name= which name is in the certificates of all masters, such as "
+                    f"{master.name}, {address.netloc}: {wanted.kind} checks certificates {why}. "
+                    "Say with name= which name is in the certificates of all masters, such as "
                     "name=salt-api.example.org"
                 )
 

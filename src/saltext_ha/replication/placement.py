@@ -9,7 +9,7 @@ every master keeps what it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED, Record
@@ -57,31 +57,26 @@ def place(records: Iterable[Record], current: Stored) -> Stored:
     refuses the whole id then), else a pending one; of several the smallest fingerprint, so that
     all masters choose the same. Pending pairs that find the slot taken are denied, as Salt does.
     """
-    states = {record.fingerprint: record.state for record in records}
-    accepted = sorted(key for key, state in states.items() if state == ACCEPTED)
-    if len(accepted) > 1:
-        slot = _kept_in_conflict(states, accepted, current)
+    keys: dict[str | None, set[bytes]] = {}
+    for record in records:
+        keys.setdefault(record.state, set()).add(record.fingerprint)
+    if len(keys.get(ACCEPTED, ())) > 1:
+        slot = _kept_in_conflict(keys, current)
     else:
-        slot = next(
-            (
-                (wanted, key)
-                for wanted in (ACCEPTED, REJECTED, PENDING)
-                for key in sorted(states)
-                if states[key] == wanted
-            ),
-            None,
-        )
-    knocking = {key for key, state in states.items() if state in (PENDING, DENIED)}
-    denied = frozenset(knocking - {slot[1]}) if slot else frozenset(knocking)
-    return Stored(slot[0], slot[1], denied) if slot else Stored(denied=denied)
+        wanted = (state for state in (ACCEPTED, REJECTED, PENDING) if state in keys)
+        slot = next(((state, min(keys[state])) for state in wanted), None)
+    knocking = keys.get(PENDING, set()) | keys.get(DENIED, set())
+    if slot is None:
+        return Stored(denied=frozenset(knocking))
+    return Stored(*slot, denied=frozenset(knocking - {slot[1]}))
 
 
 def _kept_in_conflict(
-    states: dict[bytes, str | None], accepted: list[bytes], current: Stored
+    keys: Mapping[str | None, Set[bytes]], current: Stored
 ) -> tuple[str, bytes] | None:
     if not current.slot:
         return None
-    if current.key in accepted:
+    if current.key in keys[ACCEPTED]:
         return current.slot
-    state = states.get(current.slot[1])
-    return (state, current.slot[1]) if state in (REJECTED, PENDING) else None
+    states = (state for state in (REJECTED, PENDING) if current.key in keys.get(state, ()))
+    return next(((state, current.slot[1]) for state in states), None)

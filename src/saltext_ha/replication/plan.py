@@ -42,6 +42,8 @@ def steps(
     *one_denied*: the store can hold one denied key an id only (files do), so one is enough.
     """
     plan: list[Step] = []
+    if current == desired:  # mostly
+        return plan
     if desired.slot and current.slot != desired.slot:
         plan.append(Step(PUT, *desired.slot))
     missing = sorted(desired.denied - current.denied)

@@ -11,6 +11,7 @@ clock orders anything: the time in a value is for people to read.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -56,7 +57,7 @@ class Record:
     values: tuple[Value, ...] = ()
     context: tuple[tuple[str, int], ...] = ()
 
-    @property
+    @functools.cached_property  # asked for again and again while an id is worked on
     def state(self) -> str | None:
         """The visible state, or None when the record holds no value."""
         return visible({value.state for value in self.values})

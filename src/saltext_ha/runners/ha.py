@@ -11,12 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import salt.utils.user
-
-from saltext_ha import config, control
+from saltext_ha import asking, config
+from saltext_ha.asking import Answer
 from saltext_ha.errors import HaError
-
-Answer = dict[str, Any]
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
 
@@ -101,7 +98,7 @@ def lint(only: str = "", ignore: str = "") -> Answer:
     """
     from saltext_ha.lint import ask
 
-    return _shaped(lambda: ask.master(__opts__, only, ignore))
+    return asking.shaped(lambda: ask.master(__opts__, only, ignore), __context__)
 
 
 def minion_config(
@@ -146,7 +143,7 @@ def minion_config(
         if format not in ("yaml", "sls"):
             raise HaError(f"format={format!r}: takes yaml or sls")
         wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
-        found = control.request(settings.control_socket, "minion_config", wish)
+        found = asking.engine(settings, "minion_config", wish)
         return {**found, "text": found["sls"]} if format == "sls" else found
 
     return _answer(work)
@@ -178,9 +175,8 @@ def failover_safe(master: str = "", minions: str = "*") -> Answer:
         salt-run ha.failover_safe
         salt-run ha.failover_safe m1 minions='web*'
     """
-    wish = {"master": str(master), "glob": str(minions)}
     # Slow minions are waited for, as long as they work on it.
-    return _answer(lambda s: control.request(s.control_socket, "failover_safe", wish, timeout=180))
+    return _ask("failover_safe", 40, master=str(master), glob=str(minions))
 
 
 def keys_(match: str = "*") -> Answer:
@@ -482,36 +478,10 @@ def invite(
         salt-run ha.invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha.master_key import SIGN
-    from saltext_ha.peering import handover, identity, invites
+    from saltext_ha import inviting
 
-    def work(settings: config.HaConfig) -> Answer:
-        if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= 86400:
-            raise HaError(f"expires={expires!r}: takes whole seconds from 1 to 86400")
-        if share_master_key:
-            handover.refuse_in_cluster(__opts__)
-        elif share_signing_key:
-            handover.take(__opts__, (SIGN,))  # better now than when somebody joins
-        ours = identity.load_or_create(settings.state_dir, settings.name)
-        made = invites.invite(
-            settings.state_dir,
-            ours,
-            (settings.url,),
-            settings.group,
-            expires_in=expires,
-            share_master_key=bool(share_master_key),
-            share_signing_key=bool(share_signing_key),
-        )
-        return {
-            "kind": "invite",
-            "token": made.token,
-            "expires_in": made.expires_in,
-            "command": f"salt-run ha.join {made.token}",
-            "notes": list(made.notes),
-            "retcode": 0,
-        }
-
-    return _answer(work)
+    shared = bool(share_master_key), bool(share_signing_key)
+    return _answer(lambda settings: inviting.invite(__opts__, settings, expires, *shared))
 
 
 def join(
@@ -555,16 +525,8 @@ def join(
     """
     from saltext_ha import joining
 
-    def work(settings: config.HaConfig) -> Answer:
-        if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= 86400:
-            raise HaError(f"wait={wait!r}: takes seconds from 0 to 86400")
-        if test:
-            return joining.plan(__opts__, settings, str(token), float(wait), bool(force))
-        if token:
-            return joining.by_token(__opts__, settings, str(token), float(wait), bool(force))
-        return joining.by_secret(__opts__, settings, float(wait), bool(force))
-
-    return _answer(work)
+    asked = str(token), wait, bool(force), bool(test)
+    return _answer(lambda settings: joining.join(__opts__, settings, *asked))
 
 
 def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
@@ -595,7 +557,7 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
         salt-run ha.minions
         salt-run ha.minions 'web*' live=True
     """
-    return _ask_long("minions", timeout, glob=str(tgt), live=bool(live), timeout=timeout)
+    return _ask("minions", timeout, glob=str(tgt), live=bool(live), timeout=timeout)
 
 
 def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
@@ -622,7 +584,7 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
         salt-run ha.reachability
         salt-run ha.reachability 'web*' timeout=20
     """
-    return _ask_long("reachability", timeout, glob=str(tgt), timeout=timeout)
+    return _ask("reachability", timeout, glob=str(tgt), timeout=timeout)
 
 
 def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
@@ -653,8 +615,7 @@ def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60)
         salt-run ha.drain m1 test=True
         salt-run ha.drain m1
     """
-    payload = {"test": bool(test), "batch": batch, "timeout": timeout}
-    return _ask_long("drain", LONG, name=str(master), **payload)
+    return _ask("drain", LONG, name=str(master), test=bool(test), batch=batch, timeout=timeout)
 
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
@@ -678,7 +639,7 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
         salt-run ha.rebalance test=True
         salt-run ha.rebalance
     """
-    return _ask_long("rebalance", LONG, test=bool(test), batch=batch, timeout=timeout)
+    return _ask("rebalance", LONG, test=bool(test), batch=batch, timeout=timeout)
 
 
 def proxy_config(
@@ -732,36 +693,11 @@ def proxy_config(
     )
 
 
-def _ask(command: str, **payload: Any) -> Answer:
-    return _ask_long(command, 0, **payload)
-
-
-def _ask_long(command: str, seconds: Any, **payload: Any) -> Answer:
-    """The same for a command whose work takes *seconds* more; the engine checks the arguments."""
-    payload["by"] = _user()
-    wait = 60.0 + (3 * seconds if isinstance(seconds, (int, float)) else 0)
-    return _answer(
-        lambda settings: control.request(settings.control_socket, command, payload, wait)
-    )
-
-
-def _user() -> str:
-    """Who calls: Salt says so when it runs a runner for somebody (salt-api, eauth, the reactor)."""
-    user = globals().get("__user__")
-    if isinstance(user, str) and user and user != "UNKNOWN":
-        return user
-    return str(salt.utils.user.get_specific_user())
+def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
+    """Have the engine carry out *command*; *work*: seconds that it is given for its work."""
+    payload["by"] = asking.caller(globals().get("__user__"))
+    return _answer(lambda settings: asking.engine(settings, command, payload, work))
 
 
 def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:
-    return _shaped(lambda: work(config.parse(__opts__)))
-
-
-def _shaped(work: Callable[[], Answer]) -> Answer:
-    """Shape an answer: data with its outputter, exit code, errors as text instead of traceback."""
-    try:
-        answer = work()
-    except HaError as exc:
-        answer = {"kind": "error", "error": str(exc), "retcode": 2}
-    __context__["retcode"] = answer["retcode"]
-    return {"outputter": "ha", **answer}
+    return asking.shaped(lambda: work(config.parse(__opts__)), __context__)

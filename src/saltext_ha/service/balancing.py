@@ -1,4 +1,4 @@
-"""``ha.proxy_config``: every master says where its doors are, the one that is asked writes."""
+"""``ha.proxy_config``: every master says where it is called, the one that is asked writes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from saltext_ha.errors import HaError
 from saltext_ha.peering.trust import Peer
-from saltext_ha.proxy import doors
-from saltext_ha.proxy.doors import Door, Doors
+from saltext_ha.proxy import servers
 from saltext_ha.proxy.render import render, wishes
+from saltext_ha.proxy.servers import Address, Server
 from saltext_ha.service.group import Command, Group, PeerHandler
 
 
@@ -29,8 +29,8 @@ class ProxyConfig:
         return {"api_doors": self.answer}
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """This master's doors, for a peer."""
-        return doors.to_wire(self._own())
+        """Where this master is called, for a peer."""
+        return servers.to_wire(self._own())
 
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.proxy_config``."""
@@ -40,14 +40,14 @@ class ProxyConfig:
         known = [self._own()]
         for name, raw in answers.items():
             try:
-                known.append(doors.from_wire(name, raw))
+                known.append(servers.from_wire(name, raw))
             except HaError as exc:
                 errors[name] = str(exc)
         like = _usual([master.api for master in known if master.api], wanted.api_port)
         peers = service.trust.peers()
         # A master that is down just now is one of those that callers are to reach later.
         known += [
-            doors.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
+            servers.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
             for name, why in errors.items()
             if name in peers and like
         ]
@@ -60,19 +60,19 @@ class ProxyConfig:
             "retcode": 2 if errors else 0,
         }
 
-    def _own(self) -> Doors:
-        return doors.of_master(self._group.service.opts, self._group.service.config)
+    def _own(self) -> Server:
+        return servers.of_master(self._group.service.opts, self._group.service.config)
 
 
-def _usual(known: list[Door], port: int) -> Door | None:
+def _usual(known: list[Address], port: int) -> Address | None:
     """What a master is assumed to be like that cannot be asked."""
     if not known:
         return None
-    common = Counter((door.port, door.tls) for door in known).most_common(1)[0][0]
-    return Door("", port or common[0], common[1])
+    common = Counter((address.port, address.tls) for address in known).most_common(1)[0][0]
+    return Address("", port or common[0], common[1])
 
 
-def _shown(master: Doors) -> dict[str, Any]:
+def _shown(master: Server) -> dict[str, Any]:
     return {
         "name": master.name,
         "api": master.api and master.api.netloc,

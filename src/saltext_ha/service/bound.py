@@ -12,16 +12,17 @@ from typing import Any
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.service import whereabouts
+from saltext_ha.service import location
 from saltext_ha.service.connections import subscribers
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import Answers, Jobs
+from saltext_ha.service.location import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.service.orders import LONGEST, WHERE, Order, check_glob
-from saltext_ha.service.whereabouts import BOUND, PARTLY, SILENT, UNKNOWN
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
+AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
 
@@ -41,9 +42,9 @@ class Known:
         part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
         return part
 
-    def add(self, page: Mapping[str, Any]) -> None:
+    def add(self, page: Mapping[str, Any], ids: Collection[str]) -> None:
         """
-        Take in one page.
+        Take in one page; of other minions than *ids*, nothing.
 
         :raises InvalidRecord: a peer sends nonsense.
         """
@@ -58,7 +59,8 @@ class Known:
         for row in rows:
             if not isinstance(row, list) or not row or not isinstance(row[0], str):
                 raise InvalidRecord("malformed answer about minions")
-            self.sights[row[0]] = Sight.from_wire(row[1:])
+            if row[0] in ids:
+                self.sights[row[0]] = Sight.from_wire(row[1:])
 
 
 class Bound:
@@ -108,27 +110,49 @@ class Bound:
         """
         return self._group.service.heard.sights(await self.accepted(glob))
 
-    async def accepted(self, glob: str) -> list[str]:
-        """The ids of accepted minions that match *glob*, in order."""
+    async def accepted(self, glob: str, after: str = "", most: int = -1) -> list[str]:
+        """The ids of accepted minions that match *glob*; see :meth:`Replica.accepted`."""
         core = self._group.service.core
-        check_glob(glob)
+        return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
-        def read() -> list[str]:
-            return [i for i, stored in core.replica.placed(glob) if stored.state == ACCEPTED]
+    async def settle(self) -> None:
+        """Find out who of those that were heard for the first time has an accepted key."""
+        core, heard = self._group.service.core, self._group.service.heard
+        new = heard.newcomers()
 
-        return await core.run(read)
+        def read(ids: list[str]) -> list[str]:
+            known = core.replica
+            return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
+
+        for start in range(0, len(new), AT_ONCE):  # others wait for the replica, too
+            heard.accept(await core.run(read, new[start : start + AT_ONCE]))
+
+    async def settle_regularly(self, interval: float) -> None:
+        """:meth:`settle` every *interval* seconds."""
+        while True:
+            await asyncio.sleep(interval)
+            await self.settle()
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """A part of what this master has heard, for a peer: by glob, or of some ids."""
+        """
+        A part of what this master has heard, for a peer: by glob, or of some ids.
+
+        It costs what the part costs, however many minions there are: 100 000 would keep the event
+        loop, and with it every other peer, waiting at each of their pages.
+        """
         glob, ids, after = payload.get("glob", "*"), payload.get("ids"), payload.get("after", "")
         if not isinstance(glob, str) or not isinstance(after, str):
             raise InvalidRecord("takes a glob, and the id after which to go on")
+        heard, sights = self._group.service.heard, dict[str, Sight]()
         if ids is None:
-            ids = await self.accepted(glob)
+            # One more than a page holds says that there are more.
+            while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
+                sights |= heard.sights(some)
+                after = some[-1]
         elif not isinstance(ids, list) or len(ids) > PAGE:
             raise InvalidRecord(f"takes a list of at most {PAGE} ids")
-        heard = self._group.service.heard
-        sights = heard.sights(each for each in ids if isinstance(each, str) and each > after)
+        else:
+            sights = heard.sights(i for i in ids if isinstance(i, str) and i > after)
         rows = sorted(sights.items())
         return {
             "connections": await self.count(),
@@ -138,9 +162,12 @@ class Bound:
         }
 
     async def everywhere(
-        self, question: Mapping[str, Any]
+        self, question: Mapping[str, Any], ids: Collection[str]
     ) -> tuple[dict[str, Known], dict[str, str]]:
-        """What every master has heard, and why some do not say; *question* as in :meth:`page`."""
+        """
+        What every master has heard of *ids*, and why some do not say; *question* as in
+        :meth:`page`.
+        """
         service = self._group.service
         names = self._jobs.masters
 
@@ -155,7 +182,7 @@ class Bound:
                     page = await (
                         link.call("bound", payload, timeout) if link else self.page(payload)
                     )
-                    known.add(page)
+                    known.add(page, ids)
                     if not page.get("more") or not page["minions"]:
                         return known
                     after = str(page["minions"][-1][0])
@@ -175,7 +202,7 @@ class Bound:
         if live:
             asked, _ = await self._jobs.run(Order(WHERE, glob=glob), seconds)
         ids = await self.accepted(glob)
-        known, unknown = await self.everywhere({"glob": glob})
+        known, unknown = await self.everywhere({"glob": glob}, frozenset(ids))
         unknown.update((name, each.error) for name, each in asked.items() if each.error)
         if live:
             known = _just_now(known, asked)
@@ -217,7 +244,7 @@ def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]
     return [
         {
             "id": minion_id,
-            **whereabouts.locate(
+            **location.locate(
                 {
                     n: each.sights[minion_id]
                     for n, each in known.items()

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
-from saltext_ha.replication.outlook import settled
 from saltext_ha.replication.placement import Stored, accepted_keys
+from saltext_ha.replication.preview import settled
 from saltext_ha.replication.record import Record, merge
-from saltext_ha.service import antientropy, knowledge
+from saltext_ha.service import antientropy, key_pages
 from saltext_ha.service.antientropy import RECORDS
 from saltext_ha.service.group import SLOW, Command, Group
 from saltext_ha.service.key_section import KeySection, text
@@ -37,7 +37,7 @@ class Differences:
             raise InvalidRecord("no page ends there") from None
         if not after:
             await core.scan()
-        packed = await core.run(knowledge.page, core.replica, after)
+        packed = await core.run(key_pages.page, core.replica, after)
         return {
             "writes_not": service.notes.get("paused", "") or service.only_reports,
             "one_denied": core.keeper.store.one_denied,
@@ -117,7 +117,9 @@ class Differences:
         ids = sorted({*merged, *lagging})
 
         def own() -> list[Record]:
-            return [record for i in ids for record in core.replica.get(i).values()]
+            return [
+                record for i in core.replica.brought(ids) for record in core.replica.get(i).values()
+            ]
 
         add(await core.run(own))
         tables = await self._group.keys_of(ids)

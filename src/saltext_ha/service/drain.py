@@ -198,7 +198,7 @@ class Drain:
         missing = dict(leaving)
         while missing and loop.time() < end:
             await asyncio.sleep(POLL)
-            known, _ = await self._bound.everywhere({"ids": sorted(missing)})
+            known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
             for minion_id, row in list(missing.items()):
                 ages = {
                     name: each.sights[minion_id].sure

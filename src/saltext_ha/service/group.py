@@ -75,7 +75,7 @@ class Group:
             self._counted = version, found
             return found
 
-        notes = [*service.notes.values(), *service.certificate_notes()]
+        notes = [*service.notes.values(), *service.certificates.notes()]
         if service.draining:
             notes.append(DRAINING)
         waiting = ADOPTING if core.keeper.adopting else ""
@@ -107,7 +107,7 @@ class Group:
             if ids is None:
                 items: Iterable[tuple[str, Stored]] = replica.placed(glob)
             else:
-                items = [(i, replica.applied(i).stored) for i in ids]
+                items = [(i, replica.applied(i).stored) for i in replica.brought(ids)]
             return [[i, s.state, s.key, sorted(s.denied)] for i, s in items if s != ABSENT]
 
         return await self.service.core.run(read)

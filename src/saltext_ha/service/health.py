@@ -229,7 +229,7 @@ class Watcher:
         service = self._service
         self._turn += 1
         mine = {"master": service.config.name, "turn": self._turn}
-        with service.ear.listening(ECHO) as waiting:
+        with service.bus.subscribe(ECHO) as waiting:
             service.announce("health", mine)
             # In Salt's own cluster those of the other masters are heard, too.
             await waiting.until(
@@ -241,7 +241,7 @@ class Watcher:
         loop = asyncio.get_running_loop()
         opts = self._service.opts
         # Before it starts: its return may be there before the answer that names it.
-        with self._service.ear.listening("salt/run/") as waiting:
+        with self._service.bus.subscribe("salt/run/") as waiting:
             try:
                 jid = await loop.run_in_executor(
                     self._threads, checks.run_runner, opts, DEEP_TIMEOUT

@@ -7,7 +7,9 @@ job that was published here, says that it has started, beacons, reports of our w
 *Likely*: the id authenticated or sent something here; ``salt-call`` does so too, perhaps at another
 master than the daemon's. Or Salt has seen a connection from its address.
 
-Kept in memory only. After a restart of the engine nothing is known before it is heard again.
+Kept in memory only. After a restart of the engine nothing is known before it is heard again. An
+accepted minion can make up ids in what it sends; those of which nobody knows a key yet are few at
+any time, and never cost a minion that has one its place.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.errors import InvalidRecord
+from saltext_ha.service.events import FROM_PEER
 
 SURE = ("job", "schedule", "start", "watchdog", "failover", "beacon")
 LIKELY = ("auth", "return", "event", "presence")
@@ -32,10 +35,11 @@ LONGEST = 86400.0
 MOST_LASTING = 7200.0
 """Seconds for which evidence counts at most, whatever the minion says."""
 MAX_IDS = 100_000
+MAX_STRANGERS = 10_000
+"""Ids of which it is not known whether they have an accepted key; more than start at once."""
 MAX_JOBS = 5_000
 MAX_OF = 1_000
 MAX_ADDRESSES = 8
-FROM_PEER = "__peer_id"
 FROM_MINION = "_minion_event"  # the command by which Salt takes events of minions
 
 
@@ -78,7 +82,8 @@ class Sight:
         """
         try:
             sure, sure_by, likely, likely_by, kind, of, lasts = raw[:7]
-            sight = cls(_age(sure), sure_by, _age(likely), likely_by, kind, of, _age(lasts) or 0.0)
+            lasting = min(_age(lasts) or 0.0, MOST_LASTING)
+            sight = cls(_age(sure), sure_by, _age(likely), likely_by, kind, of, lasting)
         except (TypeError, ValueError) as exc:
             raise InvalidRecord(f"malformed sight of a minion: {exc}") from None
         known = (
@@ -118,6 +123,8 @@ class Heard:
         self._ours, self._clock = ours, clock
         self.since = clock()
         self._traces: OrderedDict[str, _Trace] = OrderedDict()
+        self._strangers: OrderedDict[str, _Trace] = OrderedDict()
+        self._new: set[str] = set()
         self._jobs: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -198,11 +205,12 @@ class Heard:
             self._likely(minion_id, "event")
         of, every = report.get("of"), report.get("every")
         self._is(minion_id, kind, of if type(of) is int else 0)
-        if isinstance(every, (int, float)) and 0 < every <= LONGEST and minion_id in self._traces:
-            self._traces[minion_id].lasts = min(2.0 * every + 60, MOST_LASTING)
+        trace = self._known(minion_id)
+        if trace and isinstance(every, (int, float)) and 0 < every <= LONGEST:
+            trace.lasts = min(2.0 * every + 60, MOST_LASTING)
 
     def _is(self, minion_id: str, kind: Any, of: int) -> None:
-        trace = self._traces.get(minion_id)
+        trace = self._known(minion_id)
         if trace and kind in TYPES and 0 <= of <= MAX_OF:
             trace.type, trace.of = kind, of
 
@@ -217,15 +225,38 @@ class Heard:
     def _trace(self, minion_id: Any) -> _Trace | None:
         if not isinstance(minion_id, str) or not 0 < len(minion_id) <= 255:
             return None
-        trace = self._traces.get(minion_id) or _Trace()
-        _remember(self._traces, minion_id, trace, MAX_IDS)
+        if trace := self._traces.get(minion_id):
+            self._traces.move_to_end(minion_id)
+            return trace
+        trace = self._strangers.get(minion_id)
+        if trace is None:
+            trace = _Trace()
+            self._new.add(minion_id)
+        self._new.discard(_remember(self._strangers, minion_id, trace, MAX_STRANGERS))
         return trace
+
+    def _known(self, minion_id: str) -> _Trace | None:
+        return self._traces.get(minion_id) or self._strangers.get(minion_id)
+
+    def newcomers(self) -> list[str]:
+        """The ids that were heard for the first time since this was asked last."""
+        with self._lock:
+            new, self._new = sorted(self._new), set()
+        return new
+
+    def accept(self, ids: Iterable[str]) -> None:
+        """These have an accepted key."""
+        with self._lock:
+            for minion_id in ids:
+                if trace := self._strangers.pop(minion_id, None):
+                    self._new.discard(minion_id)
+                    _remember(self._traces, minion_id, trace, MAX_IDS)
 
     def sights(self, ids: Iterable[str]) -> dict[str, Sight]:
         """What is known of those of *ids* that were heard at all."""
         now = self._clock()
         with self._lock:
-            known = [(each, self._traces[each]) for each in ids if each in self._traces]
+            known = [(each, trace) for each in ids if (trace := self._known(each))]
             return {
                 minion_id: Sight(
                     None if trace.sure_at is None else now - trace.sure_at,
@@ -240,12 +271,11 @@ class Heard:
             }
 
 
-def _remember(known: OrderedDict[str, Any], key: str, value: Any, most: int) -> None:
-    """Put *key* last; the one that was put there longest ago makes room."""
+def _remember(known: OrderedDict[str, Any], key: str, value: Any, most: int) -> str:
+    """Put *key* last; the one that was put there longest ago makes room, and is returned."""
     known[key] = value
     known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
+    return known.popitem(last=False)[0] if len(known) > most else ""
 
 
 def _short(age: float | None) -> float | None:

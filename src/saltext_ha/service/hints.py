@@ -11,22 +11,17 @@ They say what was done there; a process of Salt's may do the same here in this m
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import salt.utils.event
 
 from saltext_ha.observer import MINION, OPERATOR
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.service.actors import AT_ONCE, WheelCalls
-
-log = logging.getLogger(__name__)
+from saltext_ha.service.events import FROM_PEER
 
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
-FROM_PEER = "__peer_id"
 # What Salt calls it: 3006 and 3007 the first of each, 3008 the second.
 ACTS = {
     "accept": ACCEPTED,
@@ -67,36 +62,34 @@ def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
     return None
 
 
-def listen(
-    opts: Mapping[str, Any],
-    tell: Callable[[Hint], None],
-    calls: WheelCalls,
-    stop: threading.Event,
-    hear: Callable[[str, Any], None] = lambda tag, data: None,
-) -> None:
+class Hints:
     """
-    Call *tell* for every hint, *hear* for every event, and keep *calls* up to date, until *stop* is
-    set; blocks, so give it a thread.
+    Takes in the events of the bus, and keeps the hints among them until the engine gets to them.
 
-    Salt's blocking bus client is used because it is the same on 3006, 3007 and 3008.
+    Made inside the event loop, told from any thread.
+
+    :param calls: the wheel calls that the same bus told of.
     """
-    options = dict(opts)
-    while not stop.is_set():
-        try:
-            with salt.utils.event.get_event(
-                "master", sock_dir=options["sock_dir"], opts=options, listen=True
-            ) as bus:
-                while not stop.is_set():
-                    event = bus.get_event(wait=1, tag="salt/", full=True, auto_reconnect=True)
-                    if not event:
-                        continue
-                    tag, data = event.get("tag", ""), event.get("data")
-                    calls.heard(tag, data)
-                    hear(tag, data)
-                    hint = read_hint(tag, data, calls)
-                    if hint:
-                        tell(hint)
-        except Exception:
-            # Whatever the bus does, passes over the store go on; only the speed is lost.
-            log.exception("event bus lost; keys are found by passes over the store meanwhile")
-            stop.wait(1)
+
+    def __init__(self, calls: WheelCalls) -> None:
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Hint] = []
+        self._came = asyncio.Event()
+
+    def __call__(self, tag: str, data: Any) -> None:
+        """An event of the bus."""
+        hint = read_hint(tag, data, self._calls)
+        if hint:
+            self._loop.call_soon_threadsafe(self._add, hint)
+
+    def _add(self, hint: Hint) -> None:
+        self._waiting.append(hint)
+        self._came.set()
+
+    async def next(self) -> list[Hint]:
+        """All that came since the last call; waits until there is one."""
+        await self._came.wait()
+        self._came.clear()
+        found, self._waiting = self._waiting, []
+        return found

@@ -26,7 +26,7 @@ from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import RECORDS, Exchanged
 from saltext_ha.service.claims import SHARED, Claims
 from saltext_ha.service.core import Core
-from saltext_ha.service.figures import Figures
+from saltext_ha.service.counters import Counters
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Link:
     :param mistrusted: called when one of the two does not know the other's certificate; says
         whether it does now.
     :param claims: this master's, of all its links.
-    :param figures: the same; what was exchanged is counted there.
+    :param counters: the same; what was exchanged is counted there.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -59,7 +59,7 @@ class Link:
         core: Core,
         *,
         claims: Claims,
-        figures: Figures,
+        counters: Counters,
         greeting: Callable[[], dict[str, Any]],
         met: Callable[[Link], Awaitable[None]],
         announce: Callable[[str, dict[str, Any]], None],
@@ -82,7 +82,7 @@ class Link:
         self._mistrusted = mistrusted
         self._core = core
         self._claims = claims
-        self._figures = figures
+        self._counters = counters
         self._greeting = greeting
         self._met = met
         self._announce = announce
@@ -179,7 +179,7 @@ class Link:
             try:
                 done = await self._antientropy(shared)
             finally:
-                self._figures.exchanged(
+                self._counters.exchanged(
                     self.peer.name,
                     self.client.bytes_sent - sent,
                     self.client.bytes_received - received,
@@ -241,7 +241,7 @@ class Link:
         self._outbox.clear()
         await self._send(records)
         # The peer answers once its key store has them.
-        self._figures.arrived(self.peer.name, time.monotonic() - since)
+        self._counters.arrived(self.peer.name, time.monotonic() - since)
 
     async def _send(self, records: list[Record]) -> None:
         for message in antientropy.messages(records):

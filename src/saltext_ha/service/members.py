@@ -114,7 +114,7 @@ class Members:
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         were_up = {name for name, link in service.links.items() if link.up}
-        made = service.renew()
+        made = service.certificates.renew()
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]

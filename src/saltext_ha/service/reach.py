@@ -37,17 +37,17 @@ class Reach:
         seconds = seconds_of(payload, TIMEOUT)
         answers, strays = await self._jobs.run(Order(PING, glob=glob), seconds)
         ids = sorted({*await self._bound.accepted(glob), *_targeted(answers)})
-        kinds = await self._kinds(glob)
+        kinds = await self._kinds(glob, ids)
         asked = {name for name, each in answers.items() if not each.error}
         if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
             # Is it a failover minion, or deaf? That is known by those who have saltext-ha.
             await self._jobs.run(Order(WHERE, glob=glob), seconds)
-            kinds = await self._kinds(glob)
+            kinds = await self._kinds(glob, ids)
         return answer(ids, answers, strays, kinds, seconds)
 
-    async def _kinds(self, glob: str) -> dict[str, tuple[str, int]]:
+    async def _kinds(self, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Of each minion its type and number of masters, where any master knows them."""
-        known, _ = await self._bound.everywhere({"glob": glob})
+        known, _ = await self._bound.everywhere({"glob": glob}, frozenset(ids))
         return {
             minion_id: (sight.type, sight.of)
             for each in known.values()

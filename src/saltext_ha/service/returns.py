@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from saltext_ha.service.heard import FROM_PEER
+from saltext_ha.service.events import FROM_PEER
 
 Keep = Callable[[Any], Any]
 

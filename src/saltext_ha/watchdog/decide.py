@@ -8,7 +8,8 @@ and returns what is known now and what to do. It keeps these promises, whatever 
   that the minion could move to;
 - the n-th move within an hour comes no sooner after the one before than :func:`hold` says, so a
   minion between two half-working masters does not swing;
-- no failback before the preferred master has answered every look for ``stable`` seconds.
+- no failback before the preferred master has answered every look for ``stable`` seconds;
+- a master that was found not to let the minion in is tried again ever more rarely.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from saltext_ha.watchdog.settings import Settings
 
 HOUR = 3600.0
 LONGEST_HOLD = 300.0
+LONGEST_BAR = 60.0
 SEVERAL = 20  # of the moves remembered; more make no difference to the hold
 
 
@@ -78,6 +80,8 @@ class State:
     due: float | None = None
     good_since: float | None = None
     moves: tuple[float, ...] = ()
+    refused: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Masters that did not let the minion in: how often in a row, and when last."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,20 @@ def moved(state: State, at: float, current: str | None) -> State:
     return State(current, moves=(*state.moves, at))
 
 
+def refused(state: State, at: float, target: str) -> State:
+    """*state* after *target* was found at *at* not to let the minion in."""
+    often, _ = state.refused.get(target, (0, at))
+    return replace(state, refused={**state.refused, target: (often + 1, at)})
+
+
+def _barred(setup: Setup, state: State, look: Look, target: str) -> bool:
+    """Whether *target* has refused the minion too lately to be tried again."""
+    often, at = state.refused.get(target, (0, look.at))
+    interval = setup.settings.interval
+    wait = min(interval * 2.0 ** min(often, SEVERAL), max(LONGEST_BAR, interval))
+    return often > 0 and look.at - at < wait
+
+
 def _preferred(setup: Setup, state: State, look: Look) -> State:
     wanted = setup.preferred
     if wanted is None or wanted == look.current or not look.answers.get(wanted, False):
@@ -150,6 +168,8 @@ def _at_peace(setup: Setup, state: State, look: Look) -> tuple[State, Next]:
     ask = frozenset({look.current or "", back})
     since = state.good_since
     if since is None or look.at - since < settings.stable or _held(setup, state, look):
+        return state, Next(settings.interval, ask)
+    if _barred(setup, state, look, back):
         return state, Next(settings.interval, ask)
     why = f"{back} is preferred, and has answered for {look.at - since:.0f} s"
     return state, Next(0.0, ask, Move(look.current or "", back, why, failback=True))
@@ -174,6 +194,9 @@ def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[
         target = current
     if target is None:
         return stay(settings.interval, "no other master answers")
+    if _barred(setup, state, look, target):
+        # Salt would try it before any other, and stay there.
+        return stay(settings.interval, f"{target} answers, and does not let this minion in")
     if wait := _held(setup, state, look):
         return stay(min(wait, settings.interval), "it has changed its master just now")
     if look.at < due:

@@ -16,6 +16,8 @@ from typing import Any
 
 from saltext_ha import binding
 from saltext_ha.binding import Links, Master, Running
+from saltext_ha.watchdog import admission
+from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.decide import Look
 
 RESOLVE_AGAIN = 60.0
@@ -115,6 +117,11 @@ class Looker:
         if subscribed is not False:
             self.last = here
         return Look(time.monotonic(), here, subscribed, answers)
+
+    def refusal(self, entry: str) -> Refusal | None:
+        """Why the master that is written as *entry* would not let the minion in; None: it would."""
+        master = next(each for each in self.book.masters if each.configured == entry)
+        return admission.refusal(self.opts, master, self.timeout)
 
     def _ask(self, masters: list[Master]) -> dict[str, bool]:
         if not masters:

@@ -65,10 +65,13 @@ def plan(place: Site, to: str | None) -> Plan:
         if target is None:
             reasons = "; ".join(f"{each}: {place.looker.notes.get(each)}" for each in turn)
             raise HaError(f"no other master answers ({reasons or 'there is none'})")
-        return Plan(look.current, target)
-    target = _named(place, to)
-    if target != look.current and not look.answers.get(target):
-        raise HaError(f"{target} does not answer: {place.looker.notes.get(target)}")
+    else:
+        target = _named(place, to)
+        if target != look.current and not look.answers.get(target):
+            raise HaError(f"{target} does not answer: {place.looker.notes.get(target)}")
+    refusal = None if target == look.current else place.looker.refusal(target)
+    if refusal:
+        raise HaError(f"{target} would not let this minion in: {refusal.why}")
     return Plan(look.current, target)
 
 

@@ -163,6 +163,8 @@ class Watch:
 
     def _do(self, move: Move) -> None:
         looker, mover = self.place.looker, self.place.mover
+        if self._refused(move):
+            return
         source = self.place.master(move.source)
         log.warning("ha_watchdog: moving from=%s to=%s why=%s", move.source, move.target, move.why)
         started = time.monotonic()
@@ -180,6 +182,19 @@ class Watch:
         log.warning("ha_watchdog: moved from=%s to=%s in=%.1fs", move.source, looker.last, took)
         self._note(Entry(time.time(), move.source, looker.last, move.why, round(took, 1)))
         tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
+
+    def _refused(self, move: Move) -> bool:
+        """Whether that *move* would lead to a master where the minion gets stuck."""
+        if move.target == move.source:
+            return False
+        refusal = self.place.looker.refusal(move.target)
+        if refusal is None or not (refusal.final or move.failback):
+            return False
+        self.state = decide.refused(self.state, time.monotonic(), move.target)
+        log.warning(
+            "ha_watchdog: not moved from=%s to=%s: %s", move.source, move.target, refusal.why
+        )
+        return True
 
     def _note(self, entry: Entry) -> None:
         try:

@@ -2,7 +2,7 @@
 The status listener: HTTP for whoever may look, and nobody may change anything.
 
 On loopback without TLS unless configured; a token, where one is set, is asked for everything but
-``/live`` and ``/ready``, which say little and which balancers ask. Connections pass the same door
+``/live`` and ``/ready``, which say little and which balancers ask. Connections pass the same gate
 as those of peers (:mod:`saltext_ha.peering.connection`): deadlines, and no more than so many.
 """
 
@@ -20,7 +20,7 @@ from aiohttp import web
 
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.health.checks import is_loopback
-from saltext_ha.peering.connection import Connection, Door, Limits, wind_up
+from saltext_ha.peering.connection import Acceptor, Connection, Limits, wind_up
 from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
 from saltext_ha.web.settings import Settings
 
@@ -70,7 +70,7 @@ class StatusListener:
         self._refusals = Refusals()
         self._failures = Allowance()
         self._http: web.Server | None = None
-        self._door: Door | None = None
+        self._acceptor: Acceptor | None = None
         self._server: asyncio.AbstractServer | None = None
         self.port = settings.port
 
@@ -94,10 +94,12 @@ class StatusListener:
             max_field_size=MAX_LINE,
             logger=HttpLog(self._refusals.add),
         )
-        self._door = Door(lambda: self._context, self._http, self._refusals.add, self._limits)
+        self._acceptor = Acceptor(
+            lambda: self._context, self._http, self._refusals.add, self._limits
+        )
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._door, self._settings.host, self.port, reuse_address=True, backlog=64
+                self._acceptor, self._settings.host, self.port, reuse_address=True, backlog=64
             )
         except (OSError, ValueError, OverflowError) as exc:
             # A name that cannot be encoded is a ValueError, and must not end the engine.
@@ -111,11 +113,11 @@ class StatusListener:
 
     async def stop(self, grace: float = 0.5) -> None:
         """Stop listening, and end what is being answered."""
-        await wind_up(self._server, self._http, self._door, grace)
-        self._server = self._http = self._door = None
+        await wind_up(self._server, self._http, self._acceptor, grace)
+        self._server = self._http = self._acceptor = None
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._door and self._door.by_requests.get(request.protocol)
+        connection = self._acceptor and self._acceptor.by_requests.get(request.protocol)
         if not connection:
             return _text(408, "too late")  # hung up meanwhile; nobody hears this
         connection.busy()

@@ -144,13 +144,13 @@ class _Collector:
         yield about
 
     def _counted(self) -> Iterator[Metric]:
-        figures = self._service.figures
+        counters = self._service.counters
         took = HistogramMetricFamily(
             "saltext_ha_propagation_seconds",
             "From a change noticed here until the peer's key store has it.",
             labels=["peer"],
         )
-        for peer, histogram in sorted(figures.propagation.items()):
+        for peer, histogram in sorted(counters.propagation.items()):
             took.add_metric([peer], histogram.cumulative(), histogram.sum)
         yield took
         moved = CounterMetricFamily(
@@ -158,19 +158,19 @@ class _Collector:
             "Bytes to find and repair differences.",
             labels=["peer", "direction"],
         )
-        for peer, (sent, received) in sorted(figures.antientropy.items()):
+        for peer, (sent, received) in sorted(counters.antientropy.items()):
             moved.add_metric([peer, "sent"], sent)
             moved.add_metric([peer, "received"], received)
         yield moved
         yield CounterMetricFamily(
             "saltext_ha_aes_rotations",
             "New AES keys that this engine asked the master for.",
-            figures.rotations,
+            counters.rotations,
         )
         yield CounterMetricFamily(
             "saltext_ha_failovers",
             "Minions that moved to this master.",
-            self._service.ear.failovers,
+            self._service.failovers.count,
         )
         refused = CounterMetricFamily(
             "saltext_ha_refused", "Peers and strangers turned away.", labels=["reason"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saltext_ha.errors import HaError
-from saltext_ha.service.past import row as history_row
+from saltext_ha.history_text import row as history_row
 
 if TYPE_CHECKING:
     from saltext_ha.service.service import Service
@@ -89,8 +89,8 @@ class Snapshots:
             "consistency": drift,
             "changes": await self._latest(),
             "failovers": {
-                "count": service.ear.failovers,
-                "last": [failover.data() for failover in service.ear.last][:CHANGES],
+                "count": service.failovers.count,
+                "last": [failover.data() for failover in service.failovers.last][:CHANGES],
             },
             "minions_known": service.minions is not None,
         }

@@ -8,17 +8,21 @@ causal contexts say which of them the other side had seen.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
-from saltext_ha.peering import wire
+from saltext_ha.peering import handover, wire
+from saltext_ha.peering.invites import Invite
 from saltext_ha.replica import Replica
-from saltext_ha.replication.outlook import Known
 from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.preview import Known
 from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
+
+if TYPE_CHECKING:
+    from saltext_ha.service.service import Service
 
 # A page stays far below what one message may carry, and holds the keeper up for a blink only.
 ROWS = 4000
@@ -53,6 +57,23 @@ def page(replica: Replica, after: bytes = FIRST) -> bytes:
     more = len(rows) == ROWS or size > BYTES
     packed: bytes = msgpack.packb({"rows": rows, "next": where if more else None})
     return packed
+
+
+async def offer(service: Service, invite: Invite, after: bytes) -> dict[str, Any]:
+    """
+    What a master hears that holds *invite* and asks what joining would do: states of keys, no keys.
+
+    :param after: as of :func:`page`.
+    """
+    if not after:
+        await service.core.scan()
+    return {
+        "writes_not": service.notes.get("paused", "") or service.only_reports,
+        "one_denied": service.core.keeper.store.one_denied,
+        "public": handover.show(service.opts),
+        "shares": list(invite.shares),
+        "page": await service.core.run(page, service.core.replica, after),
+    }
 
 
 def collect(known: dict[str, Known], packed: Any) -> bytes:

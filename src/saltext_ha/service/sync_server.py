@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Answers:
+class SyncServer:
     """Of the master that *service* runs on."""
 
     def __init__(self, service: Service) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_ha.replication.outlook import Known, meeting
 from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.preview import Known, meeting
 from saltext_ha.replication.record import Dot, Record, Value
 from saltext_ha.service.differences import change_row
 

@@ -24,7 +24,7 @@ SOURCE = "masters"
 """The subject of the notes that say what keeps masters apart."""
 
 
-class Seeker:
+class AutoJoin:
     """
     Tries every address of ``ha: masters`` until a pinned peer, or this master itself, is there.
 

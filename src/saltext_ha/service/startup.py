@@ -55,7 +55,7 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
     service.only_reports = service.in_cluster
     if not service.only_reports:
         members = service.trust.pinned()
-        service.only_reports = service.sharing.recall(
+        service.only_reports = service.shared_store.recall(
             name for name in replica.shared_with if name in members
         )
     if replica.paused:
@@ -80,7 +80,7 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
 
 def _revoke(service: Service) -> None:
     revoke(service.opts)
-    service.figures.rotations += bool(service.opts.get("rotate_aes_key"))
+    service.counters.rotations += bool(service.opts.get("rotate_aes_key"))
 
 
 def _open_replica(service: Service, path: Path) -> Replica:

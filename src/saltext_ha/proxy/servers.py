@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True)
-class Door:
+class Address:
     """A TCP port that speaks HTTP."""
 
     host: str
@@ -33,15 +33,15 @@ class Door:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def is_address(self) -> bool:
+    def is_ip(self) -> bool:
         """Whether its host is an IP address: no name, then, that a certificate could be for."""
         return _is_address(self.host)
 
 
 @dataclass(frozen=True)
-class Doors:
+class Server:
     """
-    Those of one master.
+    One master as a balancer calls it.
 
     :param api: None where no salt-api is configured.
     :param status: None where it has none, or none that can be reached from other machines.
@@ -49,50 +49,50 @@ class Doors:
     """
 
     name: str
-    api: Door | None
-    status: Door | None = None
+    api: Address | None
+    status: Address | None = None
     problem: str = ""
 
 
-def of_master(opts: Mapping[str, Any], config: HaConfig) -> Doors:
-    """Those of the master that *opts* and *config* configure."""
+def of_master(opts: Mapping[str, Any], config: HaConfig) -> Server:
+    """The master that *opts* and *config* configure."""
     api = _api(opts, config.address)
     status = None
     if config.status is not None:
         host = _seen(config.status.host, config.address)
-        status = Door(host, config.status.port, config.status.certificate is not None)
-    return Doors(config.name, api, status if _meet(api, status) else None)
+        status = Address(host, config.status.port, config.status.certificate is not None)
+    return Server(config.name, api, status if _meet(api, status) else None)
 
 
-def to_wire(doors: Doors) -> dict[str, Any]:
+def to_wire(server: Server) -> dict[str, Any]:
     """For a peer that asks."""
     return {
-        kind: door and {"host": door.host, "port": door.port, "tls": door.tls}
-        for kind, door in (("api", doors.api), ("status", doors.status))
+        kind: address and {"host": address.host, "port": address.port, "tls": address.tls}
+        for kind, address in (("api", server.api), ("status", server.status))
     }
 
 
-def from_wire(name: str, raw: Mapping[str, Any]) -> Doors:
+def from_wire(name: str, raw: Mapping[str, Any]) -> Server:
     """
-    Those of the peer *name*, which answered *raw*.
+    The peer *name*, which answered *raw*.
 
     :raises InvalidRecord: it makes no sense.
     """
     try:
-        return Doors(name, _door(raw["api"]), _door(raw["status"]))
+        return Server(name, _read(raw["api"]), _read(raw["status"]))
     except (KeyError, TypeError, ValueError):
         raise InvalidRecord("its answer makes no sense") from None
 
 
-def assumed(name: str, host: str, like: Door, problem: str) -> Doors:
+def assumed(name: str, host: str, like: Address, problem: str) -> Server:
     """
-    Those of a master that did not answer, when they are *like* those of others.
+    A master that did not answer, when its salt-api is *like* that of others.
 
     :param host: of its URL, which it chose itself.
     :raises HaError: that is nothing for a configuration.
     """
     try:
-        return Doors(name, Door(check_host(host), like.port, like.tls), problem=problem)
+        return Server(name, Address(check_host(host), like.port, like.tls), problem=problem)
     except ValueError as exc:
         raise HaError(
             f"{name} could not be asked, and its URL has a host that a balancer cannot be told: "
@@ -112,13 +112,13 @@ def check_host(value: Any) -> str:
     return host
 
 
-def _api(opts: Mapping[str, Any], address: str) -> Door | None:
+def _api(opts: Mapping[str, Any], address: str) -> Address | None:
     for name, key in (("rest_cherrypy", "host"), ("rest_tornado", "address")):
         conf = opts.get(name)
         if not isinstance(conf, Mapping) or not isinstance(conf.get("port"), int):
             continue  # without a port, Salt does not start it either
         tls = bool(conf.get("ssl_crt")) and not conf.get("disable_ssl")
-        return Door(_seen(str(conf.get(key) or ""), address), conf["port"], tls)
+        return Address(_seen(str(conf.get(key) or ""), address), conf["port"], tls)
     return None
 
 
@@ -131,20 +131,20 @@ def _seen(host: str, address: str) -> str:
         return host
 
 
-def _meet(api: Door | None, status: Door | None) -> bool:
+def _meet(api: Address | None, status: Address | None) -> bool:
     """Whether who reaches the one reaches the other."""
     if api is None or status is None:
         return False
     return is_loopback(api.host) or not is_loopback(status.host)
 
 
-def _door(raw: Any) -> Door | None:
+def _read(raw: Any) -> Address | None:
     if raw is None:
         return None
     port = raw["port"]
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
         raise ValueError("port")
-    return Door(check_host(raw["host"]), port, raw["tls"] is True)
+    return Address(check_host(raw["host"]), port, raw["tls"] is True)
 
 
 def _is_address(host: str) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Sharing:
+class SharedStore:
     """Finds out whose store is this master's own, too; ``names`` are those masters."""
 
     def __init__(self, service: Service) -> None:

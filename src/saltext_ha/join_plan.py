@@ -28,10 +28,10 @@ from saltext_ha.peering.token import decode
 from saltext_ha.peering.trust import PEERS_DIR, Trust
 from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.outlook import Known, meeting
 from saltext_ha.replication.placement import accepted_keys
+from saltext_ha.replication.preview import Known, meeting
 from saltext_ha.replication.record import Record
-from saltext_ha.service import knowledge
+from saltext_ha.service import key_pages
 from saltext_ha.service.differences import change_row
 from saltext_ha.service.members import OBSERVES, PAUSED
 
@@ -45,7 +45,7 @@ class _Side:
     notes: list[str] = field(default_factory=list)
 
 
-def rehearse(
+def plan(
     opts: Mapping[str, Any], config: HaConfig, token: str, wait: float = 0.0, force: bool = False
 ) -> dict[str, Any]:
     """
@@ -73,8 +73,8 @@ def rehearse(
     problems += _unpinnable(first, config)
     key_notes, key_problems = handover.foretell(
         opts,
-        _mapping(first.outlook.get("public")),
-        [role for role in ROLES if role in _list(first.outlook.get("shares"))],
+        _mapping(first.told.get("public")),
+        [role for role in ROLES if role in _list(first.told.get("shares"))],
         force,
     )
     mine = _own(opts, config)
@@ -115,11 +115,11 @@ async def _ask(
                 raise
             await asyncio.sleep(1.0)
     side = _Side()
-    _about(side, first.outlook)
-    after = knowledge.collect(side.known, first.outlook.get("page"))
+    _about(side, first.told)
+    after = key_pages.collect(side.known, first.told.get("page"))
     while after:
         more = await preview(ours, token, config.name, config.url, after)
-        after = knowledge.collect(side.known, more.outlook.get("page"))
+        after = key_pages.collect(side.known, more.told.get("page"))
     return first, side
 
 
@@ -144,12 +144,12 @@ def _unpinnable(first: Preview, config: HaConfig) -> list[str]:
 def _own(opts: Mapping[str, Any], config: HaConfig) -> _Side:
     """What this master knows."""
     side = _Side()
-    after = knowledge.FIRST
+    after = key_pages.FIRST
     try:
         while True:
             answer = control.request(config.control_socket, "knowledge", {"after": after.hex()})
             _about(side, answer)
-            after = knowledge.collect(side.known, bytes.fromhex(str(answer.get("page"))))
+            after = key_pages.collect(side.known, bytes.fromhex(str(answer.get("page"))))
             if not after:
                 return side
     except EngineUnavailable:
@@ -168,7 +168,7 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
             guard = RevocationGuard(config.hold_fraction, config.hold_minimum)
             observer = Observer(store, replica, name=config.name, guard=guard)
             observer.observe(store.changed(), certain=True)
-            side = _Side(knowledge.everything(replica), store.one_denied)
+            side = _Side(key_pages.everything(replica), store.one_denied)
             held = len(replica.held())
             paused = replica.paused
         finally:

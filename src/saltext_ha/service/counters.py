@@ -35,7 +35,7 @@ class Histogram:
 
 
 @dataclass
-class Figures:
+class Counters:
     """
     :ivar propagation: peer → seconds from a change that was noticed here until the peer had it in
         its key store, by this master's clock.

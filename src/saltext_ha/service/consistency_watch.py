@@ -24,7 +24,7 @@ FILE = "consistency.json"
 FIRST = 60.0
 
 
-class Watch:
+class ConsistencyWatch:
     """
     Keeps the last answer.
 

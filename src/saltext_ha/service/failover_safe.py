@@ -11,7 +11,7 @@ from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.safety import Prospect, Room
 from saltext_ha.service.checking import Checking
-from saltext_ha.service.doors import Door, Doors
+from saltext_ha.service.endpoints import Endpoint, Endpoints
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, texts
 
 PATIENCE = 60.0  # seconds for the answers of a peer's minions
@@ -19,11 +19,11 @@ MAX_GLOB = 1000
 MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
 
-class Safe:
+class FailoverSafe:
     """The command, and what peers ask for it."""
 
-    def __init__(self, group: Group, doors: Doors, checking: Checking) -> None:
-        self._group, self._doors, self._checking = group, doors, checking
+    def __init__(self, group: Group, endpoints: Endpoints, checking: Checking) -> None:
+        self._group, self._endpoints, self._checking = group, endpoints, checking
         # One job at a time: whoever asks often must not flood the minions.
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -53,26 +53,28 @@ class Safe:
         asking = asyncio.gather(
             self._mine(glob), self._group.ask("prospects", {"glob": glob}, PATIENCE)
         )
-        doors, unreached = await self._doors.all()
+        masters, unreached = await self._endpoints.all()
         summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
         sections = await self._checking.answer(safety.SECTIONS)
         mine, (theirs, unasked) = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}
-        known = [door for door in doors if door.reached]
+        known = [each for each in masters if each.reached]
         minions, failed = await asyncio.to_thread(
-            _told, {own: mine, **{name: one.get("minions") for name, one in theirs.items()}}, doors
+            _told,
+            {own: mine, **{name: one.get("minions") for name, one in theirs.items()}},
+            masters,
         )
         summaries[own] = await self._group.summary()
         group = safety.Group(
             names,
-            {door.name: Room(door.workers, door.open_files) for door in known},
+            {each.name: Room(each.workers, each.open_files) for each in known},
             tables,
             sections["sections"],
             minions,
             {name: _notes(summary) for name, summary in summaries.items()},
             unreached,
             {**unasked, **failed},
-            signed=len({door.finger for door in known}) > 1,
+            signed=len({each.finger for each in known}) > 1,
             number=max(_number(summary) for summary in summaries.values()),
         )
         return _answer(group, [lost] if lost else names)
@@ -121,13 +123,13 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _told(
-    answers: Mapping[str, Any], doors: list[Door]
+    answers: Mapping[str, Any], masters: list[Endpoint]
 ) -> tuple[dict[str, Prospect], dict[str, str]]:
     """The minions by id; and by master, why its minions could not be asked."""
     members: dict[tuple[str, int], str] = {}
-    for door in doors:
-        for host in {door.address, *_resolved(door.address)}:
-            members[host, door.request_port] = door.name
+    for each in masters:
+        for host in {each.address, *_resolved(each.address)}:
+            members[host, each.request_port] = each.name
     known: dict[str, frozenset[str]] = {}
 
     def lookup(host: str, port: int) -> str | None:

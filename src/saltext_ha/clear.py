@@ -1,0 +1,67 @@
+"""
+How is a master asked something in clear text, over a connection of its own?
+
+As Salt's minions do before they are let in: no key is needed for the transport, and nobody
+authenticates because of it.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def ask(
+    channel_opts: Mapping[str, Any],
+    ips: Iterable[str],
+    port: int,
+    load: Mapping[str, Any],
+    timeout: float,
+    source: str | None = None,
+) -> Any:
+    """
+    What the master at *ips* and *port* replies to *load*.
+
+    *channel_opts* is the minion's configuration, from which Salt builds its transport; *timeout*
+    is in seconds, for all of it; *source* the address to ask from, None for any.
+
+    :raises Exception: it did not; of Salt's transports and of the network, of many kinds.
+    """
+    from salt.channel.client import ReqChannel  # heavy, and seldom needed
+
+    opts = dict(channel_opts)
+    opts.pop("source_ret_port", None)  # in use by the minion itself
+    end = time.monotonic() + timeout
+    # ZeroMQ waits out the whole timeout even where nobody listens; TCP knows at once.
+    ip = reachable(ips, port, timeout, source)
+    opts.update(where(ip, port))
+    with ReqChannel.factory(opts, crypt="clear") as channel:
+        return channel.send(dict(load), tries=1, timeout=max(0.1, end - time.monotonic()))
+
+
+def where(ip: str, port: int) -> dict[str, Any]:
+    """The options by which Salt knows a master."""
+    host = f"[{ip}]" if ":" in ip else ip
+    return {"master_ip": host, "master_port": port, "master_uri": f"tcp://{host}:{port}"}
+
+
+def reachable(ips: Iterable[str], port: int, timeout: float, source: str | None) -> str:
+    """
+    The first of *ips* where somebody listens, IPv4 first, as Salt chooses (``dns_check`` in
+    ``salt/utils/network.py``): a name may have addresses that nothing serves.
+
+    :raises OSError: that of the last one, when there is none.
+    """
+    ordered = sorted(ips, key=lambda ip: (":" in ip, ip))
+    problem: OSError = OSError("it has no address")
+    for ip in ordered:
+        try:
+            begin = (source, 0) if source and (":" in source) == (":" in ip) else None
+            socket.create_connection((ip, port), timeout / len(ordered), begin).close()
+        except OSError as exc:
+            problem = exc
+        else:
+            return ip
+    raise problem

@@ -1,0 +1,125 @@
+"""One link to every pinned peer, as members come, move, renew their certificates and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from saltext_ha.errors import HaError
+from saltext_ha.peering.identity import Identity
+from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.record import Record
+from saltext_ha.service.link import Link
+from saltext_ha.service.tasks import Tasks
+
+if TYPE_CHECKING:
+    from saltext_ha.service.service import Service
+
+log = logging.getLogger(__name__)
+
+MEMBERS_INTERVAL = 60.0
+LOOK = 0.5
+
+
+class Links(Mapping[str, Link]):
+    """
+    The links of the master that *service* runs on, by the peer's name.
+
+    :param tasks: in which they run.
+    """
+
+    def __init__(self, service: Service, tasks: Tasks) -> None:
+        self._service = service
+        self._tasks = tasks
+        self._links: dict[str, Link] = {}
+
+    def __getitem__(self, name: str) -> Link:
+        return self._links[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def push(self, records: Sequence[Record]) -> None:
+        """Send records that changed here to every peer."""
+        for link in self._links.values():
+            link.push(records)
+
+    async def close(self) -> None:
+        """Break off all calls."""
+        for link in list(self._links.values()):
+            await link.close()
+
+    async def run(self) -> None:
+        """For as long as the engine runs: follow who is pinned, and tell members of each other."""
+        service = self._service
+        now = asyncio.get_running_loop().time
+        seen: tuple[int, Identity] | None = None
+        # At once: a crash may have kept a removal from being told.
+        due = now()
+        while True:
+            if seen != (service.trust.generation(), service.identity):
+                seen = service.trust.generation(), service.identity
+                await self._relink()
+            if service.core.keeper.adopting:
+                await self._adopt()
+            if now() >= due:
+                await service.membership.exchange(brief=True)
+                await service.shared_store.check_all()
+                due = now() + MEMBERS_INTERVAL
+            elif service.shared_store.due:
+                await service.shared_store.check_all()
+            await asyncio.sleep(LOOK)
+
+    async def _relink(self) -> None:
+        """One link to every pinned peer, under its present address and certificate."""
+        peers = dict(self._service.trust.peers())
+        for name, link in list(self._links.items()):
+            if peers.get(name) != link.peer or link.identity is not self._service.identity:
+                del self._links[name]
+                await link.close()
+                self._tasks.cancel(_task(name))
+        for name, peer in peers.items():
+            if name not in self._links:
+                self._links[name] = self._make(peer)
+                self._tasks.start(_task(name), self._links[name].run())
+
+    def _make(self, peer: Peer) -> Link:
+        service = self._service
+        return Link(
+            peer,
+            service.identity,
+            service.core,
+            claims=service.claims,
+            counters=service.counters,
+            greeting=service.describe,
+            announce=service.announce,
+            met=service.shared_store.check,
+            mistrusted=service.certificates.reconcile,
+            interval=service.config.sync_interval,
+            timeout=service.config.peer_timeout,
+        )
+
+    async def _adopt(self) -> None:
+        """After a lost replica: first pull from a peer, then take in what the store shows."""
+        service = self._service
+        up = [link for link in self._links.values() if link.up]
+        if service.trust.peers() and not up:
+            return
+        try:
+            if up:
+                await service.retention.pull(up[0])
+            await service.core.adopt()
+        except HaError as exc:
+            log.warning("ha replica: not rebuilt yet: %s", exc)
+        if not service.core.keeper.adopting:
+            source = up[0].peer.name if up else "no peer"
+            log.info("ha replica: rebuilt from %s and the key store", source)
+
+
+def _task(name: str) -> str:
+    return f"link {name}"

@@ -1,0 +1,49 @@
+"""The tasks of an engine: what goes on side by side, for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
+
+
+class Tasks:
+    """
+    Tasks by name.
+
+    :param failed: called when one of them raises: a part that is gone is worse than an engine that
+        is started anew.
+    """
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._failed = failed
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin *work*."""
+        self._tasks[name] = asyncio.ensure_future(self._guarded(name, work))
+
+    async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("ha engine: %s failed", name)
+            self._failed()
+
+    def cancel(self, name: str) -> None:
+        """End one of them; it is forgotten at once."""
+        self._tasks.pop(name).cancel()
+
+    async def stop(self) -> None:
+        """End all."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait([*self._tasks.values()], timeout=STOPPING)

@@ -1,0 +1,33 @@
+"""Three keys, and what is done with a key store of whatever kind."""
+
+from __future__ import annotations
+
+from saltext_ha import minion_key
+from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.plan import Step
+from tests.keys import public_keys
+
+TEXTS = public_keys(3)
+A, B, C = (minion_key.fingerprint(text) for text in TEXTS)
+KEYS = dict(zip((A, B, C), TEXTS, strict=True))
+
+
+def take(store: KeyStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
+    """Have *store* take these steps: ids whose keys were not there any more."""
+    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)]).missing
+
+
+def shown(store: KeyStore, minion_id: str = "web1") -> Stored:
+    """What stands in it."""
+    content = store.read(minion_id)
+    assert content is not None
+    return content.stored
+
+
+def look(store: KeyStore) -> set[str]:
+    """What changed, taken note of."""
+    ids = set(store.changed())
+    for minion_id in ids:
+        store.read(minion_id)
+    return ids

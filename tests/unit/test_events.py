@@ -1,0 +1,83 @@
+"""How the events of the bus come to those who take them in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from saltext_ha.service import events
+from saltext_ha.service.actors import WheelCalls
+from saltext_ha.service.events import EventBus
+from saltext_ha.service.hints import Hint, Hints
+
+pytestmark = pytest.mark.core
+
+DELETED = {"tag": "salt/key", "data": {"id": "web1", "act": "delete"}}
+
+
+class Bus:
+    """A client of Salt's bus that has *events*, and then nothing more."""
+
+    def __init__(self, events: list[dict[str, Any]], over: threading.Event) -> None:
+        self._events, self._over = iter(events), over
+
+    def get_event(self, **how: Any) -> dict[str, Any] | None:
+        event = next(self._events, None)
+        if event is None:
+            self._over.set()
+        return event
+
+
+def test_a_bus_that_is_lost_is_listened_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, told, opened = threading.Event(), [], []
+    buses: list[Any] = [OSError("gone"), Bus([DELETED, DELETED], over)]
+
+    @contextmanager
+    def get_event(*_: Any, **how: Any) -> Iterator[Bus]:
+        opened.append(how["sock_dir"])
+        bus = buses.pop(0)
+        if isinstance(bus, Exception):
+            raise bus
+        yield bus
+
+    monkeypatch.setattr(events.salt.utils.event, "get_event", get_event)
+    monkeypatch.setattr(over, "wait", lambda seconds: None)
+    EventBus({"sock_dir": "/run"}, [lambda tag, data: told.append((tag, data["id"]))]).listen(over)
+    assert opened == ["/run", "/run"]
+    assert told == [("salt/key", "web1")] * 2
+
+
+def test_all_are_told_in_the_order_in_which_they_were_named() -> None:
+    told: list[str] = []
+    bus = EventBus({}, [lambda tag, _: told.append(f"one {tag}")])
+    bus.add(lambda tag, _: told.append(f"two {tag}"))
+    bus.tell("salt/key", {})
+    bus.tell("salt/auth", {})
+    assert told == ["one salt/key", "two salt/key", "one salt/auth", "two salt/auth"]
+
+
+def test_hints_wait_until_they_are_asked_for() -> None:
+    async def scene() -> None:
+        calls = WheelCalls()
+        hints = Hints(calls)
+        bus = EventBus({}, [calls.heard, hints])
+        asked = asyncio.ensure_future(hints.next())
+        await asyncio.sleep(0)
+        assert not asked.done()
+        bus.tell(
+            "salt/wheel/1/new", {"fun": "wheel.key.delete", "user": "alice", "fun_args": ["web1"]}
+        )
+        thread = threading.Thread(target=bus.tell, args=(DELETED["tag"], DELETED["data"]))
+        thread.start()
+        thread.join()
+        assert await asyncio.wait_for(asked, 5) == [Hint("web1", "alice", True)]
+        for minion_id in ("db1", "db2"):
+            bus.tell("salt/auth", {"id": minion_id, "act": "pend"})
+        assert [hint.minion_id for hint in await hints.next()] == ["db1", "db2"]
+
+    asyncio.run(scene())

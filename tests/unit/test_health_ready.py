@@ -1,0 +1,111 @@
+"""Whether a master should be given callers, and whose echo on the bus counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from saltext_ha.health import verdict
+from saltext_ha.health.settings import Settings
+from saltext_ha.hysteresis import Health
+from saltext_ha.service.events import EventBus
+from saltext_ha.service.health import ECHO, Watcher
+
+GOOD = Health(True, True, 0, 0.0, "")
+BAD = Health(False, True, 0, 0.0, "publisher: timed out")
+ASKS = Settings()
+DOWN, UP, UNASKED = (SimpleNamespace(up=up) for up in (False, True, None))
+
+
+def watcher(
+    state: Health = GOOD,
+    settings: Settings | None = ASKS,
+    draining: bool = False,
+    adopting: bool = False,
+    links: Mapping[str, Any] | None = None,
+    peers: tuple[str, ...] = (),
+) -> Watcher:
+    """One in an engine that is as told."""
+    service: Any = SimpleNamespace(
+        opts={},
+        config=SimpleNamespace(name="m1", address="10.0.0.1"),
+        draining=draining,
+        core=SimpleNamespace(keeper=SimpleNamespace(adopting=adopting)),
+        links=dict(links or {}),
+        trust=SimpleNamespace(peers=lambda: dict.fromkeys(peers)),
+        bus=EventBus({}),
+    )
+    made = Watcher(service, settings)
+    made.state = state
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "ready", "reason"),
+    [
+        (watcher(), True, ""),
+        (watcher(settings=None, state=verdict.UNDECIDED), True, ""),
+        (watcher(BAD), False, "publisher: timed out"),
+        (watcher(verdict.UNDECIDED), False, "starting: not asked yet"),
+        (watcher(draining=True), False, "draining: an operator takes it out of service"),
+        (watcher(settings=None, draining=True), False, "draining: an operator takes it out"),
+        (watcher(adopting=True), False, "its replica is being rebuilt"),
+        (watcher(peers=("m2",)), False, "not yet level with m2 since its start"),
+        (
+            watcher(peers=("m2", "m3"), links={"m2": UNASKED, "m3": UP}),
+            False,
+            "not yet level with m2 since its start",
+        ),
+        # A peer that is down has been asked, too: this one may be the last that serves.
+        (watcher(peers=("m2", "m3"), links={"m2": DOWN, "m3": UP}), True, ""),
+        (watcher(settings=None, peers=("m2",)), False, "not yet level with m2"),
+    ],
+)
+def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
+    told = made.ready()
+    assert told[0] is ready
+    assert told[1].startswith(reason)
+    assert bool(told[1]) is not ready
+    assert (made.told()["ready"], made.told()["reason"]) == told
+
+
+def test_what_is_told_of_a_verdict() -> None:
+    assert (watcher(BAD).told()["healthy"], watcher(BAD).told()["problem"]) == (False, BAD.reason)
+    assert (watcher().told()["healthy"], watcher().told()["problem"]) == (True, "")
+    starting = watcher(verdict.UNDECIDED).told()
+    assert (starting["healthy"], starting["problem"], starting["since"]) == (None, "", None)
+
+
+@pytest.mark.parametrize(
+    ("echoes", "heard"),
+    [
+        ([{"master": "m1", "turn": 1, "_stamp": "x"}], True),
+        ([{"master": "m2", "turn": 1}], False),  # in Salt's own cluster those of others come, too
+        ([{"master": "m1", "turn": 7}], False),
+        (["nonsense", None], False),
+        ([{"master": "m2", "turn": 1}, {"master": "m1", "turn": 1}], True),
+    ],
+)
+def test_only_its_own_echo_is_one(echoes: list[Any], heard: bool) -> None:
+    async def scene() -> None:
+        made = watcher()
+        service: Any = made._service
+
+        def announce(kind: str, data: Mapping[str, Any]) -> None:
+            assert (kind, data) == ("health", {"master": "m1", "turn": 1})
+            for echo in echoes:
+                service.bus.tell(ECHO, echo)
+
+        service.announce = announce
+        asked = asyncio.wait_for(made._echo(), 5 if heard else 0.1)
+        if heard:
+            assert await asked == ""
+        else:
+            with pytest.raises(asyncio.TimeoutError):
+                await asked
+
+    asyncio.run(scene())

@@ -1,0 +1,282 @@
+"""The watchdog's rounds over a minion that is played: what it sees, fires, moves and remembers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha import binding
+from saltext_ha.binding import Link, Links, Master, Running
+from saltext_ha.errors import HaError
+from saltext_ha.watchdog import admission, journal, request, run
+from saltext_ha.watchdog.admission import Refusal
+from saltext_ha.watchdog.journal import Entry, Journal
+from saltext_ha.watchdog.look import Book
+from saltext_ha.watchdog.move import DISCONNECTED, FAILBACK
+from saltext_ha.watchdog.report import MAX_ADDRESSES, report
+from saltext_ha.watchdog.settings import Settings
+
+pytestmark = pytest.mark.core
+
+M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+QUICK = Settings(interval=5, timeout=1, failures=1, jitter=0, report=0)
+
+
+def on(*masters: str) -> Links:
+    return Links(frozenset((each, port) for each in masters for port in (4505, 4506)))
+
+
+class Salt:
+    """
+    A minion as Salt plays it: ``here`` is the master that it is with, ``up`` those that answer,
+    ``closed`` those that would not let it in; ``fired`` what came on its bus.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **opts: Any) -> None:
+        self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, Refusal]()
+        self.asked: list[str] = []
+        self.fired: list[tuple[str, Any]] = []
+        self.steps: list[Links] = []
+        usual = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
+        self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
+        self.site = run.site(self.opts, self.links, 0.2)
+        monkeypatch.setattr(binding, "ping_all", self.ping_all)
+        monkeypatch.setattr(admission, "refusal", self.refusal)
+        monkeypatch.setattr(self.site.mover, "fire", self.fire)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+    def links(self) -> Links:
+        return self.steps.pop(0) if self.steps else on(self.here)
+
+    def ping_all(self, opts: Any, masters: list[Master], timeout: float) -> list[dict[str, Any]]:
+        return [{"answers": each.configured in self.up} for each in masters]
+
+    def refusal(self, opts: Any, master: Master, timeout: float) -> Refusal | None:
+        self.asked.append(str(master.configured))
+        return self.closed.get(str(master.configured))
+
+    def fire(self, tag: str, data: Any) -> None:
+        self.fired.append((tag, data))
+        if tag == FAILBACK:
+            target = M1
+        elif tag == DISCONNECTED:
+            order = [M1, M2, M3]
+            turn = order[order.index(self.here) + 1 :] + order
+            target = next(each for each in turn if each in self.up)
+        else:
+            return
+        # It drops its connections a little later, and has new ones later still.
+        self.steps = [on(self.here), on(self.here), Links(frozenset()), Links(frozenset())]
+        self.here = target
+
+    def watch(self, folder: Path, settings: Settings = QUICK) -> run.Watch:
+        return run.Watch(self.site, settings, Journal(folder), self.opts)
+
+    def tags(self) -> list[str]:
+        return [tag for tag, _ in self.fired]
+
+
+def turns(watch: run.Watch, count: int = 3) -> list[str]:
+    """Where the changes led that it has noted."""
+    for _ in range(count):
+        watch.turn()
+    return [each.target for each in watch.journal.read()]
+
+
+# -- moves
+
+
+def test_a_dead_master_is_left_and_the_arrival_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch) == [M1]
+    salt.up = {M2, M3}
+    assert turns(watch) == [M1, M2]
+    moves = [(tag, data) for tag, data in salt.fired if tag in (DISCONNECTED, FAILBACK)]
+    assert moves == [(DISCONNECTED, {"master": M1})]
+    last = watch.journal.last()
+    assert last is not None
+    assert (last.source, last.seconds is not None) == (M1, True)
+    assert "salt/ha/minion/web1/failover" in [data.get("tag") for _, data in salt.fired]
+    assert salt.asked == [M2]
+
+
+def test_on_the_way_to_a_master_others_are_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    reached = salt.site.mover.move(salt.site.master(M1), M3, 5)
+    assert reached is not None
+    assert reached.configured == M3
+    assert salt.tags() == [DISCONNECTED, DISCONNECTED]
+    # To the first one of the list Salt has an event of its own.
+    assert salt.site.mover.move(salt.site.master(M3), M1, 5) == salt.site.looker.bound()
+    assert salt.fired[2:] == [(FAILBACK, {"master": M1})]
+
+
+def test_who_cannot_be_reached_is_not_looked_for_in_circles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.up = {M1, M2}
+    reached = salt.site.mover.move(salt.site.master(M1), M3, 5)
+    assert reached is not None
+    assert (reached.configured, len(salt.fired)) == (M1, 2)
+
+
+def test_salts_own_check_is_taken_away_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    salt.site.mover.tidy(salt.site.master(M2))
+    deleted = [data["name"] for tag, data in salt.fired if tag == "manage_schedule"]
+    assert deleted == [f"__master_alive_{M2}", FAILBACK]
+    wanted = Salt(monkeypatch, master_alive_interval=30)
+    wanted.site.mover.tidy(wanted.site.master(M2))
+    assert wanted.fired == []
+
+
+# -- who does not let it in
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_master_that_keeps_whom_it_does_not_let_in_is_no_refuge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    watch.turn()
+    salt.up, salt.closed = {M2, M3}, {M2: Refusal("the key of web1 is pending there", final)}
+    # Where Salt passes on by itself it finds its way.
+    assert turns(watch) == ([M1] if final else [M1, M2])
+    assert salt.asked == [M2]  # and not again at every look
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.here, salt.closed = M2, {M1: Refusal("no", final)}
+    watch = salt.watch(tmp_path, Settings(**{**vars(QUICK), "failback": True}))
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    for _ in range(30):
+        clock[0] += watch.turn()
+    assert (salt.here, set(salt.asked)) == (M2, {M1})
+    assert DISCONNECTED not in salt.tags()
+    assert FAILBACK not in salt.tags()
+    salt.closed = {}
+    for _ in range(30):
+        clock[0] += watch.turn() + 1  # the move itself takes time, by this clock
+    assert salt.here == M1
+
+
+def test_who_only_connects_anew_signs_in_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch, master=[M1], master_type="str")
+    watch = salt.watch(tmp_path)
+    watch._do(run.Move(M1, M1, "not subscribed for 15 s"))
+    assert salt.asked == []
+    assert salt.tags()[0] == DISCONNECTED
+
+
+def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    salt.closed = {M2: Refusal("the key of web1 is pending there", True)}
+    with pytest.raises(HaError, match=f"{M2} would not let this minion in: the key of web1"):
+        request.plan(salt.site, M2)
+    with pytest.raises(HaError, match=f"{M2} would not let this minion in"):
+        request.plan(salt.site, None)
+    assert request.plan(salt.site, M3) == request.Plan(M1, M3)
+    assert request.plan(salt.site, M1) == request.Plan(M1, M1)
+    salt.up = {M1}
+    with pytest.raises(HaError, match=f"{M3} does not answer"):
+        request.plan(salt.site, M3)
+
+
+# -- what it is set up with
+
+
+def test_what_is_preferred_and_how_long_a_subscription_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch, recon_max=30_000)
+    setup = salt.watch(tmp_path).setup
+    assert (setup.preferred, setup.deaf_after) == (None, 35.0)
+    back = Settings(failback=True, failures=4)
+    setup = Salt(monkeypatch, recon_max=1000).watch(tmp_path, back).setup
+    assert (setup.preferred, setup.deaf_after) == (M1, 20.0)
+    assert Salt(monkeypatch, random_master=True).site.first is None
+
+
+def test_a_hot_minion_has_a_watchdog_for_each_of_its_masters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    conf = tmp_path / "minion"
+    conf.write_text(f"master: [{M1}, {M2}]\n")
+    more = {"master": M2, "multimaster": True, "conf_file": str(conf), "master_type": "str"}
+    site = Salt(monkeypatch, **more).site
+    assert (site.masters, site.of, site.first) == ((M2,), 2, None)
+
+
+def test_who_was_moved_by_hand_is_known_to_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.here = M2
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M2]
+    pinned: list[bool] = []
+    follow = watch._follow
+    monkeypatch.setattr(watch, "_follow", lambda look: pinned.append(follow(look)) or pinned[-1])
+    watch.turn()
+    watch.journal.add(Entry(1.0, M1, M2, journal.ASKED))
+    watch.turn()
+    assert pinned == [False, True]
+
+
+# -- looks
+
+
+def test_a_minion_that_salt_is_moving_is_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    looker = salt.site.looker
+    assert looker.look(()).current == M1
+    asking: Link = (M2, 4506)
+    salt.up, salt.steps = {M1}, [Links(frozenset({asking}))]
+    look = looker.look((M1, M2))
+    assert (look.current, look.good) == (None, False)
+    # It answers there, and has yet to subscribe: so far it still counts as coming from M1.
+    salt.up, salt.steps = {M1, M2}, [Links(frozenset({asking}))]
+    look = looker.look(())
+    assert (look.current, look.subscribed, looker.last) == (M2, False, M1)
+    salt.steps = [Links(frozenset({asking}))]
+    assert looker.bound() is None
+
+
+def test_a_name_that_does_not_resolve_now_keeps_its_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"m1.example": frozenset({M1}), "m2.example": frozenset({M2})}
+
+    def resolve(host: str) -> frozenset[str]:
+        if host not in known:
+            raise OSError("no answer from the name service")
+        return known[host]
+
+    monkeypatch.setattr(binding, "resolve", resolve)
+    book = Book(Running(("m1.example", "m2.example"), listed=True))
+    known.pop("m1.example")
+    known["m2.example"] = frozenset({M3})
+    book.refresh()
+    assert [each.ips for each in book.masters] == [{M1}, {M3}]
+    assert [each.note for each in book.masters] == [None, None]
+
+
+def test_a_report_names_a_few_addresses_only() -> None:
+    ips = frozenset(f"10.1.0.{number}" for number in range(1, 50))
+    said = report("web1", Master("m1", "m1", 4506, ips), Running(("m1",)), 300, 1)
+    assert len(said["addresses"]) == MAX_ADDRESSES
