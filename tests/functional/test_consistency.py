@@ -23,7 +23,7 @@ from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
-from saltext_ha.service.service import Service
+from saltext_ha.service.links import Links
 from saltext_ha.service.sync_server import SyncServer
 from tests.engines import met, no_bus, run, until
 from tests.functional.comparing import SECRET, Answer, checked, found, place
@@ -100,12 +100,12 @@ def test_a_master_that_joined_just_now_is_unknown(
     """Pinned, and not yet talked to."""
     one, two, three = (place(tmp_path, name) for name in ("m1", "m2", "m3"))
 
-    async def later(self: Service) -> None:
+    async def later(self: Links) -> None:
         pass
 
     async def act() -> None:
         async with met(one, two):
-            monkeypatch.setattr(Service, "_relink", later)
+            monkeypatch.setattr(Links, "_relink", later)
             Trust(one.config.state_dir).pin(three.peer)
             answer = await run(one, "check_consistency")
             assert answer["unknown"] == {"m3": "joined just now; not asked yet"}
@@ -279,6 +279,25 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
             assert told["denied"]["severity"] == "note"
             assert told["denied"]["values"] == {"m1": 1, "m2": 0}
             assert answer["retcode"] == 1
+
+    asyncio.run(act())
+
+
+def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_same(tmp_path: Path) -> None:
+    places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
+    for where, key in zip(places, (0, 1, 0), strict=True):
+        (where.pki_dir / "minions").mkdir()
+        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
+
+    async def act() -> None:
+        async with met(*places) as engines:
+            replicas = [engine.service.core.replica for engine in engines]
+            await until(lambda: len({r.records.root for r in replicas}) == 1, "all know of both")
+            await engines[1].stop()
+            answer = await run(places[0], "check_consistency", only="keys")
+            (entry,) = answer["sections"]["keys"]["differences"]
+            assert (entry["path"], entry["conflict"]) == ("db1", True)
+            assert entry["values"]["m1"] == entry["values"]["m3"]
 
     asyncio.run(act())
 

@@ -420,12 +420,33 @@ def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
         ("gitfs_global_lock: false\n", set()),
         ("rest_cherrypy: {port: 8000}\n", set()),
         ("ha: {lint: {ignore: [HA501]}}\n", set()),
+        ("reactor: [{salt/presence/change: [/a.sls]}]\n", set()),
+        ("engines: [ha: {}]\nreactor: [of another kind]\n", set()),
+        ("cluster_isolated_filesystem: true\n", set()),
     ],
 )
 def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> None:
     (tmp_path / "master").write_text(text)
     facts = collect.of_master({"conf_file": str(tmp_path / "master"), "id": "x"})
-    assert {f["code"] for f in check.inspect("x", facts)} == codes
+    for release in (3006, 3007, 3008):
+        there = dataclasses.replace(facts, version=(release, 1))
+        assert {f["code"] for f in check.inspect("x", there)} == codes, release
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cluster_isolated_filesystem": None, "ha": {"name": "m1"}},
+        dict.fromkeys(("id", "interface"), "m1.example.com") | {"cluster_peers": ["m2"]},
+    ],
+)
+def test_a_member_of_a_cluster_that_is_as_it_should_be(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    options = {**BASES["cluster"], "root_dir": str(tmp_path), **changes}
+    (tmp_path / "master").write_text(yaml.safe_dump(options))
+    facts = collect.of_master({"conf_file": str(tmp_path / "master")})
+    assert check.inspect("x", dataclasses.replace(facts, version=NEWEST)) == []
 
 
 def test_files_that_include_others_each_in_their_turn() -> None:
