@@ -354,6 +354,8 @@ HERE = "10.0.0.1"
         ("hot", {"rejected_retry": True}, set()),
         ("hot", {"auth_tries": 3}, set()),
         ("hot", {"auth_safemode": True}, set()),
+        ("single", {"always_verify_signature": True, "verify_master_pubkey_sign": True}, {"HA301"}),
+        ("single", {"master_finger": "aa:bb", "hash_type": "sha3_256"}, set()),
         ("single", {"master_type": "distributed", "master_alive_interval": 30}, {"HA205"}),
         ("failover", {"master": [HERE], "ha": {}}, {"HA205"}),
         ("failover", {"auth_tries": 0}, set()),
@@ -369,6 +371,15 @@ def test_a_rule_is_silent_where_its_reason_is_not_there(
 ) -> None:
     text = yaml.safe_dump({**BASES[base], **config})
     assert {f["code"] for f in inspect(facts_of_text(text, MINION, tmp_path))} == codes
+
+
+def test_a_masters_key_that_the_minion_has_seen(tmp_path: Path) -> None:
+    """Is held against a fingerprint that could be one."""
+    seen = ":".join(["aa"] * 32)
+    for finger, codes in ("", set()), (seen, set()), ("bb:bb", {"HA303"}):
+        text = f"master: {HERE}\nhash_type: sha256\nmaster_finger: '{finger}'\n"
+        facts = dataclasses.replace(facts_of_text(text, MINION, tmp_path), fingerprint=seen)
+        assert {f["code"] for f in check.inspect("x", facts)} == codes
 
 
 @pytest.mark.parametrize(
