@@ -12,12 +12,33 @@ import yaml
 
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import MASTER, MINION, Facts, Place, Setting
+from saltext_ha.lint.rules import RULES
 from tests.unit.test_lint import BASES, NEWEST, facts_of_text, inspect
 
 pytestmark = pytest.mark.core
 
 HERE = "10.0.0.1"
 FINGER = ":".join(["aa"] * 32)
+
+
+# Of all others, every supported release of Salt has the trap.
+RELEASES = {
+    "HA601": {3008},
+    "HA602": {3007, 3008},
+    "HA603": {3008},
+    "HA604": {3008},
+    "HA605": {3006},
+    "HA606": {3007},
+    "HA607": {3007, 3008},
+    "HA712": {3007, 3008},
+}
+
+
+def test_releases_without_the_trap() -> None:
+    for rule in RULES:
+        holds = {release for release in (3006, 3007, 3008) if rule.holds_on((release, 3))}
+        assert holds == RELEASES.get(rule.code, {3006, 3007, 3008}), rule.code
+        assert rule.holds_on((3009, 0)) is (3008 in holds), rule.code
 
 
 @pytest.mark.parametrize("role", [MASTER, MINION])
@@ -57,6 +78,12 @@ def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -
         ("failover", {"master_finger": FINGER}, set()),
         ("single", {"master_type": "distributed", "master_alive_interval": 30}, {"HA205"}),
         ("failover", {"master": [HERE], "ha": {}}, {"HA205"}),
+        ("single", {"tcp_pub_port": 4510, "tcp_pull_port": 4510}, set()),
+        (
+            "single",
+            {"ipc_mode": "tcp", "tcp_pub_port": [4510], "tcp_pull_port": [4510]},
+            {"HA401"},
+        ),
         ("failover", {"auth_tries": 0}, set()),
         ("failover", {"master_tries": 3}, set()),
         ("failover", {"random_master": True, "master_failback": True}, set()),
