@@ -436,6 +436,11 @@ def test_of_a_file_that_cannot_be_read_no_rule_says_that_all_is_well(tmp_path: P
     assert found["unknown"].keys() == {f"web1: {path}"}
     named = ask.minion(running, only="HA001")
     assert ([f["code"] for f in named["findings"]], named["unknown"]) == (["HA001"], {})
+    everything = ask.minion(running)
+    assert ("HA001" in {f["code"] for f in everything["findings"]}, everything["unknown"]) == (
+        True,
+        {},
+    )
     assert ask.minion(running, ignore="HA001")["retcode"] == 0
     path.write_text("master: 10.0.0.1\n")
     assert ask.minion(running, only="HA307")["retcode"] == 0
