@@ -13,7 +13,7 @@ import yaml
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import MASTER, MINION, Facts, Place, Setting
 from saltext_ha.lint.rules import RULES
-from tests.unit.test_lint import BASES, NEWEST, facts_of_text, inspect
+from tests.unit.test_lint import BASES, GROUPS, NEWEST, facts_of_text, inspect, members
 
 pytestmark = pytest.mark.core
 
@@ -39,6 +39,18 @@ def test_releases_without_the_trap() -> None:
         holds = {release for release in (3006, 3007, 3008) if rule.holds_on((release, 3))}
         assert holds == RELEASES.get(rule.code, {3006, 3007, 3008}), rule.code
         assert rule.holds_on((3009, 0)) is (3008 in holds), rule.code
+
+
+def test_masters_beside_each_other_on_a_release_without_the_trap() -> None:
+    (case,) = [case for case in GROUPS if case["code"] == "HA712"]
+    for release in (3006, 3008):
+        there = [dataclasses.replace(m, version=(release, 1)) for m in members(case["group"])]
+        assert ("HA712" in {f["code"] for f in check.compare(there)}) is (release == 3008)
+
+
+def test_keys_that_are_no_texts(tmp_path: Path) -> None:
+    text = f"master: {HERE}\n4506: x\nyes: x\n"
+    assert check.inspect("x", facts_of_text(text, MINION, tmp_path)) == []
 
 
 @pytest.mark.parametrize("role", [MASTER, MINION])
