@@ -386,6 +386,15 @@ def test_masters_that_really_share_folders_are_found_out(tmp_path: Path) -> None
     assert {f["code"] for f in check.compare(apart)} == {"HA706"}
 
 
+def test_what_masters_have_in_their_files_is_compared(tmp_path: Path) -> None:
+    found = []
+    for name, seed in (("m1", "10.0.0.1"), ("m2", "10.0.0.2")):
+        job = {"nightly": {"function": "test.ping", "hours": 24}}
+        text = yaml.safe_dump({"ha": {"masters": [seed]}, "schedule": job})
+        found.append(collect.member(name, facts_of_text(text, MASTER, tmp_path, name)))
+    assert {f["code"] for f in check.compare(found)} == {"HA707", "HA711"}
+
+
 def test_what_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "pki").write_text("no folder")
     path = tmp_path / "minion"
