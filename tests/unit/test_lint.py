@@ -548,6 +548,13 @@ def test_nonsense_from_a_peer_is_refused(change: dict[str, Any]) -> None:
         wire.from_wire("m2", {**peer(), **change})
 
 
+def test_a_severity_that_is_none_is_refused() -> None:
+    told = peer()
+    told["findings"][0]["severity"] = "fatal"
+    with pytest.raises(InvalidRecord, match="severity"):
+        wire.from_wire("m2", told)
+
+
 def test_a_peer_that_talks_nonsense_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "master"
     path.write_text(f"root_dir: {tmp_path}\nid: m1\n")
