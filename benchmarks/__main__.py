@@ -11,11 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale
+from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale, status
 from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, table
 
-GROUPS = ("accept", "exchange", "propagate", "many", "start", "check", "minions", "failover")
+GROUPS = (
+    "accept",
+    "exchange",
+    "propagate",
+    "many",
+    "start",
+    "check",
+    "status",
+    "minions",
+    "failover",
+)
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
 
@@ -104,6 +114,7 @@ def _plan(
         # How long nothing happens matters at one size.
         yield "start", partial(scale.start, size=size, idle=idle if size == large else 1.0)
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
+    yield "status", partial(status.measure, size=large, samples=samples // 4)
     yield "minions", partial(minions.group, size=min(large, minions.MINIONS))
     yield "minions", partial(minions.asked, samples=10 if quick else 40)
     for hung in (False, True):

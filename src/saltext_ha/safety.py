@@ -36,7 +36,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Prospect:
+class MinionReport:
     """
     A minion as it described itself.
 
@@ -67,7 +67,7 @@ class Group:
     room: Mapping[str, Room]
     keys: Mapping[str, Mapping[str, Stored]]
     sections: Mapping[str, Mapping[str, Any]]
-    minions: Mapping[str, Prospect]
+    minions: Mapping[str, MinionReport]
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unreached: Mapping[str, str] = field(default_factory=dict)
     unasked: Mapping[str, str] = field(default_factory=dict)
@@ -207,7 +207,7 @@ def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
         yield _about(MINIONS, ids, text, fix, unknown)
 
 
-def _troubles(minion: Prospect, lost: str, signed: bool) -> Iterator[tuple[str, str, bool]]:
+def _troubles(minion: MinionReport, lost: str, signed: bool) -> Iterator[tuple[str, str, bool]]:
     tell = "salt-run ha.minion_config; the state ha.multi_master"
     look = "ha.masters on the minion says what it sees; its log says why"
     if minion.problem:

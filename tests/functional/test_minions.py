@@ -205,7 +205,7 @@ def test_who_has_a_key_is_told_from_who_is_made_up(
         async with world(tmp_path, web1=failover(), web2=failover()) as there:
             there.start("m1", "web1")
             ears = there.engines["m1"].service.heard
-            # Every scan_interval; until then web1 is a stranger as well.
+            # Until then web1 is a stranger as well.
             await until(lambda: "web1" in ears._traces, "m1 knows that web1 has a key")
             for number in range(5):
                 there.start("m1", f"made-up{number}")

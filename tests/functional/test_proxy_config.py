@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.engines import Place, free_port
-from tests.engines import met as group
-from tests.engines import no_bus, run
-from tests.functional.test_consistency import place
+from tests.engines import met, no_bus, run
+from tests.functional.comparing import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -31,7 +30,7 @@ def test_masters_that_answer_and_one_that_does_not(tmp_path: Path) -> None:
     m2, m3 = (master(tmp_path, name, 8002) for name in ("m2", "m3"))
 
     async def scene() -> None:
-        async with group(m1, m2, m3) as engines:
+        async with met(m1, m2, m3) as engines:
             told = await run(m1, "proxy_config", "haproxy")
             assert (told["kind"], told["retcode"]) == ("proxy_config", 0)
             assert [(row["name"], row["api"], row["ready"]) for row in told["masters"]] == [
@@ -64,7 +63,7 @@ def test_one_that_is_down_is_assumed_to_be_like_most(tmp_path: Path) -> None:
     places = [master(tmp_path, "m1", 8001), *(master(tmp_path, f"m{n}", 8002) for n in (2, 3, 4))]
 
     async def scene() -> None:
-        async with group(*places) as engines:
+        async with met(*places) as engines:
             await engines[3].stop()
             told = await run(places[0], "proxy_config", "haproxy")
             assert told["masters"][3]["api"] == "127.0.0.1:8002"
@@ -78,7 +77,7 @@ def test_a_master_without_salt_api_and_nobody_with_one(tmp_path: Path) -> None:
     m3 = master(tmp_path, "m3", None)
 
     async def scene() -> None:
-        async with group(m1, m2, m3) as engines:
+        async with met(m1, m2, m3) as engines:
             told = await run(m1, "proxy_config", "nginx")
             assert told["retcode"] == 0
             assert [row["api"] for row in told["masters"]] == [None, "127.0.0.1:8002", None]

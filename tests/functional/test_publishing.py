@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import salt.config
+import salt.payload
 import zmq
 
 from saltext_ha.errors import HaError
@@ -22,11 +23,12 @@ pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
 JID = "20260131031245123456"
 
 
-class Stuck:
-    """A salt-master whose workers are stuck: it takes requests, and answers none."""
+class Played:
+    """A salt-master: it takes requests, and answers all of them, or none: its workers are stuck."""
 
     def __init__(self) -> None:
         self.requests = 0
+        self.answer: dict[str, Any] | None = None
         self._over = threading.Event()
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
@@ -37,8 +39,10 @@ class Stuck:
     def _take(self) -> None:
         while not self._over.is_set():
             if self._router.poll(50):
-                self._router.recv_multipart()
+                *way, _ = self._router.recv_multipart()
                 self.requests += 1
+                if self.answer is not None:
+                    self._router.send_multipart([*way, salt.payload.dumps(self.answer)])
 
     def close(self) -> None:
         self._over.set()
@@ -48,10 +52,10 @@ class Stuck:
 
 
 @pytest.fixture
-def stuck() -> Iterator[Stuck]:
-    master = Stuck()
-    yield master
-    master.close()
+def master() -> Iterator[Played]:
+    played = Played()
+    yield played
+    played.close()
 
 
 def opts_of(root: Path, port: int) -> dict[str, Any]:
@@ -76,12 +80,21 @@ def opts_of(root: Path, port: int) -> dict[str, Any]:
 
 
 def test_a_job_is_published_once_or_not_at_all(
-    tmp_path: Path, stuck: Stuck, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, master: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Salt would ask three times, and a master that is only slow would publish it three times."""
     monkeypatch.setattr(jobs, "PUBLISHING", 2)
     began = time.monotonic()
     with pytest.raises(HaError, match="is salt-master well"):
-        jobs.publish_here(opts_of(tmp_path, stuck.port), Order(PING, glob="*"), JID)
+        jobs.publish_here(opts_of(tmp_path, master.port), Order(PING, glob="*"), JID)
     assert time.monotonic() - began < 5
-    assert stuck.requests == 1
+    assert master.requests == 1
+
+
+def test_whom_it_is_for_and_what_another_job_answers(tmp_path: Path, master: Played) -> None:
+    opts, order = opts_of(tmp_path, master.port), Order(PING, glob="*")
+    master.answer = {"enc": "clear", "load": {"jid": JID, "minions": ["db1", "web1"]}}
+    assert jobs.publish_here(opts, order, JID) == ["db1", "web1"]
+    master.answer = {"enc": "clear", "load": {"jid": "20260131031245999999", "minions": ["web1"]}}
+    with pytest.raises(HaError, match="did not take the job"):
+        jobs.publish_here(opts, order, JID)

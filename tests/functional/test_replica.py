@@ -400,3 +400,19 @@ def test_conflicts_are_ids_with_two_accepted_keys(path: Path) -> None:
         write(replica, "web1", REJECTED, B)
     assert replica.conflicts() == []
     replica.close()
+
+
+def test_accepted_ids_come_in_order_and_in_parts(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        for minion_id in ("web3", "db1", "web1", "web2", "Web4"):
+            write(replica, minion_id)
+        for state in (PENDING, REJECTED, DELETED):
+            write(replica, f"web-{state}", state)
+    assert replica.accepted() == ["Web4", "db1", "web1", "web2", "web3"]
+    assert replica.accepted("web*") == ["web1", "web2", "web3"]
+    assert replica.accepted("web*", most=2) == ["web1", "web2"]
+    assert replica.accepted("web*", "web2", 2) == ["web3"]
+    assert replica.accepted("*", "web3") == []
+    assert replica.accepted("web[12]") == ["web1", "web2"]
+    replica.close()

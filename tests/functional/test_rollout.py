@@ -279,6 +279,12 @@ def test_whoever_supervises_it_is_left_alone(tmp_path: Path) -> None:
         supervisor.wait()
 
 
+def test_the_first_process_of_a_container_is_never_ended() -> None:
+    """Nobody would be left to put the old file back, and no command would be left to run."""
+    with pytest.raises(HaError, match="process 1 of its container"):
+        restart.way(1, {"minion_restart_command": "true"})
+
+
 def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     forking = (

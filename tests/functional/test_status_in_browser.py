@@ -21,9 +21,8 @@ from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
-from tests.engines import met as group
-from tests.engines import no_bus, run
-from tests.functional.test_consistency import place
+from tests.engines import met, no_bus, run
+from tests.functional.comparing import place
 from tests.keys import public_key
 
 pytestmark = pytest.mark.timeout(180)
@@ -45,7 +44,7 @@ def show(places: list[Place], scene: Scene, well: bool = True, **look: Any) -> N
 
     async def play() -> None:
         root = places[0].root
-        async with Browser(root) as browser, group(*places) as engines:
+        async with Browser(root) as browser, met(*places) as engines:
             for engine in engines:
                 engine.service.health.state = UP
             if well:

@@ -22,9 +22,8 @@ from saltext_ha.errors import HaError
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
-from tests.engines import met as group
-from tests.engines import no_bus, run, running, until
-from tests.functional.test_consistency import place
+from tests.engines import met, no_bus, run, running, until
+from tests.functional.comparing import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
 
@@ -74,7 +73,7 @@ def test_a_group_that_is_well(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
     async def scene() -> None:
-        async with group(m1, m2) as engines:
+        async with met(m1, m2) as engines:
             for engine in engines:
                 engine.service.health.state = UP
             status = await eventually(
@@ -112,7 +111,7 @@ def test_what_is_not_known_is_never_called_ok(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, two):
+        async with met(m1, m2) as (one, two):
             assert (await run(m1, "check_consistency"))["status"] == "same"
             one.service.health.state = UP
             await eventually(
@@ -143,7 +142,7 @@ def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> None:
     m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
 
     async def scene() -> None:
-        async with group(m1, m2):
+        async with met(m1, m2):
             await run(m1, "check_consistency")
             drift = (await get(m1, "/status.json"))["consistency"]
             assert drift["status"] == "differ"
@@ -163,7 +162,7 @@ def test_a_comparison_that_is_too_old_counts_no_more(tmp_path: Path) -> None:
     m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, _):
+        async with met(m1, m2) as (one, _):
             one.service.health.state = UP
             await run(m1, "check_consistency")
             assert (await get(m1, "/status.json"))["consistency"]["stale"] == ""
@@ -199,7 +198,7 @@ def test_metrics(tmp_path: Path) -> None:
     m1, m2, m3 = (watched(tmp_path, name) for name in ("m1", "m2", "m3"))
 
     async def scene() -> None:
-        async with group(m1, m2, m3) as (one, two, three):
+        async with met(m1, m2, m3) as (one, two, three):
             for engine in (one, two, three):
                 engine.service.health.state = UP
             keys.plant(m1.pki_dir, ["web1", "web2"], keys.PENDING)
@@ -281,7 +280,7 @@ def test_one_snapshot_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.Monkey
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, _):
+        async with met(m1, m2) as (one, _):
             await eventually(m1, "/live", bool, "it listens")
             asked = one.link(m2).client.bytes_sent
             answers = await asyncio.gather(*(get(m1, "/status.json") for _ in range(20)))
@@ -298,7 +297,7 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
     go = asyncio.Event()
 
     async def scene() -> None:
-        async with group(m1, m2) as (one, _):
+        async with met(m1, m2) as (one, _):
             first = await eventually(m1, "/status.json", bool, "it listens")
             real = one.service.views.status
 

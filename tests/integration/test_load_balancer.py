@@ -21,6 +21,7 @@ from lab.api import PASSWORD, USER, SaltApi, api_settings
 from tests.balancer import Balancer, From, pem
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK
+from tests.integration.test_health import frozen, parts
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -28,6 +29,7 @@ KINDS = ["haproxy", "nginx"]
 SOON = 30.0
 # A login that hangs is given up after 15 s, and tried on the other master.
 LONG = 40.0
+CALL = 5  # seconds that one call may take, where that is short
 CREDENTIALS = {"username": USER, "password": PASSWORD, "eauth": "file"}
 sources = itertools.count(1)
 
@@ -225,6 +227,26 @@ def test_events_pass(site: Site, door: Door) -> None:
             tag = f"test/{door.kind}/{master.name}"
             with fired(master, tag):
                 assert any(line == f"tag: {tag}".encode() for line in lines)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_may_be_silent_for_longer_than_a_call(site: Site, kind: str, tmp_path: Path) -> None:
+    printed, port, m1 = site.printed[kind], site.lab.ports.api, site.masters[0]
+    text = printed.text.replace(" 3600s", f" {CALL}s")
+    assert text != printed.text
+    with Balancer(kind, text, tmp_path, printed.address, port) as balancer:
+        door = Door(kind, site, balancer)
+        on_m1, _ = door.on_both()
+        with on_m1.events() as lines:
+            assert next(lines) == b"retry: 400"
+            # salt-api of m1 hears nothing; not for so long that m1 would count as down.
+            with frozen(*parts(m1, "EventPublisher")):
+                threading.Event().wait(CALL + 2)
+            tag = f"test/{kind}/silence"
+            with fired(m1, tag):
+                assert any(line == f"tag: {tag}".encode() for line in lines)
+        door.close()
+    wait_for(lambda: ready(m1), LONG, "m1 is ready")
 
 
 @pytest.mark.core

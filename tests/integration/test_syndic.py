@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import getpass
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from lab import Lab, Master, Minion, wait_for
+from lab.keys import write_whole
 from lab.process import Daemon
 from tests.integration.conftest import MakeLab
 
@@ -35,8 +37,8 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         below = lab.add_minion("web1", [m1])
         # On the host of m1, as one does it to manage that host: a minion of the upper master.
         beside = lab.add_minion("m1-host", [top])
-        syndic, daemon = make_syndic(lab, top, m1)
-        for minion, master in ((below, m1), (beside, top), (syndic, top)):
+        daemon = make_syndic(lab, top, m1)
+        for minion, master in ((below, m1), (beside, top)):
             master.plant("minions", minion.name, minion.pub)
         lab.start_all([top, m1, below, beside])
         daemon.spawn()
@@ -46,12 +48,26 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             daemon.kill()
 
 
-def make_syndic(lab: Lab, top: Master, m1: Master) -> tuple[Minion, Daemon]:
-    """A syndic is a minion of *top* that has the configuration of *m1*, too."""
-    syndic = lab.add_minion("m1-syndic", [top])
-    shutil.copy(syndic.config_file, m1.config_dir / "minion")
+def make_syndic(lab: Lab, top: Master, m1: Master) -> Daemon:
+    """It runs beside *m1*, with its configuration, and is a minion of *top*."""
+    private, public = lab.key_pair()
+    top.plant("minions", "m1-syndic", public)
+    keys = m1.root / "syndic"
+    write_whole(keys / "minion.pem", private, 0o400)
+    write_whole(keys / "minion.pub", public)
+    config = {
+        "id": "m1-syndic",
+        "root_dir": str(m1.root),
+        "pki_dir": str(keys),
+        "sock_dir": str(m1.root / "srun"),
+        "user": getpass.getuser(),
+        "publish_port": lab.ports.publish,
+        "acceptance_wait_time": 2,
+        "auth_timeout": 10,
+    }
+    (m1.config_dir / "minion").write_text(json.dumps(config))
     command = [*m1.command("salt-syndic"), "-l", "quiet"]
-    return syndic, Daemon(command, syndic.env, syndic.root, syndic.root / "syndic.out")
+    return Daemon(command, m1.env, m1.root, m1.root / "syndic.out")
 
 
 def ask(master: Master, target: str, wanted: set[str], **kwargs: Any) -> dict[str, Any]:

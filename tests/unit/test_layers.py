@@ -20,7 +20,7 @@ ORDER = re.findall(
     control minion_key master_key minion_opts evidence columns history history_text schema rows
     health api settings config keystore replica watchdog
     provenance holds observer keeper
-    peering proxy consistency lint web safety prospects drop_in rollout
+    peering proxy consistency lint web safety minion_reports drop_in rollout
     service join_plan joining inviting asking
     engines modules runners states output cli
     """,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from saltext_ha import prospects, safety
+from saltext_ha import minion_reports, safety
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from saltext_ha.replication.placement import Stored
-from saltext_ha.safety import Group, Prospect, Reason, Room, judge
+from saltext_ha.safety import Group, MinionReport, Reason, Room, judge
 
 pytestmark = pytest.mark.core
 
@@ -20,7 +20,7 @@ KEY, OTHER = b"k" * 32, b"o" * 32
 ACCEPTED = Stored("accepted", KEY, frozenset())
 PENDING = Stored("pending", KEY, frozenset())
 BOTH = (("m1", "10.0.0.1:4506", True), ("m2", "10.0.0.2:4506", True))
-GOOD = Prospect(BOTH, "failover")
+GOOD = MinionReport(BOTH, "failover")
 SAME = {name: {"status": "same", "differences": [], "unknown": {}} for name in safety.SECTIONS}
 
 
@@ -115,7 +115,7 @@ def test_minions_that_do_not_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prospect", "text", "unknown"),
+    ("report", "text", "unknown"),
     [
         (replace(GOOD, masters=BOTH[:1]), "they know no other master of the group than m1", False),
         (
@@ -125,16 +125,16 @@ def test_minions_that_do_not_answer() -> None:
         ),
         (replace(GOOD, type="func"), "master_type func", True),
         (replace(GOOD, findings=(("HA201", "never looks", "do"),)), "HA201 never looks", False),
-        (Prospect(problem="'ha.lint' is not available."), "is not available", True),
+        (MinionReport(problem="'ha.lint' is not available."), "is not available", True),
     ],
 )
-def test_minions_that_would_not_go_on(prospect: Prospect, text: str, unknown: bool) -> None:
-    reason = the(judge(group(minions={"web1": GOOD, "web2": prospect}), "m1"), "minions")
+def test_minions_that_would_not_go_on(report: MinionReport, text: str, unknown: bool) -> None:
+    reason = the(judge(group(minions={"web1": GOOD, "web2": report}), "m1"), "minions")
     assert (text in reason.text, reason.unknown, reason.minions) == (True, unknown, ("web2",))
 
 
 def test_a_minion_of_one_master_can_do_without_the_other() -> None:
-    single = group(minions={"web1": GOOD, "web2": Prospect(BOTH[:1], "str")})
+    single = group(minions={"web1": GOOD, "web2": MinionReport(BOTH[:1], "str")})
     assert judge(single, "m2") == []
     assert judge(single, "m1") != []
 
@@ -150,11 +150,11 @@ def test_a_hot_minion_must_be_with_the_other_master_already(
     connected: bool | None, text: str, unknown: bool
 ) -> None:
     masters = (BOTH[0], ("m2", "10.0.0.2:4506", connected))
-    deaf = Prospect(masters, "list")
+    deaf = MinionReport(masters, "list")
     reason = the(judge(group(minions={"web1": GOOD, "web2": deaf}), "m1"), "minions")
     assert (reason.text, reason.unknown, reason.minions) == (text, unknown, ("web2",))
     assert judge(group(minions={"web1": GOOD, "web2": deaf}), "m2") == [], "m1 is left to it"
-    moving = Prospect(masters, "failover")
+    moving = MinionReport(masters, "failover")
     assert judge(group(minions={"web1": GOOD, "web2": moving}), "m1") == [], "it connects then"
 
 
@@ -218,14 +218,14 @@ def lookup(host: str, port: int) -> str | None:
 
 
 def test_what_a_minion_says() -> None:
-    (found,) = prospects.read({"web1": prospects.shorten(SAID)}, lookup).values()
+    (found,) = minion_reports.read({"web1": minion_reports.shorten(SAID)}, lookup).values()
     masters = (("m1", "10.0.0.1:4506", True), (None, "m9:4506", False), (None, "m8:4506", None))
-    assert found == Prospect(masters, "failover", True, (("HA201", "t (d)", "f"),))
+    assert found == MinionReport(masters, "failover", True, (("HA201", "t (d)", "f"),))
 
 
 def test_an_older_peer_does_not_say_whether_they_are_connected() -> None:
-    raw = {**prospects.shorten(SAID), "masters": [["10.0.0.1", 4506]]}
-    (found,) = prospects.read({"web1": raw}, lookup).values()
+    raw = {**minion_reports.shorten(SAID), "masters": [["10.0.0.1", 4506]]}
+    (found,) = minion_reports.read({"web1": raw}, lookup).values()
     assert found.masters == (("m1", "10.0.0.1:4506", None),)
 
 
@@ -241,14 +241,14 @@ def test_an_older_peer_does_not_say_whether_they_are_connected() -> None:
     ],
 )
 def test_what_a_minion_cannot_say_is_a_problem(said: Any) -> None:
-    (found,) = prospects.read({"web1": prospects.shorten(said)}, lookup).values()
+    (found,) = minion_reports.read({"web1": minion_reports.shorten(said)}, lookup).values()
     assert found.problem
 
 
 def test_a_peer_that_talks_nonsense() -> None:
     for raw in ([], {"web1": {}}, {"web1": {"masters": [[1]], "type": "", "verifies": 1}}, None):
         with pytest.raises(InvalidRecord, match="makes no sense"):
-            prospects.read(raw, lookup)
+            minion_reports.read(raw, lookup)
 
 
 def test_how_it_reads() -> None:

@@ -22,6 +22,7 @@ from saltext_ha.service.orders import LONGEST, WHERE, Order, check_glob
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
+SETTLE = 2.0
 AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
@@ -127,10 +128,10 @@ class Bound:
         for start in range(0, len(new), AT_ONCE):  # others wait for the replica, too
             heard.accept(await core.run(read, new[start : start + AT_ONCE]))
 
-    async def settle_regularly(self, interval: float) -> None:
-        """:meth:`settle` every *interval* seconds."""
+    async def settle_regularly(self) -> None:
+        """:meth:`settle`, more often than too many can be heard for the first time."""
         while True:
-            await asyncio.sleep(interval)
+            await asyncio.sleep(SETTLE)
             await self.settle()
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import binding, prospects, safety
+from saltext_ha import binding, minion_reports, safety
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
-from saltext_ha.safety import Prospect, Room
+from saltext_ha.safety import MinionReport, Room
 from saltext_ha.service.checking import Checking
 from saltext_ha.service.endpoints import Endpoint, Endpoints
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, texts
@@ -34,7 +34,7 @@ class FailoverSafe:
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
-        return {"prospects": self._prospects}
+        return {"prospects": self._reports}
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.failover_safe``."""
@@ -79,7 +79,7 @@ class FailoverSafe:
         )
         return _answer(group, [lost] if lost else names)
 
-    async def _prospects(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+    async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         found = await self._mine(_glob(payload))
         if isinstance(found, str):
             raise InvalidRecord(found)  # so that the peer hears why
@@ -92,7 +92,7 @@ class FailoverSafe:
         self._waiting += 1
         try:
             async with self._turn:
-                return await asyncio.to_thread(prospects.ask, self._group.service.opts, glob)
+                return await asyncio.to_thread(minion_reports.ask, self._group.service.opts, glob)
         # Salt's client raises whatever its transport does, and ends a program without a key.
         except (Exception, SystemExit) as exc:
             return f"{type(exc).__name__}: {exc}"[:300]
@@ -124,7 +124,7 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 
 def _told(
     answers: Mapping[str, Any], masters: list[Endpoint]
-) -> tuple[dict[str, Prospect], dict[str, str]]:
+) -> tuple[dict[str, MinionReport], dict[str, str]]:
     """The minions by id; and by master, why its minions could not be asked."""
     members: dict[tuple[str, int], str] = {}
     for each in masters:
@@ -141,16 +141,16 @@ def _told(
         every = (members.get((each, port)) for each in (host, *sorted(known[host])))
         return next((member for member in every if member), None)
 
-    found: dict[str, Prospect] = {}
+    found: dict[str, MinionReport] = {}
     failed: dict[str, str] = {}
     for master, raw in answers.items():
         try:
             if isinstance(raw, str):
                 raise HaError(raw)
             # Minions that are bound to several masters answer each; any answer will do.
-            for name, prospect in prospects.read(raw, lookup).items():
+            for name, report in minion_reports.read(raw, lookup).items():
                 if name not in found or found[name].problem:
-                    found[name] = prospect
+                    found[name] = report
         except HaError as exc:
             failed[master] = str(exc)
     return found, failed

@@ -215,7 +215,7 @@ class Service:
                 ("members", self.links.run()),
                 ("retention", self.retention.run()),
                 ("seek masters", AutoJoin(self).run()),
-                ("minions that were heard", self.bound.settle_regularly(config.scan_interval)),
+                ("minions that were heard", self.bound.settle_regularly()),
                 ("consistency", self.watch.run(made.checking.answer)),
                 ("health", self.health.run()),
                 ("status page", self._serve_status()),

@@ -7,7 +7,7 @@ from typing import Any
 
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.lint.model import INFO
-from saltext_ha.safety import Prospect
+from saltext_ha.safety import MinionReport
 
 # One job with several functions; each is one that people ask, too.
 FUNCTIONS = ("ha.lint", "ha.masters", "ha.current_master", "config.get")
@@ -66,27 +66,27 @@ def shorten(answer: Any) -> dict[str, Any]:
     }
 
 
-def read(raw: Any, lookup: Lookup) -> dict[str, Prospect]:
+def read(raw: Any, lookup: Lookup) -> dict[str, MinionReport]:
     """
     The minions that a master, maybe a peer, was answered by.
 
     :raises InvalidRecord: it makes no sense.
     """
     try:
-        return {str(name): _prospect(one, lookup) for name, one in raw.items()}
+        return {str(name): _report(one, lookup) for name, one in raw.items()}
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as exc:
         raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
 
 
-def _prospect(one: Mapping[str, Any], lookup: Lookup) -> Prospect:
+def _report(one: Mapping[str, Any], lookup: Lookup) -> MinionReport:
     if one.get("problem"):
-        return Prospect(problem=str(one["problem"])[: 2 * MAX_TEXT])
+        return MinionReport(problem=str(one["problem"])[: 2 * MAX_TEXT])
     masters = []
     # Older peers do not say whether it is connected: that is not known then.
     for host, port, *connected in one["masters"][:MAX_MASTERS]:
         bound = connected[0] if connected and isinstance(connected[0], bool) else None
         masters.append((lookup(str(host), int(port or 0)), f"{str(host)[:MAX_TEXT]}:{port}", bound))
-    return Prospect(
+    return MinionReport(
         tuple(masters),
         str(one["type"])[:MAX_TEXT],
         one["verifies"] is True,
