@@ -283,6 +283,25 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_same(tmp_path: Path) -> None:
+    places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
+    for where, key in zip(places, (0, 1, 0), strict=True):
+        (where.pki_dir / "minions").mkdir()
+        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
+
+    async def act() -> None:
+        async with met(*places) as engines:
+            replicas = [engine.service.core.replica for engine in engines]
+            await until(lambda: len({r.records.root for r in replicas}) == 1, "all know of both")
+            await engines[1].stop()
+            answer = await run(places[0], "check_consistency", only="keys")
+            (entry,) = answer["sections"]["keys"]["differences"]
+            assert (entry["path"], entry["conflict"]) == ("db1", True)
+            assert entry["values"]["m1"] == entry["values"]["m3"]
+
+    asyncio.run(act())
+
+
 def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the digests differ, and the key has arrived by the time that it is looked at."""
     quiet = {"sync_interval": 3600}

@@ -23,8 +23,9 @@ HAS_CLUSTERS = "cluster_id" in salt.config.DEFAULT_MASTER_OPTS
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """Two members, and a master that is in their group but in no cluster."""
     with make_lab() as lab:
-        members = add_cluster(lab, "m1", "m2", isolated=False, ha=QUICK)
-        outside = lab.add_master("outside", ha=QUICK)
+        config = {"autosign_file": "/autosign"}  # Salt puts root_dir before the path
+        members = add_cluster(lab, "m1", "m2", isolated=False, ha=QUICK, config=config)
+        outside = lab.add_master("outside", ha=QUICK, config=config)
         outside.launch()
         (start_cluster if HAS_CLUSTERS else lab.start_all)(members)
         outside.wait_ready()

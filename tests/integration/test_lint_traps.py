@@ -101,15 +101,23 @@ def test_bare_hosts_with_failback_stay(lab: Lab, m1: Master) -> None:
         assert log_lines(minion, *MOVES) == []
 
 
-def test_without_the_alive_check_a_dead_master_is_not_left(lab: Lab, m1: Master) -> None:
+def scheduled(minion: Minion) -> list[str]:
+    """The jobs that Salt itself schedules in the minion."""
+    listed = minion.masters[0].salt(
+        minion.name, "schedule.list", show_all=True, show_disabled=True, return_yaml=False
+    )
+    return [name.rpartition("_")[0] for name in listed.check().data[minion.name]]
+
+
+@pytest.mark.parametrize(("interval", "codes"), [(0, {"HA201"}), (1, set())])
+def test_without_an_interval_nobody_looks_for_a_lost_master(
+    lab: Lab, m1: Master, interval: int, codes: set[str]
+) -> None:
     masters = [m1.address, nobody(lab)]
-    config = {**FAILOVER, "master": masters, "master_alive_interval": 0}
-    with trapped(lab, "blind", "HA201", "HA218", **config) as minion:
-        minion.wait_ready()
-        m1.kill()
-        m1.start()
-        minion.wait_ready()
-        assert log_lines(minion, *MOVES) == []
+    config = {**FAILOVER, "master": masters, "master_alive_interval": interval}
+    with trapped(lab, f"blind{interval}", "HA218", *codes, **config) as minion:
+        logged(minion, "Minion is ready to receive requests!")
+        assert ("__master_alive" in scheduled(minion)) is not bool(codes)
 
 
 def test_a_master_that_hangs_is_never_left(lab: Lab, m1: Master) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from saltext_ha.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
-from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member, Place, Setting
+from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member, Place
 from saltext_ha.lint.rules import CODES, RULES
 from saltext_ha.output import ha as outputter
 from saltext_ha.runners import ha as runner
@@ -326,149 +326,6 @@ def test_the_documentation_has_such_configurations() -> None:
     assert (roles.count(MASTER), roles.count(MINION)) >= (8, 3)
 
 
-@pytest.mark.parametrize("role", [MASTER, MINION])
-@pytest.mark.parametrize("content", ["", "# all of it is a comment\n", "defaults"])
-def test_no_alarm_on_what_salt_is_installed_with(role: str, content: str, tmp_path: Path) -> None:
-    """Where nobody wrote anything; and with what holds then written out."""
-    path = tmp_path / role
-    path.write_text(content)
-    running = {"conf_file": str(path), "id": "x", "pki_dir": str(tmp_path)}
-    collected = collect.of_minion if role == MINION else collect.of_master
-    if content == "defaults":
-        where = {"conf_file", "default_include", "id", "master"}
-        options = {o: v for o, v in collected(running).options.items() if o not in where}
-        path.write_text(json.dumps(options))
-    facts = collected(running)
-    assert check.inspect("x", facts) == []
-    for release in (3006, 3007, 3008):
-        assert check.inspect("x", dataclasses.replace(facts, version=(release, 1))) == []
-
-
-HERE = "10.0.0.1"
-
-
-@pytest.mark.parametrize(
-    ("base", "config", "codes"),
-    [
-        ("hot", {"transport": "tcp"}, set()),
-        ("hot", {"rejected_retry": True}, set()),
-        ("hot", {"auth_tries": 3}, set()),
-        ("hot", {"auth_safemode": True}, set()),
-        ("single", {"master_type": "distributed", "master_alive_interval": 30}, {"HA205"}),
-        ("failover", {"master": [HERE], "ha": {}}, {"HA205"}),
-        ("failover", {"auth_tries": 0}, set()),
-        ("failover", {"master_tries": 3}, set()),
-        ("failover", {"random_master": True, "master_failback": True}, set()),
-        ("failover", {"master": [HERE], "random_master": True}, {"HA205", "HA211"}),
-        ("failover", {"master": [HERE], "retry_dns": 30}, {"HA205"}),
-        ("failover", {"master": f"{HERE},10.0.0.2"}, {"HA106"}),
-    ],
-)
-def test_a_rule_is_silent_where_its_reason_is_not_there(
-    base: str, config: dict[str, Any], codes: set[str], tmp_path: Path
-) -> None:
-    text = yaml.safe_dump({**BASES[base], **config})
-    assert {f["code"] for f in inspect(facts_of_text(text, MINION, tmp_path))} == codes
-
-
-@pytest.mark.parametrize(
-    ("main", "included"),
-    [
-        ("10.0.0.1", [HERE, "10.0.0.2"]),
-        ([HERE, "10.0.0.2"], "10.0.0.2"),
-        (HERE, {"a": "b"}),
-        ({"a": "b"}, HERE),
-    ],
-)
-def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) -> None:
-    place = Place("f", 1)
-    settings = [
-        Setting("grains", main, place, sources.MAIN),
-        Setting("grains", included, place, sources.INCLUDED),
-    ]
-    facts = Facts(MINION, NEWEST, {"grains": included, "master": HERE}, settings=settings)
-    assert "HA002" not in {f["code"] for f in check.inspect("x", facts)}
-
-
-@pytest.mark.parametrize(("first", "fires"), [(["10.0.0.1"], True), ("10.0.0.1", False)])
-def test_only_lists_of_masters_are_merged(first: Any, fires: bool) -> None:
-    settings = [
-        Setting("master", value, Place(file, 1), sources.INCLUDED)
-        for file, value in (("a", first), ("b", ["10.0.0.2"]))
-    ]
-    facts = Facts(MINION, NEWEST, {"master": ["10.0.0.2"]}, settings=settings)
-    assert ("HA004" in {f["code"] for f in check.inspect("x", facts)}) is fires
-    others = [dataclasses.replace(setting, option="beacons") for setting in settings]
-    facts = dataclasses.replace(facts, settings=others)
-    assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
-
-
-def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
-    settings = [
-        Setting("master", [HERE], Place(layer, 1), layer)
-        for layer in (sources.MAIN, sources.INCLUDED)
-    ]
-    facts = Facts(MINION, NEWEST, {"master": [HERE]}, settings=settings)
-    assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
-
-
-@pytest.mark.parametrize(
-    ("text", "codes"),
-    [
-        ("auto_accept: true\n", set()),
-        ("master_use_pubkey_signature: true\n", {"HA505"}),
-        ("gitfs_global_lock: false\n", set()),
-        ("rest_cherrypy: {port: 8000}\n", set()),
-        ("ha: {lint: {ignore: [HA501]}}\n", set()),
-    ],
-)
-def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> None:
-    (tmp_path / "master").write_text(text)
-    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "id": "x"})
-    assert {f["code"] for f in check.inspect("x", facts)} == codes
-
-
-def test_files_that_include_others_each_in_their_turn() -> None:
-    settings = [
-        Setting(option, [layer], Place(layer, 1), layer)
-        for layer in (sources.MAIN, sources.INCLUDED)
-        for option in ("include", "beacons")
-    ]
-    options = {"include": [sources.INCLUDED], "beacons": [sources.INCLUDED], "master": HERE}
-    found = check.inspect("x", Facts(MINION, NEWEST, options, settings=settings))
-    assert [f["option"] for f in found if f["code"] == "HA002"] == ["beacons"]
-
-
-def test_masters_that_publish_where_salt_looks_for_it(tmp_path: Path) -> None:
-    text = yaml.safe_dump({**BASES["failover"], "ha": {"lint": {"ignore": ["HA218"]}}})
-    facts = facts_of_text(text, MINION, tmp_path)
-    assert inspect(dataclasses.replace(facts, told={("10.0.0.1", 4506): 4505})) == []
-
-
-def test_two_masters_at_one_address_that_really_publish_on_two_ports(tmp_path: Path) -> None:
-    facts = facts_of_text("master: [10.0.0.1, '10.0.0.1:4508']\n", MINION, tmp_path)
-    told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
-    assert check.inspect("x", dataclasses.replace(facts, told=told)) == []
-    moving = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_type: failover\n"
-    there = dataclasses.replace(facts_of_text(moving, MINION, tmp_path, "y"), told=told)
-    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "the watchdog looks, too"
-    asking = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_alive_interval: 30\n"
-    there = dataclasses.replace(facts_of_text(asking, MINION, tmp_path, "z"), told=told)
-    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "and so does Salt"
-    for known in told.items():  # of the other nobody knows
-        found = check.inspect("x", dataclasses.replace(facts, told=dict([known])))
-        assert [f["code"] for f in found] == ["HA104"]
-    told["10.0.0.1", 4508] = 4505
-    found = check.inspect("x", dataclasses.replace(facts, told=told))
-    assert [f["code"] for f in found] == ["HA107"]
-
-
-@pytest.mark.parametrize("how", ["disable", "func"])
-def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -> None:
-    text = f"master: no-such-master.invalid\nmaster_type: {how}\n"
-    assert check.inspect("x", facts_of_text(text, MINION, tmp_path)) == []
-
-
 def test_one_master_by_name_and_by_address(tmp_path: Path) -> None:
     """As the name service of this host has it."""
     facts = facts_of_text("master: [127.0.0.1, localhost]\nretry_dns: 30\n", MINION, tmp_path)
@@ -529,6 +386,15 @@ def test_masters_that_really_share_folders_are_found_out(tmp_path: Path) -> None
     assert {f["code"] for f in check.compare(apart)} == {"HA706"}
 
 
+def test_what_masters_have_in_their_files_is_compared(tmp_path: Path) -> None:
+    found = []
+    for name, seed in (("m1", "10.0.0.1"), ("m2", "10.0.0.2")):
+        job = {"nightly": {"function": "test.ping", "hours": 24}}
+        text = yaml.safe_dump({"ha": {"masters": [seed]}, "schedule": job})
+        found.append(collect.member(name, facts_of_text(text, MASTER, tmp_path, name)))
+    assert {f["code"] for f in check.compare(found)} == {"HA707", "HA711"}
+
+
 def test_what_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "pki").write_text("no folder")
     path = tmp_path / "minion"
@@ -579,6 +445,11 @@ def test_of_a_file_that_cannot_be_read_no_rule_says_that_all_is_well(tmp_path: P
     assert found["unknown"].keys() == {f"web1: {path}"}
     named = ask.minion(running, only="HA001")
     assert ([f["code"] for f in named["findings"]], named["unknown"]) == (["HA001"], {})
+    everything = ask.minion(running)
+    assert ("HA001" in {f["code"] for f in everything["findings"]}, everything["unknown"]) == (
+        True,
+        {},
+    )
     assert ask.minion(running, ignore="HA001")["retcode"] == 0
     path.write_text("master: 10.0.0.1\n")
     assert ask.minion(running, only="HA307")["retcode"] == 0
@@ -675,6 +546,13 @@ def test_what_a_master_tells_survives_the_way() -> None:
 def test_nonsense_from_a_peer_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidRecord):
         wire.from_wire("m2", {**peer(), **change})
+
+
+def test_a_severity_that_is_none_is_refused() -> None:
+    told = peer()
+    told["findings"][0]["severity"] = "fatal"
+    with pytest.raises(InvalidRecord, match="severity"):
+        wire.from_wire("m2", told)
 
 
 def test_a_peer_that_talks_nonsense_is_unknown(tmp_path: Path) -> None:
