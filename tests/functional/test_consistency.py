@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, befriend
+from benchmarks.engines import Engine, Place, befriend
 from saltext_ha.consistency import digests, sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused
 from saltext_ha.peering.client import call_once
-from saltext_ha.peering.trust import Peer
+from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import checking
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.group import Group
+from saltext_ha.service.link import Link
+from saltext_ha.service.links import Links
 from saltext_ha.service.sync_server import SyncServer
 from tests.engines import met, no_bus, run, until
 from tests.functional.comparing import SECRET, Answer, checked, found, place
@@ -52,6 +54,62 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
                 before = client.bytes_sent + client.bytes_received
                 await run(places[0], "check_consistency")
                 assert client.bytes_sent + client.bytes_received - before < 4096
+
+    asyncio.run(act())
+
+
+def test_details_are_asked_for_only_where_something_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    taken: list[str] = []
+    call, take = Link.call, checking._facts
+
+    def once(name: str, mine: Any) -> Any:
+        taken.append(mine.config.name)
+        return take(name, mine)
+
+    monkeypatch.setattr(checking, "_facts", once)
+
+    async def noted(self: Link, method: str, *arguments: Any) -> Any:
+        asked.append(method)
+        return await call(self, method, *arguments)
+
+    async def questions(one: Place, only: str) -> list[str]:
+        asked.clear()
+        await run(one, "check_consistency", only=only)
+        return [method for method in asked if method in ("clock", "consistency", "facts")]
+
+    one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
+
+    async def act() -> None:
+        async with met(one, two):
+            monkeypatch.setattr(Link, "call", noted)
+            assert await questions(one, "versions") == ["clock", "consistency"]
+            assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
+            taken.clear()
+            assert await questions(one, "access") == ["clock", "consistency", "facts"]
+            assert sorted(taken) == ["m1", "m2"], "of one and the same moment"
+
+    asyncio.run(act())
+
+
+def test_a_master_that_joined_just_now_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned, and not yet talked to."""
+    one, two, three = (place(tmp_path, name) for name in ("m1", "m2", "m3"))
+
+    async def later(self: Links) -> None:
+        pass
+
+    async def act() -> None:
+        async with met(one, two):
+            monkeypatch.setattr(Links, "_relink", later)
+            Trust(one.config.state_dir).pin(three.peer)
+            answer = await run(one, "check_consistency")
+            assert answer["unknown"] == {"m3": "joined just now; not asked yet"}
+            assert (answer["masters"], answer["retcode"]) == (["m1", "m2", "m3"], 2)
 
     asyncio.run(act())
 

@@ -542,6 +542,10 @@ def test_another_extension(master):
     answer = compare({"m1": with_it, "m2": master.facts()})
     assert differing(answer, "versions") == {path: {"m1": "1.2", "m2": ABSENT}}
     assert exit_code(answer) == 1
+    # This one is a line of its own.
+    installed = master.facts()["versions"].leaves
+    assert "saltext-ha" in installed
+    assert "extension:saltext-ha" not in installed
 
 
 # Unknown is never OK

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import salt.config
 import salt.fileclient
@@ -152,10 +154,13 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     first = Digests(tmp_path / "state")
     found, missed = first.of(seen(*files))
     assert (first.read, missed) == (50, {})
+    written = digests.mark_of((tmp_path / "state" / digests.FILE).stat())
     again = Digests(tmp_path / "state")
     assert again.of(seen(*files)) == (found, {})
     assert again.read == 0
-    assert oct((tmp_path / "state" / digests.FILE).stat().st_mode)[-3:] == "600"
+    memory = (tmp_path / "state" / digests.FILE).stat()
+    assert digests.mark_of(memory) == written, "nor is anything written"
+    assert oct(memory.st_mode)[-3:] == "600"
 
 
 @pytest.mark.usefixtures("later")
@@ -202,14 +207,34 @@ def test_without_a_place_to_remember_it_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("later")
-def test_reading_that_takes_long_goes_on_the_next_time(tmp_path: Path) -> None:
+def test_reading_that_takes_long_goes_on_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = seen(*(write(tmp_path / "srv" / str(number)) for number in range(3)))
-    Digests(tmp_path / "state").of({"0": files["0"]})
+    ticks = itertools.count()
+    monkeypatch.setattr(digests.time, "monotonic", lambda: float(next(ticks)))
     with pytest.raises(StillReading, match="1 of 3 files"):
-        Digests(tmp_path / "state", patience=-1).of(files)
+        Digests(tmp_path / "state", patience=1.5).of(files)
     again = Digests(tmp_path / "state")
     again.of(files)
     assert again.read == 2
+
+
+def test_a_folder_that_may_not_be_read_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "srv/a"), write(tmp_path / "srv/closed/b"), write(tmp_path / "pki/x")
+    scandir = os.scandir
+
+    def as_another_user(path: str) -> Any:  # root may read all
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(tree.os, "scandir", as_another_user)
+    taken = facts(opts(tmp_path))
+    assert {p for p in taken.leaves if p.startswith("file_roots:base:")} == {"file_roots:base:a"}
+    assert taken.unknown == {"file_roots:base:closed": "permission denied"}
 
 
 def test_a_pipe_and_a_file_that_is_gone(tmp_path: Path) -> None:
@@ -289,6 +314,19 @@ def test_an_environment_that_is_missing_is_one_difference(
     }
 
 
+def test_names_of_any_bytes_travel_and_stay_apart(
+    two: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    for name in (b"\xff", b"\xfe"):
+        write(tmp_path / "two/srv" / os.fsdecode(name))
+    told = facts(two[1])
+    assert msgpack.unpackb(msgpack.packb(dict(told.leaves))) == dict(told.leaves)
+    assert set(compared(facts(two[0]), told)) == {
+        "file_roots:base:\\xff",
+        "file_roots:base:\\xfe",
+    }
+
+
 def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
     path = "pillar_roots:base:top.sls"
     assert facts(two[0]).leaves[path] != facts(two[0], b"m" * 32).leaves[path]
@@ -324,6 +362,34 @@ def fetched(remote: Path, folder: Path, packed: bool) -> None:
     repositories.git("fetch", "-q", "--tags", "origin", cwd=folder)
     if packed:
         repositories.git("pack-refs", "--all", cwd=folder)
+
+
+def test_what_was_fetched_since_git_packed_its_references(tmp_path: Path) -> None:
+    remote = repositories.repository(tmp_path / "remote")
+    master = opts(tmp_path, fileserver_backend=["gitfs"], gitfs_remotes=[str(remote)])
+    clone = Path(master["cachedir"], "gitfs", "b64=", "_")
+    fetched(remote, clone, packed=True)
+    repositories.git("remote", "set-head", "origin", "main", cwd=clone)
+    new = repositories.commit(remote, "two")
+    repositories.git("fetch", "-q", "origin", cwd=clone)
+    assert git.states(master, NONCE) == {
+        f"gitfs:{remote}": git.FETCHED,
+        f"gitfs:{remote}:main": new,
+        git.REMOTES: [str(remote)],
+    }
+
+
+def test_pillar_of_the_branch_of_each_environment(tmp_path: Path) -> None:
+    remote = repositories.repository(tmp_path / "remote")
+    repositories.git("branch", "dev", cwd=remote)
+    at = repositories.head(remote)
+    for branch, names in {"main": {"main"}, "__env__": {"main", "dev"}}.items():
+        master = opts(tmp_path / branch, ext_pillar=[{"git": f"{branch} {remote}"}])
+        fetched(remote, Path(master["cachedir"], "git_pillar", "b64=", "_"), packed=False)
+        assert git.pillars(master) == {
+            f"git_pillar:{remote}": git.FETCHED,
+            **{f"git_pillar:{remote}:{name}": at for name in names},
+        }
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -401,6 +467,9 @@ def test_what_is_not_everywhere_hides_no_difference_between_the_others(
     parts = {"m1": facts(one), "m2": facts(other), "m3": facts(without)}
     found = result.of_section(roots.SECTION, parts, {})["differences"]
     assert [entry["path"] for entry in found] == ["file_roots:dev", "file_roots:dev:top.sls"]
+    assert found[0]["fix"] == (
+        "add dev to file_roots on m3, or take it out on m1 and m2; restart salt-master there"
+    )
 
     def fetched(served: str, **leaves: str) -> Facts:
         at = {f"gitfs:{URL}:{branch}": commit for branch, commit in leaves.items()}
@@ -444,3 +513,9 @@ def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
     two = opts(tmp_path / "two", **options)
     found = compared(facts(one), facts(two))
     assert found == {"gitfs:https://git.example/a": {"m1": git.NOT_FETCHED, "m2": {"absent": True}}}
+    parts = {"m1": facts(one), "m2": facts(two)}
+    (entry,) = result.of_section(roots.SECTION, parts, {"m3": "refused"})["differences"]
+    assert entry["fix"] == (
+        "add https://git.example/a to gitfs_remotes on m2, or take it out on m1; "
+        "restart salt-master there"
+    )

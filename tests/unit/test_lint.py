@@ -14,7 +14,7 @@ import yaml
 
 from saltext_ha.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
-from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member, Place
+from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member, Place, Setting
 from saltext_ha.lint.rules import CODES, RULES
 from saltext_ha.output import ha as outputter
 from saltext_ha.runners import ha as runner
@@ -342,6 +342,101 @@ def test_no_alarm_on_what_salt_is_installed_with(role: str, content: str, tmp_pa
     assert check.inspect("x", facts) == []
     for release in (3006, 3007, 3008):
         assert check.inspect("x", dataclasses.replace(facts, version=(release, 1))) == []
+
+
+HERE = "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("base", "config", "codes"),
+    [
+        ("hot", {"transport": "tcp"}, set()),
+        ("hot", {"rejected_retry": True}, set()),
+        ("hot", {"auth_tries": 3}, set()),
+        ("hot", {"auth_safemode": True}, set()),
+        ("single", {"master_type": "distributed", "master_alive_interval": 30}, {"HA205"}),
+        ("failover", {"master": [HERE], "ha": {}}, {"HA205"}),
+        ("failover", {"auth_tries": 0}, set()),
+        ("failover", {"master_tries": 3}, set()),
+        ("failover", {"random_master": True, "master_failback": True}, set()),
+        ("failover", {"master": [HERE], "random_master": True}, {"HA205", "HA211"}),
+        ("failover", {"master": [HERE], "retry_dns": 30}, {"HA205"}),
+        ("failover", {"master": f"{HERE},10.0.0.2"}, {"HA106"}),
+    ],
+)
+def test_a_rule_is_silent_where_its_reason_is_not_there(
+    base: str, config: dict[str, Any], codes: set[str], tmp_path: Path
+) -> None:
+    text = yaml.safe_dump({**BASES[base], **config})
+    assert {f["code"] for f in inspect(facts_of_text(text, MINION, tmp_path))} == codes
+
+
+@pytest.mark.parametrize(
+    ("main", "included"),
+    [
+        ("10.0.0.1", [HERE, "10.0.0.2"]),
+        ([HERE, "10.0.0.2"], "10.0.0.2"),
+        (HERE, {"a": "b"}),
+        ({"a": "b"}, HERE),
+    ],
+)
+def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) -> None:
+    place = Place("f", 1)
+    settings = [
+        Setting("grains", main, place, sources.MAIN),
+        Setting("grains", included, place, sources.INCLUDED),
+    ]
+    facts = Facts(MINION, NEWEST, {"grains": included, "master": HERE}, settings=settings)
+    assert "HA002" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+@pytest.mark.parametrize(("first", "fires"), [(["10.0.0.1"], True), ("10.0.0.1", False)])
+def test_only_lists_of_masters_are_merged(first: Any, fires: bool) -> None:
+    settings = [
+        Setting("master", value, Place(file, 1), sources.INCLUDED)
+        for file, value in (("a", first), ("b", ["10.0.0.2"]))
+    ]
+    facts = Facts(MINION, NEWEST, {"master": ["10.0.0.2"]}, settings=settings)
+    assert ("HA004" in {f["code"] for f in check.inspect("x", facts)}) is fires
+    others = [dataclasses.replace(setting, option="beacons") for setting in settings]
+    facts = dataclasses.replace(facts, settings=others)
+    assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
+    settings = [
+        Setting("master", [HERE], Place(layer, 1), layer)
+        for layer in (sources.MAIN, sources.INCLUDED)
+    ]
+    facts = Facts(MINION, NEWEST, {"master": [HERE]}, settings=settings)
+    assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("auto_accept: true\n", set()),
+        ("master_use_pubkey_signature: true\n", {"HA505"}),
+        ("gitfs_global_lock: false\n", set()),
+        ("rest_cherrypy: {port: 8000}\n", set()),
+        ("ha: {lint: {ignore: [HA501]}}\n", set()),
+    ],
+)
+def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> None:
+    (tmp_path / "master").write_text(text)
+    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "id": "x"})
+    assert {f["code"] for f in check.inspect("x", facts)} == codes
+
+
+def test_files_that_include_others_each_in_their_turn() -> None:
+    settings = [
+        Setting(option, [layer], Place(layer, 1), layer)
+        for layer in (sources.MAIN, sources.INCLUDED)
+        for option in ("include", "beacons")
+    ]
+    options = {"include": [sources.INCLUDED], "beacons": [sources.INCLUDED], "master": HERE}
+    found = check.inspect("x", Facts(MINION, NEWEST, options, settings=settings))
+    assert [f["option"] for f in found if f["code"] == "HA002"] == ["beacons"]
 
 
 def test_masters_that_publish_where_salt_looks_for_it(tmp_path: Path) -> None:

@@ -148,7 +148,8 @@ def _refs(repository: Path) -> dict[str, str]:
     for name, commit in (*_packed(repository), *_loose(repository)):
         for kind in _KINDS:
             short = name.removeprefix(kind)
-            if name.startswith(kind) and short != "HEAD" and _COMMIT.match(commit):
+            # origin/HEAD is the name of another, and no commit.
+            if name.startswith(kind) and _COMMIT.match(commit):
                 found[short] = commit
     return found
 

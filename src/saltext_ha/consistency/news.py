@@ -82,7 +82,7 @@ def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]
     )
     if drift and drift != last.drift:
         return now, DRIFTED
-    if not drift and complete and last.drift:
+    if last.drift and not drift:
         return now, CONSISTENT
     return now, ""
 

@@ -23,8 +23,9 @@ from saltext_ha.consistency.values import ABSENT
 COPY = "put the same file in place on {masters} (rsync, git pull); no restart needed"
 MISSING = "put the file in place on {without} (rsync, git pull); no restart needed"
 EXTRA = "remove the file on {having}, or put it in place on {without}, too; no restart needed"
-ENVIRONMENT = "make {option} name the same environments on {masters}, restart salt-master there"
-REMOTE = "make the remotes the same in the master configuration of {masters}, restart salt-master"
+ENVIRONMENT = (
+    "add {what} to {option} on {without}, or take it out on {having}; restart salt-master there"
+)
 ARRANGED = "make gitfs_remotes the same on {masters}, in the same order; restart salt-master there"
 
 RULES: Mapping[str, Rule] = {
@@ -103,24 +104,33 @@ def _differs_where_it_is(values: Mapping[str, Any], above: Mapping[str, Any]) ->
 
 
 def _fix_of_whole(path: str, values: Mapping[str, Any]) -> str:
-    option = option_of(path)
-    if option in FILES:
-        return ENVIRONMENT.format(option=option, masters=names(values, "or"))
-    behind = [name for name, value in values.items() if value == git.NOT_FETCHED]
-    if behind and ABSENT not in values.values():
+    option, _, what = path.partition(":")
+    having, without = _holders(values)
+    behind = [name for name in having if values[name] == git.NOT_FETCHED]
+    if behind and not without:
         return RULES[option].fix.format(masters=names(behind))
-    return REMOTE.format(masters=names(values, "or"))
+    where = {"gitfs": "gitfs_remotes", "git_pillar": "ext_pillar"}.get(option, option)
+    return ENVIRONMENT.format(what=what, option=where, having=names(having), without=names(without))
 
 
 def _fix_of_file(values: Mapping[str, Any]) -> str:
     """Of a file that some masters have, all the same, and others have not; else empty."""
-    known = {name: v for name, v in values.items() if "unknown" not in v}
-    without = [name for name, value in known.items() if value == ABSENT]
-    having = [name for name in known if name not in without]
-    if not without or any(known[name] != known[having[0]] for name in having):
+    having, without = _holders(values)
+    if not without or any(values[name] != values[having[0]] for name in having):
         return ""
     fix = MISSING if len(having) > len(without) else EXTRA
     return fix.format(having=names(having), without=names(without))
+
+
+def _holders(values: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The masters that have it, and those that have not."""
+    known = [
+        name
+        for name, value in values.items()
+        if not (isinstance(value, Mapping) and "unknown" in value)
+    ]
+    without = [name for name in known if values[name] == ABSENT]
+    return [name for name in known if name not in without], without
 
 
 def size(parts: Mapping[str, Facts]) -> int:
