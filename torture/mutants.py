@@ -6,7 +6,7 @@ A mutant is made in the process of an engine only, see :mod:`torture.engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from saltext_ha.keeper import Keeper
 from saltext_ha.observer import Observer
 from saltext_ha.replica import Replica
 from saltext_ha.replication import guard, placement
-from saltext_ha.replication.digest import bucket_of
-from saltext_ha.replication.record import ACCEPTED, DELETED, Record, record_digest
+from saltext_ha.replication.record import ACCEPTED, DELETED, Record
 from saltext_ha.service import startup
 
 
@@ -27,10 +26,7 @@ def tombstones() -> None:
     def put_or_forget(self: Replica, record: Record) -> None:
         put(self, record)
         if record.state == DELETED:
-            bucket = bucket_of(record.minion_id)
-            where = (bucket, record.minion_id, record.fingerprint)
-            self._db.execute("DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?", where)
-            self._changes.append((self.records, bucket, record_digest(record)))
+            self.drop(record)
 
     vars_of(Replica)("put", put_or_forget)
 
@@ -101,8 +97,8 @@ def rotation() -> None:
 def quiet_conflicts() -> None:
     """Of two accepted keys one is chosen, so that all masters show the same."""
 
-    def choose(states: Any, accepted: Iterable[bytes], current: Any) -> tuple[str, bytes]:
-        return ACCEPTED, min(accepted)
+    def choose(keys: Mapping[str, Iterable[bytes]], current: Any) -> tuple[str, bytes]:
+        return ACCEPTED, min(keys[ACCEPTED])
 
     vars(placement)["_kept_in_conflict"] = choose
 

@@ -12,6 +12,7 @@ import contextlib
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -23,13 +24,26 @@ from saltext_ha.faults import point
 from saltext_ha.history import History, sqlite_glob
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.record import Dot, Record, join, record_digest
+from saltext_ha.replication.record import ACCEPTED, Dot, Record, join, record_digest
 from saltext_ha.rows import Rows, Shown
+from saltext_ha.tally import Tally
 
 REPLICA_FILE = "replica.db"
 BATCH = 500
 
 T = TypeVar("T")
+
+
+@dataclass
+class Done:
+    """What a transaction did, to be kept along with once it is committed."""
+
+    digests: list[tuple[DigestTree, int, bytes]] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)
+    written: list[Record] = field(default_factory=list)
+    moved: list[tuple[Stored, Stored]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    """Ids whose records changed."""
 
 
 class Replica:
@@ -90,9 +104,7 @@ class Replica:
                 ) from exc
             kind = ReplicaDamaged if damaged else ReplicaError
             raise kind(f"{path}: cannot be opened: {exc}") from exc
-        self._nodes: dict[str, int] = {}
-        self._written: list[Record] = []
-        self._changes: list[tuple[DigestTree, int, bytes]] = []
+        self._done = Done()
 
     def close(self) -> None:
         """Close the file; what was committed stays."""
@@ -110,23 +122,20 @@ class Replica:
         """
         counter: int = self.counter
         self.version += 1
-        self._changes.clear()
-        self._nodes = {}
-        self._written.clear()
+        done = self._done = Done()
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self._rows.flush()
-            self.history.wrote(self._written)
+            self.history.wrote(done.written)
             self._db.executemany(
                 "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
                 " DO UPDATE SET counter = max(counter, excluded.counter)",
-                self._nodes.items(),
+                done.nodes.items(),
             )
             self._db.execute("COMMIT")
         except BaseException as exc:
             self.counter = counter
-            self._changes.clear()
             self._rows.undo()
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
@@ -135,10 +144,13 @@ class Replica:
             raise
         # Should this node's name be found on writes that it does not remember (its file was an old
         # copy), it must not use their dots again.
-        self.counter = max(self.counter, self._nodes.get(self.node, 0))
-        for tree, bucket, digest in self._changes:
+        self.counter = max(self.counter, done.nodes.get(self.node, 0))
+        for tree, bucket, digest in done.digests:
             tree.toggle(bucket, digest)
-        self._changes.clear()
+        for before, after in done.moved:
+            self._tally.moved(before, after)
+        for minion_id in done.touched:
+            self._tally.known(minion_id, self.get(minion_id).values())
 
     # -- who writes here
 
@@ -215,9 +227,10 @@ class Replica:
     def put(self, record: Record) -> None:
         """Write a record; inside a transaction only."""
         bucket = bucket_of(record.minion_id)
-        self._changes += [(self.records, bucket, d) for d in self._rows.put(record) if d]
-        self._nodes = join(self._nodes, dict(record.context))
-        self._written.append(record)
+        self._done.digests += [(self.records, bucket, d) for d in self._rows.put(record) if d]
+        self._done.nodes = join(self._done.nodes, dict(record.context))
+        self._done.written.append(record)
+        self._done.touched.add(record.minion_id)
 
     # -- what was dropped
 
@@ -259,8 +272,11 @@ class Replica:
 
     def drop(self, record: Record) -> None:
         """Forget *record*, which is as it stands here; inside a transaction only."""
-        self._changes.append((self.records, bucket_of(record.minion_id), record_digest(record)))
+        self._done.digests.append(
+            (self.records, bucket_of(record.minion_id), record_digest(record))
+        )
         self._rows.drop(record)
+        self._done.touched.add(record.minion_id)
 
     # -- what the store shows
 
@@ -277,7 +293,8 @@ class Replica:
         old = self._rows.shown(minion_id)
         digest = columns.placement_digest(minion_id, applied.stored)
         bucket = bucket_of(minion_id)
-        self._changes += [(self.placements, bucket, d) for d in (old.digest, digest) if d]
+        self._done.digests += [(self.placements, bucket, d) for d in (old.digest, digest) if d]
+        self._done.moved.append((old.applied.stored, applied.stored))
         self._rows.show(minion_id, Shown(applied, digest, old.mark if mark is None else mark))
 
     def marks(self) -> Iterator[tuple[str, int]]:
@@ -314,17 +331,11 @@ class Replica:
 
     def counts(self) -> dict[str, int]:
         """Number of ids by slot state (accepted, pending, rejected), and with denied keys."""
-        rows = self._db.execute(
-            "SELECT state, count(*) FROM stored WHERE state IS NOT NULL GROUP BY state"
-        )
-        counts = dict(rows)
-        denied = self._db.execute("SELECT count(*) FROM stored WHERE denied").fetchone()[0]
-        return {**counts, "denied": denied} if denied else counts
+        return self._tally.counts()
 
     def any_accepted(self) -> bool:
         """Whether the store shows an accepted key at all."""
-        row = self._db.execute("SELECT 1 FROM stored WHERE state = 'accepted' LIMIT 1").fetchone()
-        return row is not None
+        return ACCEPTED in self._tally.counts()
 
     def any_revoked(self) -> bool:
         """Whether any key is known that was deleted or rejected."""
@@ -336,10 +347,7 @@ class Replica:
 
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""
-        rows = self._db.execute(
-            "SELECT id FROM record WHERE state = 'accepted' GROUP BY id HAVING count(*) > 1"
-        )
-        return [row[0] for row in rows]
+        return self._tally.conflicts()
 
     # -- what is still to be done
 
@@ -420,6 +428,7 @@ class Replica:
         self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))
         rows = self._db.execute("SELECT id, digest FROM stored")
         self.placements = DigestTree((bucket_of(i), d) for i, d in rows if d)
+        self._tally = Tally(self._db)
 
     def _meta(self, name: str) -> str:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

@@ -17,7 +17,8 @@ ORDER = re.findall(
     r"\w+",
     """
     errors faults version checked secret hysteresis cluster clear binding replication
-    control minion_key master_key minion_opts evidence columns history history_text schema rows
+    control minion_key master_key minion_opts evidence
+    columns history history_text schema rows tally
     health api settings config keystore replica watchdog
     provenance holds observer keeper
     peering proxy consistency lint web safety minion_reports drop_in rollout

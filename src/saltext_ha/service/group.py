@@ -40,7 +40,6 @@ class Group:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._counted: tuple[int, dict[str, Any]] = -1, {}
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask for these commands."""
@@ -58,12 +57,8 @@ class Group:
         service, core = self.service, self.service.core
 
         def read() -> dict[str, Any]:
-            # Peers and pages ask every few seconds, and 100 000 keys are not counted in no time.
-            version = core.replica.version
-            if self._counted[0] == version:
-                return self._counted[1]
             counts = core.replica.counts()
-            found = {
+            return {
                 "accepted": counts.get("accepted", 0),
                 "pending": counts.get("pending", 0),
                 "rejected": counts.get("rejected", 0),
@@ -72,8 +67,6 @@ class Group:
                 "held": len(core.replica.held()),
                 "dirty": len(core.replica.dirty()),
             }
-            self._counted = version, found
-            return found
 
         notes = [*service.notes.values(), *service.certificates.notes()]
         if service.draining:
