@@ -41,14 +41,17 @@ def address():
 @dataclass
 class Site:
     """
-    ``m2`` by IPv4, ``six`` on ::1, and a minion for each way to find a master.
+    ``m2`` by IPv4, ``six`` on ::1, ``tcp`` by another transport, and a minion for each way to find
+    a master.
     """
 
     m2: Master
     six: Master
+    tcp: Master
     by_ipv6: Minion
     by_function: Minion
     by_name: Minion
+    by_tcp: Minion
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +59,11 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
     with make_lab() as lab:
         m2 = lab.add_master("m2", engine=False)
         six = lab.add_master("six", engine=False, config={"ipv6": True}, address="::1")
+        tcp = lab.add_master("tcp", engine=False, config={"transport": "tcp"})
         modules = lab.root / "modules"
         modules.mkdir()
         (modules / "whereabouts.py").write_text(MODULE.format(address=m2.address))
-        minions = minions_of(lab, m2, six, str(modules))
+        minions = minions_of(lab, m2, six, tcp, str(modules))
         names = NAMES.format(name=NAME, addresses=[lab.new_address(), m2.address])
         (modules / "sitecustomize.py").write_text(names)
         path = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH"))))
@@ -68,15 +72,16 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             for master in minion.masters:
                 master.plant("minions", minion.name, minion.pub)
         lab.start_all()
-        yield Site(m2, six, *minions)
+        yield Site(m2, six, tcp, *minions)
 
 
-def minions_of(lab: Lab, m2: Master, six: Master, modules: str) -> list[Minion]:
+def minions_of(lab: Lab, m2: Master, six: Master, tcp: Master, modules: str) -> list[Minion]:
     function = {"master": "whereabouts.address", "master_type": "func", "module_dirs": [modules]}
     return [
         lab.add_minion("by_ipv6", [six], config={"master": "::1", "ipv6": True}),
         lab.add_minion("by_function", [m2], config=function),
         lab.add_minion("by_name", [m2], config={"master": NAME}),
+        lab.add_minion("by_tcp", [tcp], config={"transport": "tcp"}),
     ]
 
 
@@ -113,3 +118,17 @@ def test_a_name_with_several_addresses(site: Site) -> None:
     assert (answer["connected"], answer["type"]) == (True, "str")
     assert answer["ping"]["answers"] is True
     assert "note" not in answer
+
+
+def test_another_transport(site: Site) -> None:
+    _, answer = ask([site.tcp], site.by_tcp)
+    assert (answer["address"], answer["connected"]) == (site.tcp.address, True)
+    assert answer["publish_port"] == site.tcp.publish_port
+    assert answer["ping"]["answers"] is True
+    site.tcp.suspend()
+    try:
+        caller = site.by_tcp.salt_call("ha.masters", "--local", ping=True)
+        (row,) = caller.data
+        assert (row["connected"], row["ping"]["answers"]) == (True, False)
+    finally:
+        site.tcp.resume()
