@@ -49,7 +49,7 @@ def measure(root: Path, size: int, samples: int) -> list[Row]:
     return [
         Row("/status.json", size, found["/status.json"], budget=BUDGET),
         Row("/metrics", size, found["/metrics"], budget=BUDGET),
-        Row("/minions.json, 100 found", size, found[some], budget=BUDGET),
+        Row("/minions.json, 100 found", size, found[some]),
         Row(f"/minions.json, {heard} found", size, found[every]),
         Row(f"/minions.json, {heard} found, within 5 s", size, again, budget=BUDGET),
     ]
