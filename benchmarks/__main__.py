@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale, status
 from benchmarks.engines import quiet
-from benchmarks.report import Row, machine, table
+from benchmarks.report import Row, machine, markdown, table
 
 GROUPS = (
     "accept",
@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--keys", type=int, nargs="+", metavar="N", help=f"key counts instead of {SIZES}"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there, too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table as docs have it")
     parser.add_argument(
         "--only",
         choices=GROUPS,
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows += measured
         print(table(measured), file=sys.stderr, flush=True)
     print(f"\n{table(rows)}")
+    if options.markdown:
+        options.markdown.write_text(markdown(rows), encoding="utf-8")
     if options.json:
         data = {"about": about, "rows": [row.data() for row in rows]}
         options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")

@@ -19,6 +19,8 @@ from benchmarks.rsync import Shot
 COLUMNS = (
     "work",
     "keys",
+    "times faster",
+    "times smaller",
     "median",
     "p99",
     "bytes",
@@ -27,8 +29,6 @@ COLUMNS = (
     "lsyncd",
     "unison",
     "rsync bytes",
-    "times faster",
-    "times smaller",
     "budget",
     "ok",
 )
@@ -107,14 +107,14 @@ class Row:
         return [
             self.work,
             _spaced(self.keys),
+            _ratio(min(times.values()) if times else None, self.median),
+            _ratio(size, self.bytes),
             _ms(self.median),
             _ms(self.p99),
             _size(self.bytes),
             _size(self.memory),
             *(_ms(times.get(name)) for name in ("rsync", "lsyncd", "unison")),
             _size(size),
-            _ratio(min(times.values()) if times else None, self.median),
-            _ratio(size, self.bytes),
             str(self.budget or "-"),
             {True: "yes", False: "NO", None: "-"}[self.ok],
         ]
@@ -148,6 +148,12 @@ def table(rows: Sequence[Row]) -> str:
         ]
         shown.append("  ".join(cells).rstrip())
     return "\n".join(shown)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The same as docs have it."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *(row.cells() for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def machine() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.report import Budget, Row, table
+from benchmarks.report import COLUMNS, Budget, Row, markdown, table
 from benchmarks.rsync import Shot
 
 
@@ -22,9 +22,11 @@ def test_without_the_tools_to_compare_with_nothing_is_measured(
 def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     rivals = {"rsync": Shot(40.0, 5000), "lsyncd": Shot(80.0), "unison": Shot(60.0)}
     row = Row("work", 1000, [10.0] * 99 + [90.0], 500, rivals, budget=Budget(median=10, p99=50))
-    cells = dict(zip(table([row]).splitlines()[0].split(), row.cells(), strict=False))
-    assert row.cells()[-4:-2] == ["4", "10"]
-    assert cells["lsyncd"] == "80 ms"
+    shown = dict(zip(COLUMNS, row.cells(), strict=True))
+    assert (shown["times faster"], shown["times smaller"]) == ("4", "10")
+    assert (shown["lsyncd"], shown["rsync bytes"]) == ("80 ms", "4.883 KB")
+    assert table([row]).splitlines()[1].split() == " ".join(row.cells()).split()
+    assert markdown([row]).splitlines()[2] == f"| {' | '.join(row.cells())} |"
     assert row.ok  # the 99th of 100 is still fast
     assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
     assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False
