@@ -286,9 +286,8 @@ class Observer:
                 if not released and content.stored.key != applied.stored.key:
                     # Who decides about another key in an emptied store does not see this one.
                     unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
-            if content.stored == applied.stored and not (
-                deleted and (_is_pending(applied) or minion_id in self._raced)
-            ):
+            anew = minion_id in self._raced or self._knocked_again(minion_id, content, applied)
+            if content.stored == applied.stored and not (deleted and anew):
                 continue
             if not certain and not released and self._vanished(minion_id, content, applied):
                 seen.unsettled.append(minion_id)
@@ -306,6 +305,13 @@ class Observer:
                 seen.records.extend(self._record(minion_id, content, applied, by, unseen))
             point("observe.record")
         point("observe.done")
+
+    def _knocked_again(self, minion_id: str, content: Content, applied: Applied) -> bool:
+        """
+        Whether an id that Salt said was deleted, and that is pending as before, knocked since. Then
+        its entry is another one; else nobody deleted it: minions can have Salt fire such events.
+        """
+        return _is_pending(applied) and content.mark != self.replica.mark(minion_id)
 
     def _vanished(self, minion_id: str, content: Content, applied: Applied) -> bool:
         """Whether the id's key is gone, and not by our own hand."""

@@ -284,6 +284,10 @@ class Replica:
         """What was last applied for an id."""
         return self._rows.shown(minion_id).applied
 
+    def mark(self, minion_id: str) -> int:
+        """The key store's mark of what was last seen or applied for an id; 0: look again."""
+        return self._rows.shown(minion_id).mark
+
     def set_applied(self, minion_id: str, applied: Applied, mark: int | None = None) -> None:
         """
         Write down what was applied, or that it is still to be; inside a transaction only.

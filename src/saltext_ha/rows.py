@@ -131,17 +131,20 @@ class Rows:
             self._shown.clear()
 
     def _bring_records(self, ids: list[str]) -> None:
-        self._records.update({minion_id: {} for minion_id in ids})
+        found: dict[str, dict[bytes, Kept]] = {minion_id: {} for minion_id in ids}
         for *row, digest in self._select("id, key, pub, body, digest", "record", ids):
-            self._records[row[0]][row[1]] = Kept(columns.record(*row), digest)
+            found[row[0]][row[1]] = Kept(columns.record(*row), digest)
+        # At the end: whoever could not read must not take it for nothing.
+        self._records.update(found)
 
     def _bring_shown(self, ids: list[str]) -> None:
-        self._shown.update(dict.fromkeys(ids, NOTHING))
+        found = dict.fromkeys(ids, NOTHING)
         for minion_id, body, dirty, doing, digest, mark in self._select(
             "id, body, dirty, doing, digest, mark", "stored", ids
         ):
             applied = Applied(columns.stored(body), bool(dirty), *columns.doing(doing))
-            self._shown[minion_id] = Shown(applied, digest, mark)
+            found[minion_id] = Shown(applied, digest, mark)
+        self._shown.update(found)
 
     def _select(self, names: str, table: str, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(ids), PER_STATEMENT):

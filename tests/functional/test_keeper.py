@@ -655,6 +655,33 @@ def test_the_same_key_accepted_here_in_the_middle_of_our_move(m1: Master, m2: Ma
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
 
+def test_nobody_deletes_a_pending_key_by_an_event(m1: Master, m2: Master) -> None:
+    """A minion can have Salt fire ``salt/key`` with any id; the key has to be another one."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    for _ in range(3):
+        assert m1.keeper.observe(["web1"], by="operator", deleted=True).records == []
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+    assert {state for state, _ in m1.files()} == {ACCEPTED}
+    assert DELETED not in {line.state for line in m1.replica.history.lines("web1")}
+
+
+def test_a_pending_key_that_was_deleted_and_knocked_again(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    m1.remove("web1")
+    m1.knock("web1")
+    m1.keeper.observe(["web1"], by="operator", deleted=True)
+    assert DELETED in {line.state for line in m1.replica.history.lines("web1")}
+    exchange(m1, m2)
+    assert {state for state, _ in m1.files()} == {state for state, _ in m2.files()} == {PENDING}
+
+
 def test_a_key_deleted_here_in_the_middle_of_our_move(m1: Master, m2: Master) -> None:
     m1.knock("web1")
     exchange(m1, m2)

@@ -209,6 +209,22 @@ def test_ids_of_which_only_a_part_was_read_are_brought(path: Path) -> None:
     replica.close()
 
 
+def test_what_could_not_be_read_is_not_taken_for_nothing(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        record = write(replica, "web1")
+    replica.close()
+    replica = Replica(path)
+    for ask in (replica.get, replica.applied, lambda minion_id: [*replica.brought([minion_id])]):
+        replica._db.set_progress_handler(lambda: 1, 1)
+        with pytest.raises(sqlite3.OperationalError):
+            ask("web1")
+        replica._db.set_progress_handler(None, 0)
+    assert replica.get("web1") == {A: record}
+    assert replica.applied("web1") == Applied(Stored(ACCEPTED, A))
+    replica.close()
+
+
 def test_what_was_dropped_is_gone_inside_the_transaction_and_after_it(path: Path) -> None:
     replica = Replica(path)
     with replica.transaction():

@@ -139,8 +139,22 @@ def test_no_flood_of_calls_fills_the_memory(bus: Bus) -> None:
     assert bus.who("web0") == ""
 
 
+def test_no_call_costs_much_whatever_its_arguments(bus: Bus) -> None:
+    """By "pretag" a minion can have Salt fire wheel events, too."""
+    for _ in range(MAX_CALLS):
+        globs = [f"*{number}*x*" for number in range(20_000)]
+        names = [f"web{number}" for number in range(20_000)]
+        bus.new("evil", "accept", *globs, *names)
+    kept = [(len(call.globs), len(call.names)) for call in bus.calls._calls.values()]
+    assert max(kept) <= (actors.MOST_GLOBS, actors.MOST_NAMED)
+    bus.new("evil", "delete", "*a" * 9, "b" * 300 + "*")
+    assert bus.who("aaaaaaaaa", DELETED) == ""
+    bus.new("alice", "delete", *(f"web{number}" for number in range(5000)))
+    assert bus.who("web4999", DELETED) == "alice"
+
+
 def test_a_minion_cannot_speak_for_an_operator(bus: Bus) -> None:
-    # What a minion sends under a tag of its choice carries its id; Salt sees to that.
+    # What a minion sends under a tag of its choice carries its id, unless it is made with "pretag".
     bus.new("alice", "accept", "web1", id="evil", tag="x", data={}, cmd="_minion_event")
     assert bus.who("web1") == ""
 

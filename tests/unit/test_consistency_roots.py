@@ -507,6 +507,18 @@ def test_what_to_do_about_a_file(holders: str, fix: str) -> None:
     assert entry["fix"] == fix
 
 
+def test_a_file_that_cannot_be_read_is_no_difference_where_another_lacks_all() -> None:
+    every = tuple(roots.RULES)
+    base = {"file_roots:base": "present"}
+    dev = {**base, "file_roots:dev": "present"}
+    parts = {
+        "m1": Facts({**dev, "file_roots:dev:x.sls": b"1" * 16}, {}, every),
+        "m2": Facts(dev, {"file_roots:dev:x.sls": "permission denied"}, every),
+        "m3": Facts(base, {}, every),
+    }
+    assert [found["path"] for found in roots.compare(parts)] == ["file_roots:dev"]
+
+
 def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
     options = {"fileserver_backend": ["git"]}
     one = opts(tmp_path / "one", gitfs_remotes=["https://git.example/a"], **options)

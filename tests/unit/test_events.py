@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.service import events
+from saltext_ha.service import hints as module
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.events import EventBus
 from saltext_ha.service.hints import Hint, Hints
@@ -59,6 +60,31 @@ def test_all_are_told_in_the_order_in_which_they_were_named() -> None:
     bus.tell("salt/key", {})
     bus.tell("salt/auth", {})
     assert told == ["one salt/key", "two salt/key", "one salt/auth", "two salt/auth"]
+
+
+def test_one_that_fails_keeps_nothing_from_the_others() -> None:
+    told: list[str] = []
+
+    def fails(tag: str, data: Any) -> None:
+        raise ValueError(data)
+
+    bus = EventBus({}, [fails, lambda tag, _: told.append(tag)])
+    bus.tell("salt/key", {})
+    assert told == ["salt/key"]
+
+
+def test_a_flood_of_hints_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+
+    async def scene() -> None:
+        hints = Hints(WheelCalls())
+        for number in (1, 1, 1, 2, 3, 4, 5):
+            hints("salt/auth", {"id": f"web{number}", "act": "pend"})
+        assert [hint.minion_id for hint in await hints.next()] == ["web1", "web2", "web3"]
+        hints("salt/auth", {"id": "web4", "act": "pend"})
+        assert [hint.minion_id for hint in await hints.next()] == ["web4"]
+
+    asyncio.run(scene())
 
 
 def test_hints_wait_until_they_are_asked_for() -> None:

@@ -66,6 +66,7 @@ def test_by_its_signature_any_master_key_will_do(tmp_path: Path) -> None:
     opts = {"pki_dir": str(tmp_path)}
     assert admission._known_key(opts) == admission._lines(KEY)
     assert admission._known_key({**opts, "verify_master_pubkey_sign": True}) is None
+    assert admission._known_key({**opts, "open_mode": True}) is None
     assert admission._known_key({"pki_dir": str(tmp_path / "new")}) is None
 
 

@@ -99,7 +99,8 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
 
 def _differs_where_it_is(values: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
     """Whether *values* differ among the masters that have what is *above* them."""
-    there = [values[name] for name, mark in above.items() if mark in (PRESENT, git.FETCHED)]
+    having = [name for name, mark in above.items() if mark in (PRESENT, git.FETCHED)]
+    there = [values[name] for name in having if not _is_unknown(values[name])]
     return any(value != there[0] for value in there)
 
 
@@ -124,13 +125,13 @@ def _fix_of_file(values: Mapping[str, Any]) -> str:
 
 def _holders(values: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """The masters that have it, and those that have not."""
-    known = [
-        name
-        for name, value in values.items()
-        if not (isinstance(value, Mapping) and "unknown" in value)
-    ]
+    known = [name for name, value in values.items() if not _is_unknown(value)]
     without = [name for name in known if values[name] == ABSENT]
     return [name for name in known if name not in without], without
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, Mapping) and "unknown" in value
 
 
 def size(parts: Mapping[str, Facts]) -> int:

@@ -525,7 +525,7 @@ def join(
     """
     from saltext_ha import joining
 
-    asked = str(token), wait, bool(force), bool(test)
+    asked = str(token or ""), wait, bool(force), bool(test)
     return _answer(lambda settings: joining.join(__opts__, settings, *asked))
 
 

@@ -20,8 +20,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
+from saltext_ha.history import MAX_GLOB, MAX_STARS
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 
 PREFIX = "salt/wheel/"
@@ -41,6 +43,9 @@ LINGER = 5.0  # seconds; a change that fires no event is found by a pass over th
 AT_ONCE = 0.5  # seconds; events of one call come over several connections
 LONGEST = 600.0  # seconds; the end of a call may never be heard of
 LONGEST_NAME = 40
+# Minions can have Salt fire such events: they must not cost memory, or time for each change.
+MOST_NAMED = 10_000
+MOST_GLOBS = 50
 
 
 @dataclass
@@ -55,8 +60,11 @@ class _Call:
     over: float | None = None
 
     def add(self, arguments: Any) -> None:
-        for text in _texts(arguments):
-            (self.globs if set(text) & set("*?[") else self.names).add(text)
+        for text in islice(_texts(arguments), MOST_NAMED):
+            if not set(text) & set("*?["):
+                self.names.add(text)
+            elif len(self.globs) < MOST_GLOBS and _is_cheap(text):
+                self.globs.add(text)
 
     def covers(self, minion_id: str) -> bool:
         return minion_id in self.names or any(fnmatchcase(minion_id, g) for g in self.globs)
@@ -79,7 +87,8 @@ class WheelCalls:
         jid, _, end = tag.removeprefix(PREFIX).partition("/")
         if not tag.startswith(PREFIX) or not isinstance(data, Mapping):
             return
-        # A minion may send any event under any tag, but Salt puts its id into it.
+        # Most of what a minion sends has its id in it. With "pretag" it can have Salt fire one that
+        # has not: names are for people to ask each other, and nothing is decided by them.
         fun = data.get("fun")
         if "id" in data or not isinstance(fun, str) or fun not in MAKES:
             return
@@ -132,6 +141,10 @@ def name(user: Any) -> str:
     """*user* as a name that may be shown and sent to peers; empty when it is none."""
     text = user if isinstance(user, str) else ""
     return "".join(char if char.isprintable() else "?" for char in text)[:LONGEST_NAME].strip()
+
+
+def _is_cheap(glob: str) -> bool:
+    return len(glob) <= MAX_GLOB and glob.count("*") <= MAX_STARS
 
 
 def _texts(value: Any) -> Iterator[str]:

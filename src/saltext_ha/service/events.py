@@ -58,7 +58,10 @@ class EventBus:
         if not isinstance(tag, str):
             return
         for consumer in self._consumers:
-            consumer(tag, data)
+            try:
+                consumer(tag, data)
+            except Exception:
+                log.exception("an event is left out: tag=%s", ascii(tag[:100]))
         for subscription in self._subscriptions:
             if tag.startswith(subscription.tag):
                 subscription.tell(tag, data)

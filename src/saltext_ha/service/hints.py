@@ -20,6 +20,8 @@ from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.service.actors import AT_ONCE, WheelCalls
 from saltext_ha.service.events import FROM_PEER
 
+# Minions can have Salt fire such events; what more there is, a look at the folders finds.
+MOST_WAITING = 10_000
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
 # What Salt calls it: 3006 and 3007 the first of each, 3008 the second.
@@ -74,7 +76,7 @@ class Hints:
     def __init__(self, calls: WheelCalls) -> None:
         self._calls = calls
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Hint] = []
+        self._waiting: dict[Hint, None] = {}
         self._came = asyncio.Event()
 
     def __call__(self, tag: str, data: Any) -> None:
@@ -84,12 +86,13 @@ class Hints:
             self._loop.call_soon_threadsafe(self._add, hint)
 
     def _add(self, hint: Hint) -> None:
-        self._waiting.append(hint)
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting[hint] = None
         self._came.set()
 
     async def next(self) -> list[Hint]:
         """All that came since the last call; waits until there is one."""
         await self._came.wait()
         self._came.clear()
-        found, self._waiting = self._waiting, []
+        found, self._waiting = list(self._waiting), {}
         return found

@@ -78,7 +78,7 @@ def read(reply: Any, known_key: str | None, minion_id: str) -> Refusal | None:
 
 
 def _known_key(opts: Mapping[str, Any]) -> str | None:
-    if opts.get("verify_master_pubkey_sign"):
+    if opts.get("verify_master_pubkey_sign") or opts.get("open_mode"):
         return None
     path = Path(opts["pki_dir"], "minion_master.pub")
     return _lines(path.read_text(encoding="utf-8")) if path.exists() else None
