@@ -497,6 +497,24 @@ def test_stopping_with_open_connections_is_quick(m1: Master, m2: Master) -> None
     asyncio.run(main())
 
 
+def test_stopping_while_a_connection_is_being_closed(m1: Master, m2: Master) -> None:
+    """asyncio of Python 3.11.2 cannot abort a TLS transport that was closed twice, as aiohttp may."""
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
+            await client.call("echo")
+            assert listener._acceptor is not None
+            (connection,) = listener._acceptor.authenticated
+            assert connection._transport is not None
+            connection._transport.close()
+            connection._transport.close()
+            connection.drop()
+            assert not listener._acceptor.authenticated
+
+    asyncio.run(main())
+
+
 def test_many_calls_at_once(m1: Master, m2: Master) -> None:
     befriend(m1, m2)
 

@@ -10,6 +10,7 @@ itself out, one from many addresses others for no longer than a handshake takes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Callable
@@ -165,7 +166,9 @@ class Connection(asyncio.Protocol):
     def drop(self) -> None:
         """End it now, without waiting for anything to be sent."""
         if self._transport is not None:
-            self._transport.abort()
+            # asyncio of Python 3.11.2 cannot abort a TLS transport that was closed twice.
+            with contextlib.suppress(AttributeError):
+                self._transport.abort()
         self._end(None)
 
     # How it goes on
