@@ -498,7 +498,7 @@ def test_stopping_with_open_connections_is_quick(m1: Master, m2: Master) -> None
 
 
 def test_stopping_while_a_connection_is_being_closed(m1: Master, m2: Master) -> None:
-    """asyncio of Python 3.11.2 cannot abort a TLS transport that was closed twice, as aiohttp may."""
+    """asyncio of Python 3.11.2 cannot abort a TLS transport that was closed twice."""
     befriend(m1, m2)
 
     async def main() -> None:
