@@ -198,7 +198,10 @@ def _size(value: int | None) -> str:
 
 def _ratio(theirs: float | None, ours: float | None) -> str:
     """How many times better than the best of the others."""
-    return f"{theirs / ours:.3g}" if theirs and ours else "-"
+    if not theirs or not ours:
+        return "-"
+    ratio = theirs / ours
+    return f"{ratio:.3g}" if ratio < 1000 else _spaced(round(ratio))
 
 
 def _spaced(number: int) -> str:

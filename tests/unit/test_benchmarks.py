@@ -27,6 +27,7 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     assert (shown["lsyncd"], shown["rsync bytes"]) == ("80 ms", "4.883 KB")
     assert table([row]).splitlines()[1].split() == " ".join(row.cells()).split()
     assert markdown([row]).splitlines()[2] == f"| {' | '.join(row.cells())} |"
+    assert Row("work", 1, [0.5], rivals={"rsync": Shot(617.0)}).cells()[2] == "1 234"
     assert row.ok  # the 99th of 100 is still fast
     assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
     assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False
