@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import keys
-from benchmarks.engines import Engine, EngineProcess, Place, befriend
+from benchmarks.engines import Engine, EngineProcess, Place, level
 from benchmarks.report import Budget, Row
 from saltext_ha import control
 
@@ -28,12 +28,7 @@ def measure(root: Path, size: int, runs: int, files: int = FILES) -> list[Row]:
     peer, both ways. The first check, which reads all files, is a row of its own.
     """
     places = [_place(root, name, files) for name in ("m1", "m2", "m3")]
-    keys.plant(places[0].pki_dir, keys.ids(size))
-    with EngineProcess(places[0]):
-        pass  # takes the keys in
-    for other in places[1:]:
-        other.take_over(places[0])
-    befriend(*places)
+    level(places, keys.ids(size))
     with EngineProcess(places[1]) as m2, EngineProcess(places[2]) as m3:
         first, times, work, sent = asyncio.run(_checks(places, [m2, m3], runs))
     name = f"check_consistency, 3 masters, {files} files"

@@ -30,7 +30,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from typing import Any
 import psutil
 import salt.config
 
+from benchmarks import keys
 from lab.wait import wait_for
 from saltext_ha import config, control
 from saltext_ha.errors import EngineUnavailable
@@ -152,6 +153,17 @@ def befriend(*places: Place) -> None:
         for peer in peers:
             if peer.name != place.name:
                 trust.pin(peer)
+
+
+def level(places: Sequence[Place], ids: Sequence[str], state: str = keys.ACCEPTED) -> None:
+    """Have all of *places* know *ids* in that *state*, and each other, before they start."""
+    first, *others = places
+    keys.plant(first.pki_dir, ids, state)
+    with EngineProcess(first):
+        pass  # takes the keys in
+    for other in others:
+        other.take_over(first)
+    befriend(*places)
 
 
 class Engine:

@@ -15,7 +15,7 @@ import salt.client
 import salt.config
 
 from benchmarks import keys
-from benchmarks.engines import Engine, EngineProcess, Place, befriend
+from benchmarks.engines import Engine, Place, level
 from benchmarks.report import Budget, Row
 from lab import Lab, Master, Minion
 from lab.wait import wait_for
@@ -37,12 +37,7 @@ def group(root: Path, size: int = MINIONS, runs: int = 10) -> list[Row]:
     peer, both ways.
     """
     places = [Place(root, name, HA) for name in ("m1", "m2", "m3")]
-    keys.plant(places[0].pki_dir, keys.ids(size))
-    with EngineProcess(places[0]):
-        pass  # takes the keys in
-    for other in places[1:]:
-        other.take_over(places[0])
-    befriend(*places)
+    level(places, keys.ids(size))
     times, sent = asyncio.run(_ask(places, keys.ids(size), runs))
     return [Row("ha.minions, 3 masters", size, times, bytes=sent, budget=GROUP)]
 

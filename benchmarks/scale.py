@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from benchmarks import keys, rsync
-from benchmarks.engines import EngineProcess, Place, befriend
+from benchmarks.engines import EngineProcess, Place, level
 from benchmarks.report import Budget, Row
 from lab.wait import wait_for
 
@@ -46,12 +46,7 @@ def many(root: Path, size: int) -> list[Row]:
     places = [Place(root, name) for name in ("m1", "m2", "m3")]
     first = places[0]
     pending = keys.ids(size)
-    keys.plant(first.pki_dir, pending, keys.PENDING)
-    with EngineProcess(first):
-        pass  # takes the keys in
-    for other in places[1:]:
-        other.take_over(first)
-    befriend(*places)
+    level(places, pending, keys.PENDING)
     copies = [root / "copy2", root / "copy3"]
     for copy in copies:
         rsync.copy(first.pki_dir, copy)

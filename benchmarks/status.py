@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks import engines, keys
-from benchmarks.engines import Engine, EngineProcess, Place, befriend, free_port
+from benchmarks.engines import Engine, EngineProcess, Place, free_port, level
 from benchmarks.report import Budget, Row
 from lab.wait import wait_for
 from saltext_ha.service import service
@@ -36,11 +36,7 @@ def measure(root: Path, size: int, samples: int) -> list[Row]:
         Place(root, name, {"status": {"port": free_port()}}) for name in ("m1", "m2")
     ]
     heard = min(size, MINIONS)
-    keys.plant(first.pki_dir, keys.ids(size))
-    with EngineProcess(first):
-        pass  # takes the keys in
-    second.take_over(first)
-    befriend(*places)
+    level(places, keys.ids(size))
     # As the page asks when somebody looks for web0005; and for the first ten thousand.
     some, every = "/minions.json?glob=*web0005*", "/minions.json?glob=web00*"
     with EngineProcess(second, {HEARD: str(heard)}, module="benchmarks.status"):
