@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> 
     Salt 3008 opens a master to minions when it has become a voter. A new member asks once to be
     taken in, so the founder has to be there by then; nor may it be alone for long: every event
     that 3008.3 cannot forward to two peers makes it fire two more.
+
+    A member is handed the cluster's key, though it has it: 3008.3 unlinks the file before it writes
+    it, and whoever looks for the key in between makes one that replaces it half a second later
+    (``MasterKeys.find_or_create_keys``). Such a member is given the key again.
     """
     first, *others = masters
     first.launch()
@@ -75,6 +80,20 @@ def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> 
     for master in masters:
         master.wait_ready(timeout)
     wait_for(lambda: all(map(ready, masters)), timeout, "Salt opens all members to minions")
+    ours = cluster_key(first)
+    for master in others:
+        if cluster_key(master) != ours:
+            master.stop()
+            for name, text in ours.items():
+                write_whole(Path(master.opts["cluster_pki_dir"]) / name, text, 0o400)
+            master.start()
+            wait_for(partial(ready, master), timeout, "Salt opens it once more")
+
+
+def cluster_key(master: Master) -> dict[str, str]:
+    """The pair that minions know the cluster by, as *master* has it: file name → PEM."""
+    folder = Path(master.opts["cluster_pki_dir"])
+    return {name: (folder / name).read_text() for name in ("cluster.pem", "cluster.pub")}
 
 
 def ready(master: Master) -> bool:

@@ -21,6 +21,11 @@ import salt.config
 # What this release of Salt knows; it ignores other settings.
 KNOWN: Container[str] = salt.config.DEFAULT_MASTER_OPTS
 ISOLATED = "cluster_isolated_filesystem"
+# ha.invite does not hand out the pair that minions know members by: Salt does, to new ones.
+ONE_KEY = (
+    "put cluster.pem and cluster.pub of the member whose key the minions know in cluster_pki_dir "
+    "of {masters}, restart salt-master there"
+)
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,8 @@ def test_members_are_compared_as_other_masters_are(
             "running:cluster_secret",
         }
         assert "hunter2" not in result.stdout
+        fixes = result.data["sections"]["master_key"]["differences"]
+        assert all("cluster_pki_dir of m3" in difference["fix"] for difference in fixes), fixes
     finally:
         for path, text in former.items():
             write_whole(path, text, 0o600)

@@ -13,6 +13,7 @@ from saltext_ha.config import HaConfig, parse
 from saltext_ha.errors import ConfigError, TrustError
 from saltext_ha.keystore import open_store
 from saltext_ha.peering import handover
+from saltext_ha.service import views
 from saltext_ha.service.actors import WheelCalls
 from saltext_ha.service.hints import Hint, read_hint
 from tests.keys import public_key
@@ -136,6 +137,14 @@ def test_a_master_key_is_neither_handed_to_nor_by_a_member(tmp_path: Path) -> No
     _, problems = handover.foretell(member, {"master.pub": "…"}, master_key.ROLES)
     assert "cluster.pem" in problems[0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_how_masters_come_to_one_key() -> None:
+    """Nobody is told of a command that is refused here."""
+    said = views.one_master_key(parse(OPTS), OPTS)
+    assert ("cluster.pem" in said) == HAS_CLUSTERS
+    assert ("share_master_key" in said) != HAS_CLUSTERS
+    assert "ha.join TOKEN" in views.one_master_key(parse(OPTS), {})
 
 
 def test_an_event_that_the_cluster_relays_is_nobodys_deletion_here() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import master_key
+from saltext_ha import cluster, master_key
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import NOTE, Rule
@@ -49,6 +49,12 @@ RULES: Mapping[str, Rule] = {
         *CONFIG,
     )
 }
+IN_CLUSTER = "in_cluster"  # compared by nobody: it says what mends the others
+OF_CLUSTER: Mapping[str, Rule] = {
+    **RULES,
+    "fingerprint": Rule("fingerprint", fix=cluster.ONE_KEY),
+    "pair": Rule("pair", fix=cluster.ONE_KEY, expect=master_key.FITS),
+}
 
 
 def take(mine: Mine) -> Facts:
@@ -62,12 +68,15 @@ def take(mine: Mine) -> Facts:
             leaves[option] = value
     for rule in CONFIG:
         leaves.update(leaves_of(rule, mine.opts, mine.nonce))
+    if cluster.of(mine.opts):
+        leaves[IN_CLUSTER] = True
     return Facts(leaves, unknown, tuple(RULES))
 
 
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     """Leaf by leaf; what different master keys mean follows from who signs."""
-    found = by_rules(RULES, parts)
+    clustered = all(facts.leaves.get(IN_CLUSTER) for facts in parts.values())
+    found = by_rules(OF_CLUSTER if clustered else RULES, parts)
     signers = {name: facts.leaves.get("sign_fingerprint") for name, facts in parts.items()}
     signing = {name for name, key in signers.items() if key}
     for difference in found:

@@ -15,7 +15,8 @@ from saltext_ha.service.group import Command
 
 SHARE = (
     "salt-run ha.invite share_master_key=True on the master whose key the minions know, ha.join "
-    "with that token and force=True on the others, then restart salt-master there"
+    "with that token and force=True on the others, then restart salt-master there (members of "
+    "Salt's own cluster: one cluster.pem and cluster.pub by hand)"
 )
 
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha import minion_key
+from saltext_ha import cluster, minion_key
+from saltext_ha.config import HaConfig
 from saltext_ha.errors import HaError
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
@@ -61,7 +62,9 @@ class Views:
             and not any(row["note"] for row in masters)
         )
         unknown = any(row["state"] == "unknown" for row in masters)
-        apart = _master_keys({service.config.name: own, **answers}, bool(service.config.secret))
+        apart = _master_keys(
+            {service.config.name: own, **answers}, one_master_key(service.config, service.opts)
+        )
         ok = ok and not apart
         reason = service.only_reports
         return {
@@ -226,24 +229,28 @@ class Views:
         }
 
 
-def _master_keys(answers: Mapping[str, Mapping[str, Any]], secret: bool) -> list[str]:
+def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str]:
     """What to do about masters that minions know by different keys; empty when all have one."""
     keys = {name: answer.get("master_key") for name, answer in answers.items()}
     shown = {name: str(key)[:11] for name, key in sorted(keys.items()) if key}
     if len(set(shown.values())) < 2:
         return []
     listed = ", ".join(f"{name} {key}:…" for name, key in shown.items())
+    return [f"different master keys ({listed}); hot-hot minions take one only: {fix}"]
+
+
+def one_master_key(config: HaConfig, opts: Mapping[str, Any]) -> str:
+    """How all masters come to one key."""
+    if cluster.of(opts):
+        return cluster.ONE_KEY.format(masters="the others")
     command = (
         "with  ha: share_master_key: true  on the master whose key is to stay, on each other one "
         "salt-run ha.join force=True"
-        if secret
+        if config.secret
         else "salt-run ha.invite share_master_key=True on the master whose key is to stay, on each "
         "other one salt-run ha.join TOKEN force=True"
     )
-    return [
-        f"different master keys ({listed}); hot-hot minions take one only: {command}, then restart "
-        "salt-master there"
-    ]
+    return f"{command}, then restart salt-master there"
 
 
 def _keys(shown: Iterable[Stored]) -> set[bytes]:
