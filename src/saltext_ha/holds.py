@@ -86,16 +86,14 @@ class Holds:
 
     def hold_back(self, ids: Sequence[str], certain: bool, by: str) -> None:
         """Hold back accepted keys that went away or came back, when too many to be believed."""
-        any_accepted, any_revoked = self._replica.any_accepted(), self._replica.any_revoked()
-        if not any_accepted and not any_revoked:
+        if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
         held = self._replica.held()
         suspects = []
-        for minion_id in self._replica.brought(ids):
-            applied = self._replica.applied(minion_id)
-            was_accepted = applied.stored.state == ACCEPTED
-            if minion_id in held or not (any_accepted if was_accepted else any_revoked):
+        for minion_id in self._replica.brought(self._replica.at_stake(ids)):
+            if minion_id in held:
                 continue
+            applied = self._replica.applied(minion_id)
             content = self._store.read(minion_id, certain)
             if content is None or (content.stored.slot is None and not certain):
                 continue

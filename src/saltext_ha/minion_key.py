@@ -35,8 +35,7 @@ def fingerprint(text: str) -> bytes:
 
 def show(key: bytes, short: bool = True) -> str:
     """A fingerprint for people: ``3a:9f:…`` or, with ``short=False``, in full."""
-    pairs = [f"{byte:02x}" for byte in key]
-    return ":".join(pairs[:4]) + ":…" if short else ":".join(pairs)
+    return key[:4].hex(":") + ":…" if short else key.hex(":")
 
 
 def find(keys: Iterable[bytes], wanted: str) -> bytes:

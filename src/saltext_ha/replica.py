@@ -349,6 +349,12 @@ class Replica:
         ).fetchone()
         return row is not None
 
+    def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
+        """Those of *ids* that the store shows with an accepted key, or whose key was revoked."""
+        for batch in batches(ids):
+            at_stake = self._rows.at_stake(batch)
+            yield from (minion_id for minion_id in batch if minion_id in at_stake)
+
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""
         return self._tally.conflicts()

@@ -73,6 +73,18 @@ def in_folder(folder: str, *ids: str) -> Keys:
     return {(folder, minion_id): (KEYS | MANY)[minion_id] for minion_id in ids}
 
 
+def settle(folder: Path) -> None:
+    """Nobody has written these keys for long: they may be moved."""
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+
+
+def unlike_ours(folder: Path) -> None:
+    """These files are not as the engine would write them: they are not moved but written anew."""
+    for path in folder.iterdir():
+        path.write_text(path.read_text() + "\n")
+
+
 def two_masters(root: Path) -> tuple[Group, Master, Master]:
     """Two that run, and show the same accepted and pending keys."""
     group = group_of(root, "m1", "m2")
@@ -80,6 +92,9 @@ def two_masters(root: Path) -> tuple[Group, Master, Master]:
     for master in (m1, m2):
         master.knock({i: KEYS[i] for i in [*REJECT, *DELETE, *KEEP, *ACCEPT, *WAIT]})
         master.accept(*REJECT, *DELETE, *KEEP)
+        # Who follows an acceptance moves files then, and writes them for a rejection.
+        settle(master.pki_dir / PENDING)
+        unlike_ours(master.pki_dir / ACCEPTED)
     group.start()
     group.comes_to(
         in_folder(ACCEPTED, *REJECT, *DELETE, *KEEP) | in_folder(PENDING, *ACCEPT, *WAIT)
@@ -119,8 +134,9 @@ def the_operators_master_dies(root: Path, point: Point, times: int) -> None:
     "apply.aims",
     ("apply.aims", 2),
     "store.write",
-    ("store.write", 3),
+    ("store.write", 2),
     "store.rename",
+    ("store.rename", 4),
     "store.sync",
     ("store.sync", 4),
     "store.remove",
@@ -145,11 +161,21 @@ def a_master_dies_while_it_follows(root: Path, point: Point, times: int) -> None
 
 @case(("store.write", 30), ("store.rename", 30), ("store.remove", 30))
 def a_master_dies_while_it_writes_many(root: Path, point: Point, times: int) -> None:
+    _follow_many(root, point, times, unlike_ours)
+
+
+@case(("store.rename", 30))
+def a_master_dies_while_it_moves_many(root: Path, point: Point, times: int) -> None:
+    _follow_many(root, point, times, settle)
+
+
+def _follow_many(root: Path, point: Point, times: int, prepare: Callable[[Path], None]) -> None:
     group = group_of(root, "m1", "m2")
     m1, m2 = group.masters
     m1.knock(MANY)
     group.start()
     group.comes_to(in_folder(PENDING, *MANY))
+    prepare(m2.pki_dir / PENDING)
     with m2.dying(point, times):
         m1.accept(*MANY)
         m1.ask("sync")

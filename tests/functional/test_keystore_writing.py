@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import pwd
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -47,9 +49,21 @@ def moves() -> list[Change]:
     ]
 
 
-def knock(root: Path) -> None:
+def knock(root: Path, end: str = "\n") -> None:
+    """With an *end* that we do not write: such files are written anew, not moved."""
     for number, minion_id in enumerate(IDS):
-        (root / "minions_pre" / minion_id).write_text(KEYS[key_of(number)])
+        (root / "minions_pre" / minion_id).write_text(KEYS[key_of(number)] + end)
+
+
+def knocked_long_ago(root: Path) -> None:
+    knock(root, end="")
+    for path in (root / "minions_pre").iterdir():
+        path.chmod(0o600)
+        os.utime(path, (1, 1))
+
+
+def inodes(root: Path, folder: str) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in (root / folder).iterdir()}
 
 
 def names(root: Path, folder: str) -> set[str]:
@@ -144,6 +158,114 @@ def test_a_folder_that_is_missing_is_made(root: Path) -> None:
     (root / "minions").rmdir()
     FileStore(root).apply(moves())
     assert names(root, "minions") == set(IDS)
+
+
+# -- moved
+
+
+def test_what_nobody_writes_any_more_is_moved(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    durable: set[int] = set()
+    monkeypatch.setattr(writing, "sync_folder", lambda folder: synced.append(Path(folder).name))
+    monkeypatch.setattr(os, "fsync", lambda file: durable.add(os.fstat(file).st_ino))
+    knocked_long_ago(root)
+    before = inodes(root, "minions_pre")
+    assert FileStore(root).apply(moves()) == (set(), {})
+    assert inodes(root, "minions") == before
+    assert not names(root, "minions_pre")
+    assert durable == {*before.values()}
+    assert sorted(synced) == ["minions", "minions_pre"]
+
+
+def test_what_replaces_another_key_is_moved_too(root: Path) -> None:
+    knocked_long_ago(root)
+    for number, minion_id in enumerate(IDS):
+        (root / "minions" / minion_id).write_text(KEYS[key_of(number + 1)])
+    FileStore(root).apply(moves())
+    for number, minion_id in enumerate(IDS):
+        assert (root / "minions" / minion_id).read_text() == KEYS[key_of(number)]
+    assert not names(root, "minions_pre")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_moved_file_is_as_one_that_was_written(root: Path, mode: int) -> None:
+    knocked_long_ago(root)
+    for path in (root / "minions_pre").iterdir():
+        path.chmod(mode)
+    FileStore(root, user="nobody", group_readable=True).apply(moves())
+    for path in (root / "minions").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        if os.geteuid() == 0:
+            assert path.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+def linked(path: Path) -> None:
+    path.with_name("another").hardlink_to(path)
+
+
+def replaced_by_a_link(path: Path) -> None:
+    path.rename(path.with_name("another"))
+    path.symlink_to("another")
+
+
+def just_written(path: Path) -> None:
+    os.utime(path)
+
+
+def with_another_key(path: Path) -> None:
+    path.write_text(B if path.read_text() == A else A)
+    os.utime(path, (1, 1))
+
+
+@pytest.mark.parametrize("change", [linked, replaced_by_a_link, just_written, with_another_key])
+def test_what_somebody_may_write_is_not_moved(root: Path, change: Callable[[Path], None]) -> None:
+    """Salt 3006 and 3007 write pending keys in place; such a file must never be an accepted one."""
+    knocked_long_ago(root)
+    first = root / "minions_pre" / IDS[0]
+    change(first)
+    before = inodes(root, "minions_pre")[IDS[0]]
+    FileStore(root).apply(moves())
+    accepted = root / "minions" / IDS[0]
+    assert (accepted.read_text(), accepted.stat().st_nlink) == (KEYS[key_of(0)], 1)
+    assert not accepted.is_symlink()
+    assert accepted.stat().st_ino != before
+
+
+def test_what_is_opened_for_writing_while_it_is_moved(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever holds the file now does not hold the accepted one, whatever is written to it."""
+    knocked_long_ago(root)
+    rename, held = os.rename, []
+
+    def late(source: str, target: str) -> None:
+        if Path(source).name == IDS[0]:
+            held.append(open(source, "w+"))  # noqa: SIM115 - as Salt does, closed below
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    missing, failed = FileStore(root).apply(moves())
+    (stream,) = held
+    stream.write(KEYS[key_of(1)])
+    stream.close()
+    assert (missing, failed) == ({IDS[0]}, {})
+    assert (root / "minions" / IDS[0]).read_text() == KEYS[key_of(0)]
+    assert names(root, "minions") == {*IDS}
+
+
+def test_folders_on_two_disks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    knocked_long_ago(root)
+    rename = os.rename
+
+    def within_one(source: str, target: str) -> None:
+        if Path(source).parent != Path(target).parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", within_one)
+    assert FileStore(root).apply(moves()) == (set(), {})
+    assert names(root, "minions") == {*IDS}
+    assert not names(root, "minions_pre")
 
 
 def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import functools
 import os
 import pwd
 import stat
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from saltext_ha.faults import point
 from saltext_ha.keystore import signature, writing
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
-from saltext_ha.replication.plan import DENY, PUT
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
 FOLDERS = {
@@ -36,8 +35,14 @@ FOLDERS = {
 }
 # What is wrong with one file only, and must not hold up the others.
 ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
-SETTLED = 2.0  # seconds after which nobody writes a key file any more
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
+
+
+class Part(NamedTuple):
+    """The steps of one change that are to be taken now."""
+
+    change: Change
+    steps: Sequence[Step]
 
 
 class Taken(NamedTuple):
@@ -46,6 +51,8 @@ class Taken(NamedTuple):
     minion_id: str
     states: set[str]
     """In whose folders something changed."""
+    moved: str
+    """From whose folder the new entry was moved; empty when it was written."""
     lacked: bool
     """An entry that was to be removed was gone already."""
     reason: str
@@ -146,8 +153,8 @@ class FileStore:
         try:
             info = os.lstat(path)
             # Salt writes in place: it may be half a key yet.
-            settled = abs(time.time() - info.st_mtime) > SETTLED
-            return stat.S_ISREG(info.st_mode) and settled and not _is_key(_read_key(path))
+            whole = stat.S_ISREG(info.st_mode) and writing.is_settled(info)
+            return whole and not _is_key(_read_key(path))
         except OSError:
             return False
 
@@ -180,12 +187,18 @@ class FileStore:
         """See :meth:`KeyStore.apply`."""
         missing: set[str] = set()
         failed: dict[str, str] = {}
+        moved: dict[str, str] = {}
         try:
             for new in (True, False):
-                parts = [_part(change, new) for change in changes if change.minion_id not in failed]
+                parts = [
+                    _part(change, new, moved.get(change.minion_id, ""))
+                    for change in changes
+                    if change.minion_id not in failed
+                ]
                 touched: set[str] = set()
                 for taken in writing.spread(self._take, [part for part in parts if part.steps]):
                     touched |= taken.states
+                    moved[taken.minion_id] = taken.moved
                     if taken.lacked:
                         missing.add(taken.minion_id)
                     if taken.reason:
@@ -195,22 +208,28 @@ class FileStore:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
         return Outcome(missing, failed)
 
-    def _take(self, change: Change, writer: int) -> Taken:
+    def _take(self, part: Part, writer: int) -> Taken:
+        minion_id, _, keys = part.change
         states: set[str] = set()
-        lacked = False
+        moved, lacked = "", False
         try:
-            for step in change.steps:
+            for step in part.steps:
                 state = step.state or DENIED
-                if step.action in (PUT, DENY):
-                    self._write(state, change.minion_id, change.keys[step.key], writer)
-                elif not self._remove(state, change.minion_id, step.key) and step.state:
-                    lacked = True
                 states.add(state)
+                if step.action in (PUT, DENY):
+                    source = _source(part.change, step)
+                    if source and self._move(source, state, minion_id, keys[step.key]):
+                        moved = source
+                        states.add(source)
+                    else:
+                        self._write(state, minion_id, keys[step.key], writer)
+                elif not self._remove(state, minion_id, step.key) and step.state:
+                    lacked = True
         except OSError as exc:
             if exc.errno not in ONE_FILE:
                 raise
-            return Taken(change.minion_id, states, lacked, str(exc))
-        return Taken(change.minion_id, states, lacked, "")
+            return Taken(minion_id, states, moved, lacked, str(exc))
+        return Taken(minion_id, states, moved, lacked, "")
 
     def _stored(self, found: dict[str, bytes]) -> Stored:
         slots = [(state, found[state]) for state in self._precedence if state in found]
@@ -257,6 +276,15 @@ class FileStore:
             self._make_folder(folder)
             write()
 
+    def _move(self, source: str, target: str, minion_id: str, text: str) -> bool:
+        return writing.move_whole(
+            f"{self._folders[source]}/{minion_id}",
+            f"{self._folders[target]}/{minion_id}",
+            text,
+            mode=self._mode,
+            uid=self._uid,
+        )
+
     def _make_folder(self, folder: str) -> None:
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
 
@@ -277,10 +305,18 @@ class FileStore:
             writing.sync_folder(self._folders[state])
 
 
-def _part(change: Change, new: bool) -> Change:
-    """The steps of *change* that write something new, or those that remove."""
+def _part(change: Change, new: bool, moved: str) -> Part:
+    """The steps of *change* that write something new, or those that remove what was not *moved*."""
     steps = [step for step in change.steps if (step.action in (PUT, DENY)) is new]
-    return change._replace(steps=steps)
+    return Part(change, [step for step in steps if new or step.state != (moved or None)])
+
+
+def _source(change: Change, put: Step) -> str:
+    """The state whose folder has the key that *put* needs in another, and is to lose it."""
+    for step in change.steps:
+        if step.action == REMOVE and step.key == put.key and put.action == PUT:
+            return step.state
+    return ""
 
 
 def _read_key(path: str) -> str | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -17,6 +19,7 @@ from typing import TypeVar
 from saltext_ha.faults import point
 
 WRITERS = 8
+SETTLED = 2.0  # seconds after which nobody writes a key file any more
 # For fewer files threads are not worth their start.
 FEW = 16
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -89,6 +92,46 @@ def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) 
         raise
     finally:
         os.close(descriptor)
+
+
+def move_whole(source: str, target: str, text: str, *, mode: int, uid: int) -> bool:
+    """
+    Rename *source* to *target* where that comes to the same as :func:`write_whole`, with a fifth of
+    the work; their folders are to be made durable yet.
+
+    Salt 3006 and 3007 write pending keys in place, and must not do so under the new name. Who opens
+    a file to write it empties it first: that shows before the rename, or else after it.
+
+    :return: False when *target* is to be written, whatever it holds.
+    """
+    try:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        before = os.fstat(descriptor)
+        alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
+        raw = text.encode()
+        if not alone or not is_settled(before) or os.read(descriptor, len(raw) + 1) != raw:
+            return False
+        if stat.S_IMODE(before.st_mode) != mode:
+            os.fchmod(descriptor, mode)
+        if uid not in (-1, before.st_uid):
+            os.fchown(descriptor, uid, -1)
+        os.fsync(descriptor)
+        point("store.rename")
+        os.rename(source, target)
+        after = os.fstat(descriptor)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size)
+
+
+def is_settled(info: os.stat_result) -> bool:
+    """Whether a file with this *info* was last written so long ago that nobody is at it."""
+    return abs(time.time() - info.st_mtime) > SETTLED
 
 
 def sync_folder(folder: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,10 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
 
     :raises HaError: it cannot start; the message says why.
     """
+
+    # What the keys of thousands of minions need are small objects by the hundred thousand, without
+    # cycles. As often as Python looks for cycles by default, a tenth of the work would be that.
+    gc.set_threshold(10_000, 20, 10)
 
     async def serve() -> None:
         service = Service(opts, config)
