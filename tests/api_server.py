@@ -69,10 +69,12 @@ class Server:
         self._thread.join()
 
 
-def respond(handler: BaseHTTPRequestHandler, value: Any, status: int = 200) -> None:
-    """Answer with *value* as JSON; bytes as they are."""
+def respond(handler: BaseHTTPRequestHandler, value: Any, status: int = 200, **headers: str) -> None:
+    """Answer with *value* as JSON; bytes as they are. ``Cache_Control="private"`` is a header."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     handler.send_response(status)
+    for name, said in headers.items():
+        handler.send_header(name.replace("_", "-"), said)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)

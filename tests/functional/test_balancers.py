@@ -23,7 +23,7 @@ import requests
 
 from lab import wait_for
 from lab.network import Network
-from saltext_ha.proxy.render import render, wishes
+from saltext_ha.proxy.render import MOST_OF_NGINX, render, wishes
 from saltext_ha.proxy.servers import Address, Server
 from tests.api_server import Listener, respond
 from tests.balancer import Balancer, From, pem
@@ -32,6 +32,8 @@ from tests.certificates import self_signed
 KINDS = ["haproxy", "nginx"]
 SOON = 20.0
 TIMEOUT = 3  # seconds that one call may take; event streams may take longer
+PASSWORDS = ("/run", "/token", "/keys")  # beside /login; here they are all wrong
+NOTHING = b"[]"  # a call that asks for nothing
 
 
 class Backend:
@@ -39,8 +41,9 @@ class Backend:
     One master: a salt-api, and a status listener that is ``ready`` or not.
 
     :ivar calls: path and token of what came in; ``callers``: from whom, as the balancer says.
+    :ivar ran: what calls with a token of its own asked for.
     :ivar does: what becomes of a call: ``answer``, ``drop`` (the connection, once it was read),
-        ``hang``, or a number: that HTTP status.
+        ``hang``, ``refuse`` (401, after a part of it was done), or a number: that HTTP status.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Backend:
         self.name, self.does, self.ready, self._context = name, "answer", True, context
         self.calls: list[tuple[str, str]] = []
         self.callers: list[str] = []
+        self.ran: list[bytes] = []
         self.asked = 0
         self.more, self.over = threading.Event(), threading.Event()
         self._tokens: set[str] = set()
@@ -110,9 +114,8 @@ class Backend:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                cookie = re.search("session_id=([^;]+)", self.headers["Cookie"] or "")
-                token = self.headers["X-Auth-Token"] or (cookie[1] if cookie else "")
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                token = self._token()
                 backend.callers.append(self.headers["X-Forwarded-For"] or "")
                 backend.calls.append((self.path, token))
                 if backend.does == "drop":
@@ -125,33 +128,44 @@ class Backend:
                 elif self.path == "/login":
                     token = f"{len(backend._tokens)}-of-{backend.name}"
                     backend._tokens.add(token)
-                    body = b"{}"
-                    self.send_response(200)
-                    self.send_header("X-Auth-Token", token)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
+                    respond(self, {}, X_Auth_Token=token)
+                elif self.path in PASSWORDS or token not in backend._tokens:
+                    self._unknown()
                 else:
-                    respond(self, {"on": backend.name}, 200 if token in backend._tokens else 401)
+                    if body != NOTHING:
+                        backend.ran.append(body)
+                    status = 401 if backend.does == "refuse" and body != NOTHING else 200
+                    # As salt-api says it to whose token it knows.
+                    respond(self, {"on": backend.name}, status, Cache_Control="private")
 
             def do_GET(self) -> None:
-                backend.calls.append((self.path, self.headers["X-Auth-Token"] or ""))
+                backend.calls.append((self.path, self._token()))
                 if self.path.startswith("/ws/"):
                     self._websocket()
+                    return
+                if self._token() not in backend._tokens:
+                    self._unknown()
                     return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
-                self._chunk(b"first\n")
+                self._chunk(f"first of {backend.name}\n".encode())
                 backend.more.wait()
                 self._chunk(b"second\n")
                 self._chunk(b"")
 
+            def _token(self) -> str:
+                cookie = re.search("session_id=([^;]+)", self.headers["Cookie"] or "")
+                return self.headers["X-Auth-Token"] or (cookie[1] if cookie else "")
+
+            def _unknown(self) -> None:
+                respond(self, {"unknown to": backend.name}, 401, X_Said_By=backend.name)
+
             def _websocket(self) -> None:
                 """Greet by what came, and once more much later; to whom has no token: 401."""
                 if self.path[4:] not in backend._tokens:
-                    respond(self, {}, 401)
+                    self._unknown()
                     return
                 assert self.headers["Upgrade"] == "websocket", self.headers
                 key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -182,10 +196,11 @@ class Backend:
 
 
 class Site:
-    """Two masters behind a balancer."""
+    """Masters behind a balancer; two, if not said otherwise."""
 
-    def __init__(self, kind: str, balancer: Balancer, ca: Path, m1: Backend, m2: Backend) -> None:
-        self.kind, self.balancer, self.m1, self.m2, self.ca = kind, balancer, m1, m2, ca
+    def __init__(self, kind: str, balancer: Balancer, ca: Path, *masters: Backend) -> None:
+        self.kind, self.balancer, self.ca, self.masters = kind, balancer, ca, masters
+        self.m1, self.m2 = masters[:2]
         self._sources = itertools.count(1)
 
     def source(self) -> str:
@@ -211,20 +226,40 @@ class Site:
         return session.post(self.balancer.url, json=[], headers=headers, timeout=SOON)
 
     def count(self, path: str) -> int:
-        return self.m1.count(path) + self.m2.count(path)
+        return sum(master.count(path) for master in self.masters)
+
+    @property
+    def ran(self) -> list[bytes]:
+        """What was done on all of them."""
+        return [body for master in self.masters for body in master.ran]
+
+    def maker(self, token: str) -> Backend:
+        """The master that made it."""
+        (made,) = (master for master in self.masters if token.endswith(f"-of-{master.name}"))
+        return made
+
+    def on(self, name: str) -> tuple[str, str]:
+        """An address that comes to that master, and a token that it got there."""
+        for _ in range(200):
+            source = self.source()
+            with self.client(source) as session:
+                token = self.login(session)
+            if self.maker(token).name == name:
+                return source, token
+        raise AssertionError(f"nobody comes to {name}")
 
     def both_are_in(self) -> None:
-        """Wait until haproxy has looked at both; nginx never does."""
+        """Wait until haproxy has looked at all; nginx never does."""
         if self.kind == "haproxy":
-            wait_for(lambda: self.m1.asked and self.m2.asked, SOON, "both are asked")
+            wait_for(lambda: all(m.asked for m in self.masters), SOON, "all are asked")
 
 
 @contextmanager
 def site_of(
-    kind: str, folder: Path, timeout: int = TIMEOUT, name: str = "", of: str = ""
+    kind: str, folder: Path, timeout: int = TIMEOUT, name: str = "", of: str = "", count: int = 2
 ) -> Iterator[Site]:
     """
-    A balancer before two masters.
+    A balancer before *count* masters, m1 and so on.
 
     :param of: the name in the masters' certificates; without, they speak plain HTTP.
     :param name: what the balancer takes for it.
@@ -235,7 +270,7 @@ def site_of(
     authorities = folder / "authorities.pem"
     with ExitStack() as stack:
         stack.callback(network.close)
-        for master in ("m1", "m2"):
+        for master in (f"m{n}" for n in range(1, count + 1)):
             own = network.address()
             context = tls(folder / master, authorities, own, of) if of else None
             masters.append(Backend(master, own, network, context))
@@ -324,47 +359,124 @@ def test_a_dead_master_costs_no_call(site: Site) -> None:
 
 
 def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
-    with (
-        site.client() as session,
-        session.get(f"{site.balancer.url}/events", stream=True, timeout=SOON) as answer,
-    ):
-        lines = answer.iter_lines(chunk_size=1)
-        assert next(lines) == b"first", "kept back"
+    (one, token), (other, _) = site.on("m1"), site.on("m2")
+    url, headers = f"{site.balancer.url}/events", {"X-Auth-Token": token}
+    with ExitStack() as stack:
+        streams = []
+        for source in (one, other):
+            session = stack.enter_context(site.client(source))
+            answer = session.get(url, headers=headers, stream=True, timeout=SOON)
+            streams.append(stack.enter_context(answer).iter_lines(chunk_size=1))
+        assert [next(lines) for lines in streams] == [b"first of m1"] * 2, "kept back"
         # Silent for longer than a call may be.
-        threading.Timer(TIMEOUT + 1.5, lambda: (site.m1.more.set(), site.m2.more.set())).start()
-        assert next(lines) == b"second"
+        threading.Timer(TIMEOUT + 1.5, site.m1.more.set).start()
+        assert [next(lines) for lines in streams] == [b"second"] * 2
 
 
-def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site) -> None:
+@pytest.mark.parametrize("home", [True, False])
+def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site, home: bool) -> None:
     tokens = []
-    for _ in range(4):
-        source = site.source()
-        with site.client(source) as session:
-            token = site.login(session)
-        tokens.append(token)
-        on = site.m1 if token.endswith("m1") else site.m2
 
-        async def talk(source: str, token: str, on: Backend) -> None:
-            here = aiohttp.TCPConnector(
-                local_addr=(source, 0), ssl=ssl.create_default_context(cafile=site.ca)
-            )
-            async with (
-                aiohttp.ClientSession(connector=here) as web,
-                web.ws_connect(f"{site.balancer.url}/ws/{token}") as socket,
-            ):
-                await socket.send_str("ready")
-                # Its token is in the path: it comes to the master that made it.
-                assert await socket.receive_str(timeout=SOON) == f"{on.name} heard ready"
-                # Silent for longer than a call may be.
-                threading.Timer(TIMEOUT + 1.5, on.more.set).start()
-                assert await socket.receive_str(timeout=SOON) == "second"
+    async def talk(source: str, token: str) -> None:
+        on = site.maker(token)
+        here = aiohttp.TCPConnector(
+            local_addr=(source, 0), ssl=ssl.create_default_context(cafile=site.ca)
+        )
+        async with (
+            aiohttp.ClientSession(connector=here) as web,
+            web.ws_connect(f"{site.balancer.url}/ws/{token}") as socket,
+        ):
+            await socket.send_str("ready")
+            # Its token is in the path: it comes to the master that made it.
+            assert await socket.receive_str(timeout=SOON) == f"{on.name} heard ready"
+            # Silent for longer than a call may be.
+            threading.Timer(TIMEOUT + 1.5, on.more.set).start()
+            assert await socket.receive_str(timeout=SOON) == "second"
 
-        asyncio.run(talk(source, token, on))
+    async def both() -> None:
+        talks = []
+        for name, other in (("m1", "m2"), ("m2", "m1")):
+            source, token = site.on(name)
+            tokens.append(token)
+            talks.append(talk(source if home else site.on(other)[0], token))
+        await asyncio.gather(*talks)
+
+    asyncio.run(both())
+    logins = site.count("/login")
     with site.client() as session:
         site.login(session)
     # Both write a line when a call has ended.
-    wait_for(lambda: site.balancer.calls().count("/login") == 5, SOON, "all logins are logged")
+    wait_for(lambda: site.balancer.calls().count("/login") > logins, SOON, "logins are logged")
     assert not any(token in site.balancer.calls() for token in tokens)
+
+
+def test_a_token_is_good_from_every_address(site: Site) -> None:
+    url, low = site.balancer.url, b'[{"client": "local_async"}]'
+    sources = [site.on("m1")[0], site.on("m2")[0]]
+    for n in range(4):
+        with site.client() as session:
+            token = site.login(session)
+        for source in sources:
+            # As a browser has it, too, also where it shows another one.
+            for headers in (
+                {"X-Auth-Token": token},
+                {"Cookie": f"a=b; session_id={token}"},
+                {"X-Auth-Token": token, "Cookie": "session_id=0-of-nobody"},
+            ):
+                before = len(site.ran)
+                with site.client(source) as session:
+                    # Too large for memory: nginx puts it on disk.
+                    data = low + b" " * 200_000 * n
+                    answer = session.post(url, data=data, headers=headers, timeout=SOON)
+                assert answer.status_code == 200
+                assert answer.json() == {"on": site.maker(token).name}
+                assert site.maker(token).ran[-1] == data
+                assert len(site.ran) == before + 1
+
+
+def test_a_password_is_tried_once(site: Site) -> None:
+    _, token = site.on("m1")
+    sources = [site.on("m1")[0], site.on("m2")[0]]
+    for path in (*PASSWORDS, "/run/", "/token?a=b", "//run"):
+        for source in sources:
+            before = sum(len(master.calls) for master in site.masters)
+            with site.client(source) as session:
+                url, headers = site.balancer.url + path, {"X-Auth-Token": token}
+                answer = session.post(url, json={"password": "x"}, headers=headers, timeout=SOON)
+            assert answer.status_code in (200, 401)
+            assert sum(len(master.calls) for master in site.masters) == before + 1, path
+
+
+def test_who_has_no_token_is_refused_by_one_master(site: Site) -> None:
+    for path in ("/", "/events", "/ws", "/minions"):
+        before = sum(len(master.calls) for master in site.masters)
+        with site.client() as session:
+            answer = session.post(site.balancer.url + path, json=[], timeout=SOON)
+        assert answer.status_code == 401
+        assert answer.json() == {"unknown to": answer.headers["X-Said-By"]}
+        assert sum(len(master.calls) for master in site.masters) == before + 1
+
+
+def test_a_token_that_nobody_knows_is_refused_by_a_master(site: Site) -> None:
+    for source in (site.on("m1")[0], site.on("m2")[0]):
+        with site.client(source) as session:
+            answer = site.call(session, "0-of-nobody")
+            assert answer.status_code == 401
+            assert answer.json() == {"unknown to": answer.headers["X-Said-By"]}
+    assert site.ran == []
+
+
+def test_a_call_that_its_master_refuses_is_not_sent_again(site: Site) -> None:
+    (home, token), (other, _) = site.on("m1"), site.on("m2")
+    site.m1.does = "refuse"
+    for source in (home, other):
+        before = len(site.ran)
+        with site.client(source) as session:
+            headers = {"X-Auth-Token": token}
+            url = site.balancer.url
+            answer = session.post(url, json=[{}, {}], headers=headers, timeout=SOON)
+        assert answer.status_code == 401
+        assert len(site.ran) == before + 1, "a part of it was done twice"
 
 
 @pytest.mark.parametrize("site", ["haproxy"], indirect=True)
@@ -378,20 +490,6 @@ def test_haproxy_sends_nobody_to_a_master_that_is_not_ready(site: Site) -> None:
         wait_for(only_m2, SOON, "m1 gets nobody")
         site.m1.ready = True
         wait_for(lambda: site.login(session).endswith("of-m1"), SOON, "m1 is back")
-
-
-@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
-def test_haproxy_knows_a_token_from_another_address(site: Site) -> None:
-    for _ in range(4):
-        with site.client() as one, site.client() as other:
-            token = site.login(one)
-            assert site.call(other, token).status_code == 200
-            # As a browser has it.
-            with site.client() as third:
-                cookie = {"session_id": token}
-                url = site.balancer.url
-                answer = third.post(url, json=[], cookies=cookie, timeout=SOON)
-                assert answer.status_code == 200
 
 
 def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) -> None:
@@ -423,3 +521,27 @@ def test_masters_with_another_name_get_nobody(kind: str, tmp_path: Path) -> None
     ):
         site.login(session)
     assert site.count("/login") == 0, "the password was sent"
+
+
+@pytest.mark.parametrize("does", ["hang", "drop", "503", "302", "400", "die"])
+def test_nginx_passes_over_who_cannot_say_whose_token_it_is(does: str, tmp_path: Path) -> None:
+    with site_of("nginx", tmp_path, count=3) as site:
+        (source, _), (_, lost), (_, token) = (site.on(name) for name in ("m1", "m2", "m3"))
+        if does == "die":
+            site.m2.die()
+        else:
+            site.m2.does = does
+        with site.client(source) as session:
+            assert site.call(session, token).json() == {"on": "m3"}
+            answer = site.call(session, lost)
+            assert (answer.status_code, answer.json()) == (401, {"unknown to": "m1"})
+
+
+def test_nginx_finds_the_last_of_as_many_as_it_takes(tmp_path: Path) -> None:
+    with site_of("nginx", tmp_path, count=MOST_OF_NGINX) as site:
+        source, _ = site.on("m1")
+        last = f"m{MOST_OF_NGINX}"
+        _, token = site.on(last)
+        with site.client(source) as session:
+            assert site.call(session, token).json() == {"on": last}
+            assert site.call(session, "0-of-nobody").status_code == 401

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ import requests
 
 from lab import Lab, Master, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
+from lab.master import listens
 from tests.balancer import Balancer, From, pem
+from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK
 from tests.integration.test_health import frozen, parts
@@ -31,44 +33,59 @@ SOON = 30.0
 LONG = 40.0
 CALL = 5  # seconds that one call may take, where that is short
 CREDENTIALS = {"username": USER, "password": PASSWORD, "eauth": "file"}
+TRAINEE = {**CREDENTIALS, "username": "trainee"}  # may run some runners only
 sources = itertools.count(1)
 
 
 class Caller:
     """An application with an address of its own; it logs in once, and again after a 401."""
 
-    def __init__(self, url: str, ca: Path) -> None:
+    def __init__(self, url: str, ca: Path, address: str = "") -> None:
         self._session = requests.Session()
         self._session.verify, self._session.trust_env = str(ca), False
-        self._session.mount("https://", From(f"127.88.1.{next(sources)}"))
+        self.address = address or f"127.88.1.{next(sources)}"
+        self._session.mount("https://", From(self.address))
         self._url, self._token, self.refused = url, "", 0
 
     def close(self) -> None:
         self._session.close()
 
-    def login(self) -> None:
-        answer = self._session.post(f"{self._url}/login", json=CREDENTIALS, timeout=LONG)
+    def login(self, credentials: dict[str, str] = CREDENTIALS) -> None:
+        answer = self._session.post(f"{self._url}/login", json=credentials, timeout=LONG)
         answer.raise_for_status()
         self._token = answer.json()["return"][0]["token"]
         # It is the header that tells; a browser's cookie would, too.
         self._session.cookies.clear()
 
-    def _post(self, low: dict[str, Any]) -> requests.Response:
+    def take_over(self, other: Caller) -> None:
+        """Use the token of *other*."""
+        self._token = other._token
+
+    def send(self, *lows: dict[str, Any], path: str = "") -> requests.Response:
+        """Whatever is answered."""
         headers = {"X-Auth-Token": self._token, "Accept": "application/json"}
-        answer = self._session.post(self._url, json=[low], headers=headers, timeout=LONG)
+        url = self._url + path
+        answer = self._session.post(url, json=list(lows), headers=headers, timeout=LONG)
         self._session.cookies.clear()
         return answer
 
     def master(self) -> str:
         """Call a runner; which master ran it."""
         low = {"client": "runner", "fun": "config.get", "arg": ["id"]}
-        answer = self._post(low) if self._token else None
+        answer = self.send(low) if self._token else None
         if answer is None or answer.status_code == 401:
             self.refused += answer is not None
             self.login()
-            answer = self._post(low)
+            answer = self.send(low)
         answer.raise_for_status()
         return str(answer.json()["return"][0]).removesuffix("_master")
+
+    def get(self, path: str) -> int:
+        """The status of a page."""
+        headers = {"X-Auth-Token": self._token}
+        answer = self._session.get(self._url + path, headers=headers, timeout=LONG)
+        self._session.cookies.clear()
+        return answer.status_code
 
     @contextmanager
     def events(self) -> Iterator[Iterator[bytes]]:
@@ -106,8 +123,9 @@ class Door:
         self.kind, self._balancer = kind, balancer
         self._ca, self._callers = site.printed[kind].ca, list[Caller]()
 
-    def caller(self) -> Caller:
-        made = Caller(self._balancer.url, self._ca)
+    def caller(self, address: str = "") -> Caller:
+        """Somebody with an address of its own, or another one with that *address*."""
+        made = Caller(self._balancer.url, self._ca, address)
         self._callers.append(made)
         return made
 
@@ -134,7 +152,12 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         masters = []
         for name in ("m1", "m2"):
             address = lab.new_address()
-            settings = api_settings(lab.root / f"api-{name}", address, lab.ports.api)
+            folder = lab.root / f"api-{name}"
+            settings = api_settings(folder, address, lab.ports.api)
+            with (folder / "api-users").open("a", encoding="utf-8") as users:
+                users.write(f"trainee:{PASSWORD}\n")
+            allowed = [{"@runner": ["config.get", "event.send"]}]
+            settings["external_auth"]["file"]["trainee"] = allowed
             ha = {**QUICK, "health": {"interval": 1, "deep_interval": 0}}
             masters.append(lab.add_master(name, address=address, ha=ha, config=settings))
         masters[0].share_master_key(masters[1])
@@ -220,6 +243,54 @@ def test_no_token_comes_to_a_wrong_master(door: Door) -> None:
     assert sum(caller.refused for caller in callers) == 0
 
 
+@pytest.mark.core
+def test_a_token_is_good_from_every_address(door: Door) -> None:
+    on_m1, on_m2 = door.on_both()
+    for name, owner, other in (("m1", on_m1, on_m2), ("m2", on_m2, on_m1)):
+        caller = door.caller(other.address)
+        caller.take_over(owner)
+        assert caller.master() == name
+        # salt-api says 401 before it has read it.
+        much = {
+            "client": "runner",
+            "fun": "config.get",
+            "arg": ["id"],
+            "kwarg": {"x": "y" * 900_000},
+        }
+        answer = caller.send(much)
+        assert answer.status_code == 200, answer.text
+        with caller.events() as lines:
+            assert next(lines) == b"retry: 400"
+        for path in ("/minions", "/jobs", "/keys", "/stats"):
+            assert caller.get(path) == 200
+        assert caller.send(path="/logout").status_code == 200
+        assert owner.send().status_code == 401
+        assert caller.refused == 0
+
+
+@pytest.mark.core
+def test_what_its_master_refuses_in_the_middle_is_not_begun_twice(site: Site, door: Door) -> None:
+    on_m1, on_m2 = door.on_both()
+    trainee, elsewhere = door.caller(on_m1.address), door.caller(on_m2.address)
+    trainee.login(TRAINEE)
+    elsewhere.take_over(trainee)
+    forbidden = {"client": "runner", "fun": "manage.up"}
+    with ExitStack() as stack:
+        buses = [stack.enter_context(heard(master)) for master in site.masters]
+        for caller in (trainee, elsewhere):
+            tag = f"salt/test/{door.kind}/{caller.address}"
+            fire = {"client": "runner", "fun": "event.send", "arg": [tag]}
+            assert caller.send(fire, forbidden).status_code == 401
+            # What came before this one is heard before it.
+            assert caller.send({**fire, "arg": [f"{tag}/last"]}).status_code == 200
+
+            def last(tag: str = tag) -> bool:
+                return f"{tag}/last" in [heard_tag for heard_tag, _ in buses[0]]
+
+            wait_for(last, SOON, "all was heard")
+            assert [heard_tag for bus in buses for heard_tag, _ in bus].count(tag) == 1
+
+
 def test_events_pass(site: Site, door: Door) -> None:
     for caller, master in zip(door.on_both(), site.masters, strict=True):
         with caller.events() as lines:
@@ -266,6 +337,31 @@ def test_a_master_is_killed_and_the_next_call_works(site: Site, door: Door) -> N
         wait_for(lambda: ready(m1), LONG, "m1 is ready again")
 
 
+def test_nginx_finds_the_token_of_the_time_when_a_master_was_down(
+    site: Site, tmp_path: Path
+) -> None:
+    printed, port = site.printed["nginx"], site.lab.ports.api
+    text = printed.text.replace("fail_timeout=30s", "fail_timeout=2s")
+    assert text != printed.text
+    with Balancer("nginx", text, tmp_path, printed.address, port) as balancer:
+        door = Door("nginx", site, balancer)
+        caller, _ = door.on_both()
+        api1 = site.apis[0]
+        api1.kill()
+        try:
+            gone = (api1.address, api1.port)
+            wait_for(lambda: not listens(gone), SOON, "m1 refuses connections")
+            assert caller.master() == "m2"
+            assert caller.refused == 1
+        finally:
+            api1.start()
+        # Calls from there go to m1 again.
+        wait_for(lambda: door.caller(caller.address).master() == "m1", SOON, "m1 is used again")
+        assert caller.master() == "m2"
+        assert caller.refused == 1
+        door.close()
+
+
 @pytest.mark.parametrize("door", ["haproxy"], indirect=True)
 def test_a_dead_master_behind_a_living_salt_api(site: Site, door: Door) -> None:
     door.on_both()
@@ -282,6 +378,8 @@ def test_a_dead_master_behind_a_living_salt_api(site: Site, door: Door) -> None:
 
 def test_a_master_hangs(site: Site, door: Door) -> None:
     on_m1, on_m2 = door.on_both()
+    with_token = door.caller(on_m1.address)
+    with_token.take_over(on_m1)
     m1, api1 = site.masters[0], site.apis[0]
     m1.suspend()
     api1.daemon.suspend()
@@ -291,6 +389,9 @@ def test_a_master_hangs(site: Site, door: Door) -> None:
             on_m1.login()  # what notices it there
         # haproxy ends what waits there, or sends it elsewhere at once.
         wait_for(lambda: on_m1.master() == "m2", LONG, "its caller is on m2")
+        if door.kind == "nginx":
+            # Nobody who can answer knows its token: it does not wait for the one that hangs.
+            assert (with_token.master(), with_token.refused) == ("m2", 1)
         assert [door.caller().master() for _ in range(4)] == ["m2"] * 4
         assert on_m2.refused == 0
     finally:

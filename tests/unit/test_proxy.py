@@ -167,6 +167,13 @@ def test_nginx_keeps_an_address_on_one_master() -> None:
     assert "server 10.0.0.1:8000 max_fails=1 fail_timeout=30s;  # m1" in found
 
 
+def test_nginx_takes_no_more_masters_than_it_can_ask_for_a_token() -> None:
+    masters = [Server(f"m{n}", Address(f"10.0.0.{n}", 8000, False)) for n in range(1, 12)]
+    assert "server 10.0.0.10:8000" in text(*masters[:10], Server("m11", None), kind="nginx")
+    with pytest.raises(HaError, match=r"has 11 masters.*among 10 at most: take haproxy"):
+        text(*masters, kind="nginx")
+
+
 def test_nginx_checks_certificates_for_one_name() -> None:
     with pytest.raises(HaError, match=r"one name on all masters.*name="):
         text(NAMED, kind="nginx")

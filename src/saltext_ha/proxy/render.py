@@ -14,6 +14,8 @@ TEMPLATES = {"haproxy": "haproxy.cfg.j2", "nginx": "nginx.conf.j2"}
 CERTIFICATE = "/etc/ssl/private/salt-api.pem"
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 LONGEST = 86400
+# nginx goes on from one location to another no more than ten times with one request.
+MOST_OF_NGINX = 10
 
 # Nothing that a shell, haproxy or nginx reads as more than a part of a path.
 _PATH = re.compile(r"/[A-Za-z0-9_./@+-]{1,1000}")
@@ -141,6 +143,11 @@ def _check(wanted: Wishes, served: Sequence[Server]) -> None:
         raise HaError(
             f"nginx: the salt-api of {kinds[True]} speaks TLS, that of {kinds[False]} does not: "
             "make them the same (rest_cherrypy: ssl_crt, ssl_key), or take haproxy"
+        )
+    if wanted.kind == "nginx" and len(served) > MOST_OF_NGINX:
+        raise HaError(
+            f"nginx: the group has {len(served)} masters with salt-api, and nginx can look for the "
+            f"one that knows a token among {MOST_OF_NGINX} at most: take haproxy"
         )
     if wanted.name:
         return
