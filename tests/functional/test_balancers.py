@@ -525,7 +525,8 @@ def test_masters_with_another_name_get_nobody(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("does", ["hang", "drop", "503", "302", "400", "die"])
 def test_nginx_passes_over_who_cannot_say_whose_token_it_is(does: str, tmp_path: Path) -> None:
-    with site_of("nginx", tmp_path, count=3) as site:
+    # A call may take long; the question whose token it is may not.
+    with site_of("nginx", tmp_path, timeout=600, count=3) as site:
         (source, _), (_, lost), (_, token) = (site.on(name) for name in ("m1", "m2", "m3"))
         if does == "die":
             site.m2.die()
