@@ -29,6 +29,7 @@ class Master:
         self.looks = 0
         self.refuses = self.mute = False
         self.failing = 0  # looks that are not answered, before one is
+        self.late = 0  # looks before a job shows up that was published
 
     def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
         if low["fun"] == "jobs.list_job":
@@ -54,7 +55,7 @@ class Master:
             respond(handler, {}, 503)
         elif self.refuses:
             respond(handler, {}, 401)
-        elif jid not in self.published:
+        elif jid not in self.published or self.looks <= self.late:
             respond(handler, {"return": [{"jid": jid, "Error": "no job with this jid"}]})
         else:
             result = {"a": {"return": 1}}
@@ -101,6 +102,15 @@ def test_a_look_that_fails_is_not_the_last_one(servers: list[Server]) -> None:
     assert (job.master, master.sent) == ("m1", [job.jid])
     assert master.looks == 4
     assert not servers[1].calls("test.x")
+
+
+def test_a_job_that_is_still_on_its_way_is_not_sent_again(servers: list[Server]) -> None:
+    master = script(servers[0], "reset")
+    master.late = 4
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+    assert (job.minions, master.sent) == (("a", "b"), [job.jid])
+    assert master.looks == 5
 
 
 def test_lost_and_absent_is_sent_again_with_the_same_jid(servers: list[Server]) -> None:

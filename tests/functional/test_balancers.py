@@ -10,6 +10,7 @@ import base64
 import hashlib
 import itertools
 import re
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ KINDS = ["haproxy", "nginx"]
 SOON = 20.0
 TIMEOUT = 3  # seconds that one call may take; event streams may take longer
 PASSWORDS = ("/run", "/token", "/keys")  # beside /login; here they are all wrong
-NOTHING = b"[]"  # a call that asks for nothing
+NOTHING = b"[]"  # a call that asks for nothing; it must be JSON and take JSON, as salt-api has it
 
 
 class Backend:
@@ -41,7 +42,8 @@ class Backend:
     One master: a salt-api, and a status listener that is ``ready`` or not.
 
     :ivar calls: path and token of what came in; ``callers``: from whom, as the balancer says.
-    :ivar ran: what calls with a token of its own asked for.
+    :ivar ran: what calls with a token of its own asked for; ``hosts``: whom calls were for;
+        ``names``: by which name its certificate was asked for.
     :ivar does: what becomes of a call: ``answer``, ``drop`` (the connection, once it was read),
         ``hang``, ``refuse`` (401, after a part of it was done), or a number: that HTTP status.
     """
@@ -53,11 +55,15 @@ class Backend:
         self.calls: list[tuple[str, str]] = []
         self.callers: list[str] = []
         self.ran: list[bytes] = []
+        self.hosts: set[str] = set()
+        self.names: set[str | None] = set()
         self.asked = 0
         self.more, self.over = threading.Event(), threading.Event()
         self._tokens: set[str] = set()
         self._at = (address, network.ports.api), (address, network.ports.status)
         self._servers: list[ThreadingHTTPServer] = []
+        if context:
+            context.sni_callback = lambda _, name, __: self.names.add(name)
         self.start()
 
     @property
@@ -118,6 +124,11 @@ class Backend:
                 token = self._token()
                 backend.callers.append(self.headers["X-Forwarded-For"] or "")
                 backend.calls.append((self.path, token))
+                backend.hosts.add(self.headers["Host"].partition(":")[0])
+                json = [self.headers[name] for name in ("Content-Type", "Accept")]
+                if body == NOTHING and json != ["application/json"] * 2:
+                    respond(self, {}, 406)
+                    return
                 if backend.does == "drop":
                     self.close_connection = True
                 elif backend.does == "hang":
@@ -140,6 +151,8 @@ class Backend:
 
             def do_GET(self) -> None:
                 backend.calls.append((self.path, self._token()))
+                backend.hosts.add(self.headers["Host"].partition(":")[0])
+                backend.callers.append(self.headers["X-Forwarded-For"] or "")
                 if self.path.startswith("/ws/"):
                     self._websocket()
                     return
@@ -168,6 +181,8 @@ class Backend:
                     self._unknown()
                     return
                 assert self.headers["Upgrade"] == "websocket", self.headers
+                assert self.headers["Connection"].lower() == "upgrade", self.headers
+                assert self.request_version == "HTTP/1.1"
                 key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
                 self.send_response(101)
                 self.send_header("Upgrade", "websocket")
@@ -223,7 +238,7 @@ class Site:
 
     def call(self, session: requests.Session, token: str) -> requests.Response:
         headers = {"X-Auth-Token": token}
-        return session.post(self.balancer.url, json=[], headers=headers, timeout=SOON)
+        return session.post(self.balancer.url, json=[{}], headers=headers, timeout=SOON)
 
     def count(self, path: str) -> int:
         return sum(master.count(path) for master in self.masters)
@@ -358,9 +373,29 @@ def test_a_dead_master_costs_no_call(site: Site) -> None:
             assert site.call(session, token).json() == {"on": "m2"}
 
 
+def test_a_master_that_nobody_can_connect_to_costs_no_call(site: Site) -> None:
+    source, _ = site.on("m1")
+    at = site.m1.server.api
+    assert at
+    site.m1.die()
+    with ExitStack() as stack:
+        # As a host that is off: packets to it are lost, once the queue of the port is full.
+        port = stack.enter_context(socket.create_server((at.host, at.port), backlog=0))
+        for _ in range(2):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(port.getsockname())
+        with site.client(source) as session:
+            token = site.login(session)
+            assert site.maker(token) is site.m2
+            assert site.call(session, token).json() == {"on": "m2"}
+
+
 def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
     (one, token), (other, _) = site.on("m1"), site.on("m2")
-    url, headers = f"{site.balancer.url}/events", {"X-Auth-Token": token}
+    # As a browser asks.
+    headers = {"X-Auth-Token": token, "Accept": "text/event-stream"}
+    url = f"{site.balancer.url}/events"
     with ExitStack() as stack:
         streams = []
         for source in (one, other):
@@ -427,11 +462,13 @@ def test_a_token_is_good_from_every_address(site: Site) -> None:
                 with site.client(source) as session:
                     # Too large for memory: nginx puts it on disk.
                     data = low + b" " * 200_000 * n
-                    answer = session.post(url, data=data, headers=headers, timeout=SOON)
+                    kind = {"Content-Type": "application/x-yaml", "Accept": "application/x-yaml"}
+                    answer = session.post(url, data=data, headers=headers | kind, timeout=SOON)
                 assert answer.status_code == 200
                 assert answer.json() == {"on": site.maker(token).name}
                 assert site.maker(token).ran[-1] == data
                 assert len(site.ran) == before + 1
+    assert site.m1.hosts == site.m2.hosts == {url.split(":")[1].strip("/")}
 
 
 def test_a_password_is_tried_once(site: Site) -> None:
@@ -451,7 +488,7 @@ def test_who_has_no_token_is_refused_by_one_master(site: Site) -> None:
     for path in ("/", "/events", "/ws", "/minions"):
         before = sum(len(master.calls) for master in site.masters)
         with site.client() as session:
-            answer = session.post(site.balancer.url + path, json=[], timeout=SOON)
+            answer = session.post(site.balancer.url + path, json=[{}], timeout=SOON)
         assert answer.status_code == 401
         assert answer.json() == {"unknown to": answer.headers["X-Said-By"]}
         assert sum(len(master.calls) for master in site.masters) == before + 1
@@ -477,6 +514,11 @@ def test_a_call_that_its_master_refuses_is_not_sent_again(site: Site) -> None:
             answer = session.post(url, json=[{}, {}], headers=headers, timeout=SOON)
         assert answer.status_code == 401
         assert len(site.ran) == before + 1, "a part of it was done twice"
+        if site.kind == "nginx" and source == home:
+            assert "Refused by the master that made this token" in answer.text
+            assert answer.headers["Content-Type"] == "text/plain"
+        else:
+            assert answer.json() == {"on": "m1"}
 
 
 @pytest.mark.parametrize("site", ["haproxy"], indirect=True)
@@ -505,9 +547,12 @@ def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) ->
 def test_masters_with_tls_are_known_by_their_name(kind: str, tmp_path: Path) -> None:
     with site_of(kind, tmp_path, name="salt-api.test", of="salt-api.test") as site:
         site.both_are_in()
-        for _ in range(6):
+        tokens = [site.on(name)[1] for name in ("m1", "m2")]
+        for token in tokens * 2:
             with site.client() as session:
-                assert site.call(session, site.login(session)).status_code == 200
+                assert site.call(session, token).status_code == 200
+        if kind == "nginx":
+            assert site.m1.names == site.m2.names == {"salt-api.test"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -305,7 +305,9 @@ def expire(master: Master) -> None:
 
 
 def test_answers_that_are_slow(site: Site) -> None:
-    with Forwarder((site.api1.address, site.api1.port)) as between, site.pool(between.url) as pool:
+    target = (site.api1.address, site.api1.port)
+    # One failure would be enough.
+    with Forwarder(target) as between, site.pool(between.url, fall=1) as pool:
         pool.runner("test.arg")
         trap = between.set(b'"client": "local"', "slow")
         word, command = site.job()
@@ -323,10 +325,10 @@ def test_answers_that_are_slow(site: Site) -> None:
         late, command = site.job()
         with pytest.raises(OutcomeUnknown, match="sent to m1") as caught:
             pool.local_async("web", "cmd.run", [command], deadline=2)
+        assert healthy(pool)["m1"], "slow is not down"
         between.set(b"", "slow", times=0)
         assert caught.value.jid
         assert pool.wait(caught.value.jid) == {"web": ""}
-        assert healthy(pool)["m1"], "slow is not down"
         assert [site.settled(each) for each in (word, found, late)] == [1, 1, 1]
 
 

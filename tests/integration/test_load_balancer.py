@@ -89,7 +89,7 @@ class Caller:
 
     @contextmanager
     def events(self) -> Iterator[Iterator[bytes]]:
-        headers = {"X-Auth-Token": self._token}
+        headers = {"X-Auth-Token": self._token, "Accept": "text/event-stream"}
         with self._session.get(
             f"{self._url}/events", headers=headers, stream=True, timeout=LONG
         ) as answer:
