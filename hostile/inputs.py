@@ -24,7 +24,7 @@ WEIGHTS = {
     "status": 0.01,
     "check": 0.01,
     "lint": 0.01,
-    "prospects": 0.005,
+    "minion_reports": 0.005,
     "failover_safe": 0.005,
     "minion_config": 0.05,
     "sync": 0.01,

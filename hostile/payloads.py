@@ -99,10 +99,10 @@ def methods(known: Known) -> dict[str, Sample]:
         "summary": lambda rng: {},
         "keys": lambda rng: {"glob": "hostile1*"} if rng.random() < 0.3 else {"ids": ids(rng)},
         "lint": lambda rng: {},
-        "door": lambda rng: {},
-        "api_doors": lambda rng: {},
+        "endpoint": lambda rng: {},
+        "salt_api": lambda rng: {},
         "draining": lambda rng: {"name": rng.choice(["", "m1", "m9"]), "draining": True},
-        "prospects": lambda rng: {"glob": "hostile1*"},
+        "minion_reports": lambda rng: {"glob": "hostile1*"},
         "clock": lambda rng: {},
         "consistency": lambda rng: {"nonce": nonce(rng), "sections": ["keys", "access", "clock"]},
         "facts": lambda rng: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ from lab.master import listens
 from lab.node import START_TIMEOUT
 
 CLUSTER_ID = "lab"
+HANDED = 2.0  # seconds after which nobody makes a key of his own any more
+POLL = 0.2
 
 
 def add_cluster(
@@ -68,7 +71,8 @@ def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> 
 
     A member is handed the cluster's key, though it has it: 3008.3 unlinks the file before it writes
     it, and whoever looks for the key in between makes one that replaces it half a second later
-    (``MasterKeys.find_or_create_keys``). Such a member is given the key again.
+    (``MasterKeys.find_or_create_keys``). Such a member is given the key again, as long as that may
+    still come.
     """
     first, *others = masters
     first.launch()
@@ -81,19 +85,24 @@ def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> 
         master.wait_ready(timeout)
     wait_for(lambda: all(map(ready, masters)), timeout, "Salt opens all members to minions")
     ours = cluster_key(first)
-    for master in others:
-        if cluster_key(master) != ours:
+    deadline = time.monotonic() + HANDED
+    while time.monotonic() < deadline:
+        for master in others:
+            if cluster_key(master) == ours:
+                continue
             master.stop()
             for name, text in ours.items():
                 write_whole(Path(master.opts["cluster_pki_dir"]) / name, text, 0o400)
             master.start()
             wait_for(partial(ready, master), timeout, "Salt opens it once more")
+        time.sleep(POLL)
 
 
 def cluster_key(master: Master) -> dict[str, str]:
     """The pair that minions know the cluster by, as *master* has it: file name → PEM."""
     folder = Path(master.opts["cluster_pki_dir"])
-    return {name: (folder / name).read_text() for name in ("cluster.pem", "cluster.pub")}
+    files = (folder / "cluster.pem", folder / "cluster.pub")
+    return {path.name: path.read_text() if path.exists() else "" for path in files}
 
 
 def ready(master: Master) -> bool:

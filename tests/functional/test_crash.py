@@ -74,13 +74,13 @@ def in_folder(folder: str, *ids: str) -> Keys:
 
 
 def settle(folder: Path) -> None:
-    """Nobody has written these keys for long: they may be moved."""
+    """Nobody has written these keys for long: they need not be written anew."""
     for path in folder.iterdir():
         os.utime(path, (1, 1))
 
 
 def unlike_ours(folder: Path) -> None:
-    """These files are not as the engine would write them: they are not moved but written anew."""
+    """These files are not as the engine would write them: they are written anew."""
     for path in folder.iterdir():
         path.write_text(path.read_text() + "\n")
 
@@ -92,7 +92,7 @@ def two_masters(root: Path) -> tuple[Group, Master, Master]:
     for master in (m1, m2):
         master.knock({i: KEYS[i] for i in [*REJECT, *DELETE, *KEEP, *ACCEPT, *WAIT]})
         master.accept(*REJECT, *DELETE, *KEEP)
-        # Who follows an acceptance moves files then, and writes them for a rejection.
+        # Who follows an acceptance links files then, and writes them for a rejection.
         settle(master.pki_dir / PENDING)
         unlike_ours(master.pki_dir / ACCEPTED)
     group.start()
@@ -164,7 +164,7 @@ def a_master_dies_while_it_writes_many(root: Path, point: Point, times: int) -> 
     _follow_many(root, point, times, unlike_ours)
 
 
-@case(("store.rename", 30))
+@case(("store.rename", 30), ("store.remove", 30))
 def a_master_dies_while_it_moves_many(root: Path, point: Point, times: int) -> None:
     _follow_many(root, point, times, settle)
 

@@ -10,6 +10,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -19,7 +20,7 @@ from saltext_ha.errors import StoreError
 from saltext_ha.keystore import writing
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FOLDERS, FileStore
-from saltext_ha.replication.plan import PUT, REMOVE, Step
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING
 from tests.keys import public_key
 
@@ -160,24 +161,29 @@ def test_a_folder_that_is_missing_is_made(root: Path) -> None:
     assert names(root, "minions") == set(IDS)
 
 
-# -- moved
+# -- the same file under another name
 
 
-def test_what_nobody_writes_any_more_is_moved(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
+def test_what_nobody_writes_any_more_is_not_written_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, int]] = []
     durable: set[int] = set()
-    monkeypatch.setattr(writing, "sync_folder", lambda folder: synced.append(Path(folder).name))
+
+    def note(folder: str) -> None:
+        synced.append((Path(folder).name, len(names(root, "minions_pre"))))
+
+    monkeypatch.setattr(writing, "sync_folder", note)
     monkeypatch.setattr(os, "fsync", lambda file: durable.add(os.fstat(file).st_ino))
     knocked_long_ago(root)
     before = inodes(root, "minions_pre")
     assert FileStore(root).apply(moves()) == (set(), {})
     assert inodes(root, "minions") == before
-    assert not names(root, "minions_pre")
     assert durable == {*before.values()}
-    assert sorted(synced) == ["minions", "minions_pre"]
+    assert synced == [("minions", len(IDS)), ("minions_pre", 0)]
 
 
-def test_what_replaces_another_key_is_moved_too(root: Path) -> None:
+def test_it_may_take_the_place_of_another_key(root: Path) -> None:
     knocked_long_ago(root)
     for number, minion_id in enumerate(IDS):
         (root / "minions" / minion_id).write_text(KEYS[key_of(number + 1)])
@@ -188,7 +194,7 @@ def test_what_replaces_another_key_is_moved_too(root: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])
-def test_a_moved_file_is_as_one_that_was_written(root: Path, mode: int) -> None:
+def test_it_is_as_one_that_was_written(root: Path, mode: int) -> None:
     knocked_long_ago(root)
     for path in (root / "minions_pre").iterdir():
         path.chmod(mode)
@@ -212,14 +218,23 @@ def just_written(path: Path) -> None:
     os.utime(path)
 
 
+def written_in_the_future(path: Path) -> None:
+    os.utime(path, (4e9, 4e9))
+
+
 def with_another_key(path: Path) -> None:
-    path.write_text(B if path.read_text() == A else A)
+    path.write_text(KEYS[key_of(1)])
     os.utime(path, (1, 1))
 
 
-@pytest.mark.parametrize("change", [linked, replaced_by_a_link, just_written, with_another_key])
-def test_what_somebody_may_write_is_not_moved(root: Path, change: Callable[[Path], None]) -> None:
-    """Salt 3006 and 3007 write pending keys in place; such a file must never be an accepted one."""
+@pytest.mark.parametrize(
+    "change",
+    [linked, replaced_by_a_link, just_written, written_in_the_future, with_another_key],
+)
+def test_what_somebody_may_write_is_written_anew(
+    root: Path, change: Callable[[Path], None]
+) -> None:
+    """Salt 3006 and 3007 write keys in place; such a file must never be an accepted one."""
     knocked_long_ago(root)
     first = root / "minions_pre" / IDS[0]
     change(first)
@@ -231,41 +246,79 @@ def test_what_somebody_may_write_is_not_moved(root: Path, change: Callable[[Path
     assert accepted.stat().st_ino != before
 
 
-def test_what_is_opened_for_writing_while_it_is_moved(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+def another_knocked(path: Path, streams: list[IO[str]]) -> None:
+    path.unlink()
+    path.write_text(KEYS[key_of(1)])
+
+
+def opened(path: Path, streams: list[IO[str]]) -> None:
+    """As Salt opens it; it writes when everything is done."""
+    streams.append(path.open("w+"))
+
+
+def half_removed(path: Path, streams: list[IO[str]]) -> None:
+    """As Salt 3008 removes a file (``localfs_key.flush``), were it not gone by then."""
+    path.chmod(0o200)
+
+
+@pytest.mark.parametrize("call", ["link", "rename", "unlink"])
+@pytest.mark.parametrize("deed", [another_knocked, opened, half_removed])
+def test_what_is_done_to_a_file_meanwhile_is_not_done_to_the_accepted_one(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    deed: Callable[[Path, list[IO[str]]], None],
 ) -> None:
-    """Whoever holds the file now does not hold the accepted one, whatever is written to it."""
     knocked_long_ago(root)
-    rename, held = os.rename, []
+    real, streams = getattr(os, call), []
+    path = root / "minions_pre" / IDS[0]
 
-    def late(source: str, target: str) -> None:
-        if Path(source).name == IDS[0]:
-            held.append(open(source, "w+"))  # noqa: SIM115 - as Salt does, closed below
-        rename(source, target)
+    def late(source: str, *target: str) -> None:
+        if IDS[0] in (Path(source).name, *(Path(t).name for t in target[:1])) and not done:
+            done.append(True)
+            deed(path, streams)
+        real(source, *target)
 
-    monkeypatch.setattr(os, "rename", late)
-    missing, failed = FileStore(root).apply(moves())
-    (stream,) = held
-    stream.write(KEYS[key_of(1)])
-    stream.close()
-    assert (missing, failed) == ({IDS[0]}, {})
-    assert (root / "minions" / IDS[0]).read_text() == KEYS[key_of(0)]
+    done: list[bool] = []
+    monkeypatch.setattr(os, call, late)
+    assert FileStore(root).apply(moves()).failed == {}
+    assert done
+    for stream in streams:
+        stream.write(KEYS[key_of(1)])
+        stream.close()
+    accepted = root / "minions" / IDS[0]
+    assert accepted.read_text() == KEYS[key_of(0)]
+    assert stat.S_IMODE(accepted.stat().st_mode) == 0o600
+    assert accepted.stat().st_nlink == 1
     assert names(root, "minions") == {*IDS}
 
 
-def test_folders_on_two_disks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_second_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
     knocked_long_ago(root)
-    rename = os.rename
-
-    def within_one(source: str, target: str) -> None:
-        if Path(source).parent != Path(target).parent:
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", within_one)
+    monkeypatch.setattr(os, "link", refuse)
     assert FileStore(root).apply(moves()) == (set(), {})
     assert names(root, "minions") == {*IDS}
     assert not names(root, "minions_pre")
+
+
+def test_a_folder_that_cannot_be_made_holds_up_no_other_id(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not there to be made durable, either."""
+
+    def refuse(path: str, mode: int, exist_ok: bool) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    knocked_long_ago(root)
+    (root / "minions_denied").rmdir()
+    monkeypatch.setattr(os, "makedirs", refuse)
+    first = Change(IDS[0], [Step(DENY, "", key_of(1))], KEYS)
+    missing, failed = FileStore(root).apply([first, *moves()[1:]])
+    assert (missing, set(failed)) == (set(), {IDS[0]})
+    assert names(root, "minions") == {*IDS[1:]}
 
 
 def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import salt.config
 
 from saltext_ha import cluster, master_key
 from saltext_ha.config import HaConfig, parse
+from saltext_ha.consistency import master_key as section
+from saltext_ha.consistency.facts import Facts
 from saltext_ha.errors import ConfigError, TrustError
 from saltext_ha.keystore import open_store
 from saltext_ha.peering import handover
@@ -145,6 +147,16 @@ def test_how_masters_come_to_one_key() -> None:
     assert ("cluster.pem" in said) == HAS_CLUSTERS
     assert ("share_master_key" in said) != HAS_CLUSTERS
     assert "ha.join TOKEN" in views.one_master_key(parse(OPTS), {})
+
+
+def test_members_are_told_so_though_another_one_cannot_be_asked() -> None:
+    def member(fingerprint: str) -> Facts:
+        leaves = {"fingerprint": fingerprint, section.IN_CLUSTER: True}
+        return Facts(leaves, covers=tuple(section.RULES))
+
+    found = section.compare({"m1": member("a"), "m2": member("b"), "m3": Facts({}, {"": "down"})})
+    (difference,) = [each for each in found if each["path"] == "fingerprint"]
+    assert "cluster.pem" in difference["fix"]
 
 
 def test_an_event_that_the_cluster_relays_is_nobodys_deletion_here() -> None:

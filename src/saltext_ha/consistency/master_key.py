@@ -75,7 +75,7 @@ def take(mine: Mine) -> Facts:
 
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     """Leaf by leaf; what different master keys mean follows from who signs."""
-    clustered = all(facts.leaves.get(IN_CLUSTER) for facts in parts.values())
+    clustered = any(facts.leaves.get(IN_CLUSTER) for facts in parts.values())
     found = by_rules(OF_CLUSTER if clustered else RULES, parts)
     signers = {name: facts.leaves.get("sign_fingerprint") for name, facts in parts.items()}
     signing = {name for name, key in signers.items() if key}

@@ -14,6 +14,7 @@ import functools
 import os
 import pwd
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -48,11 +49,11 @@ class Part(NamedTuple):
 class Taken(NamedTuple):
     """The steps of one change that were taken."""
 
-    minion_id: str
+    change: Change
     states: set[str]
     """In whose folders something changed."""
-    moved: str
-    """From whose folder the new entry was moved; empty when it was written."""
+    links: list[tuple[Step, writing.Linked]]
+    """New entries that are the old file yet, by another name."""
     lacked: bool
     """An entry that was to be removed was gone already."""
     reason: str
@@ -153,8 +154,8 @@ class FileStore:
         try:
             info = os.lstat(path)
             # Salt writes in place: it may be half a key yet.
-            whole = stat.S_ISREG(info.st_mode) and writing.is_settled(info)
-            return whole and not _is_key(_read_key(path))
+            settled = abs(time.time() - info.st_mtime) > writing.SETTLED
+            return stat.S_ISREG(info.st_mode) and settled and not _is_key(_read_key(path))
         except OSError:
             return False
 
@@ -187,49 +188,46 @@ class FileStore:
         """See :meth:`KeyStore.apply`."""
         missing: set[str] = set()
         failed: dict[str, str] = {}
-        moved: dict[str, str] = {}
+        links: list[tuple[Change, Step, writing.Linked]] = []
         try:
             for new in (True, False):
-                parts = [
-                    _part(change, new, moved.get(change.minion_id, ""))
-                    for change in changes
-                    if change.minion_id not in failed
-                ]
+                parts = [_part(change, new) for change in changes if change.minion_id not in failed]
                 touched: set[str] = set()
                 for taken in writing.spread(self._take, [part for part in parts if part.steps]):
                     touched |= taken.states
-                    moved[taken.minion_id] = taken.moved
+                    links += [(taken.change, *link) for link in taken.links]
                     if taken.lacked:
-                        missing.add(taken.minion_id)
+                        missing.add(taken.change.minion_id)
                     if taken.reason:
-                        failed[taken.minion_id] = taken.reason
+                        failed[taken.change.minion_id] = taken.reason
                 self._sync(touched)
+            self._sync(
+                {put.state for change, put, linked in links if self._mend(change, put, linked)}
+            )
         except OSError as exc:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
         return Outcome(missing, failed)
 
     def _take(self, part: Part, writer: int) -> Taken:
         minion_id, _, keys = part.change
-        states: set[str] = set()
-        moved, lacked = "", False
+        taken = Taken(part.change, set(), [], False, "")
         try:
             for step in part.steps:
                 state = step.state or DENIED
-                states.add(state)
                 if step.action in (PUT, DENY):
-                    source = _source(part.change, step)
-                    if source and self._move(source, state, minion_id, keys[step.key]):
-                        moved = source
-                        states.add(source)
+                    linked = self._link(part.change, step, writer)
+                    if linked:
+                        taken.links.append((step, linked))
                     else:
                         self._write(state, minion_id, keys[step.key], writer)
                 elif not self._remove(state, minion_id, step.key) and step.state:
-                    lacked = True
+                    taken = taken._replace(lacked=True)
+                taken.states.add(state)
         except OSError as exc:
             if exc.errno not in ONE_FILE:
                 raise
-            return Taken(minion_id, states, moved, lacked, str(exc))
-        return Taken(minion_id, states, moved, lacked, "")
+            return taken._replace(reason=str(exc))
+        return taken
 
     def _stored(self, found: dict[str, bytes]) -> Stored:
         slots = [(state, found[state]) for state in self._precedence if state in found]
@@ -276,14 +274,28 @@ class FileStore:
             self._make_folder(folder)
             write()
 
-    def _move(self, source: str, target: str, minion_id: str, text: str) -> bool:
-        return writing.move_whole(
-            f"{self._folders[source]}/{minion_id}",
-            f"{self._folders[target]}/{minion_id}",
-            text,
-            mode=self._mode,
-            uid=self._uid,
-        )
+    def _link(self, change: Change, put: Step, writer: int) -> writing.Linked | None:
+        """A key that is only to go to another folder need not be written again."""
+        for step in change.steps:
+            if (put.action, step.action, step.key) == (PUT, REMOVE, put.key):
+                folder = self._folders[put.state]
+                return writing.link_whole(
+                    f"{self._folders[step.state]}/{change.minion_id}",
+                    writing.temporary(folder, writer),
+                    f"{folder}/{change.minion_id}",
+                    change.keys[put.key],
+                    mode=self._mode,
+                    uid=self._uid,
+                )
+        return None
+
+    def _mend(self, change: Change, put: Step, linked: writing.Linked) -> bool:
+        """Write a key after all, when somebody else wrote to its file; whether that was so."""
+        minion_id = change.minion_id
+        spoilt = writing.is_spoilt(f"{self._folders[put.state]}/{minion_id}", linked)
+        if spoilt:
+            self._write(put.state, minion_id, change.keys[put.key], 0)
+        return spoilt
 
     def _make_folder(self, folder: str) -> None:
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
@@ -305,18 +317,9 @@ class FileStore:
             writing.sync_folder(self._folders[state])
 
 
-def _part(change: Change, new: bool, moved: str) -> Part:
-    """The steps of *change* that write something new, or those that remove what was not *moved*."""
-    steps = [step for step in change.steps if (step.action in (PUT, DENY)) is new]
-    return Part(change, [step for step in steps if new or step.state != (moved or None)])
-
-
-def _source(change: Change, put: Step) -> str:
-    """The state whose folder has the key that *put* needs in another, and is to lose it."""
-    for step in change.steps:
-        if step.action == REMOVE and step.key == put.key and put.action == PUT:
-            return step.state
-    return ""
+def _part(change: Change, new: bool) -> Part:
+    """The steps of *change* that write something new, or those that remove."""
+    return Part(change, [s for s in change.steps if (s.action in (PUT, DENY)) is new])
 
 
 def _read_key(path: str) -> str | None:

@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from saltext_ha.faults import point
 
@@ -94,44 +94,75 @@ def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) 
         os.close(descriptor)
 
 
-def move_whole(source: str, target: str, text: str, *, mode: int, uid: int) -> bool:
+class Linked(NamedTuple):
+    """What is known of a file that got a second name."""
+
+    inode: int
+    written: int
+    size: int
+    mode: int
+
+
+def link_whole(
+    source: str, temporary: str, target: str, text: str, *, mode: int, uid: int
+) -> Linked | None:
     """
-    Rename *source* to *target* where that comes to the same as :func:`write_whole`, with a fifth of
-    the work; their folders are to be made durable yet.
+    Give the file *source* the name *target*, too, where that comes to the same as
+    :func:`write_whole`, with a fraction of the work. Group and access list are those it has.
 
-    Salt 3006 and 3007 write pending keys in place, and must not do so under the new name. Who opens
-    a file to write it empties it first: that shows before the rename, or else after it.
+    Salt 3006 and 3007 write keys in place, in rare cases to a file that is there. So *source* is to
+    be removed next, and then :func:`is_spoilt` asked.
 
-    :return: False when *target* is to be written, whatever it holds.
+    :param source: to be removed, and not written by anybody for a while; else nothing is done.
+    :return: None when *target* is to be written, also where there are no such names.
     """
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return False
+        return None
     try:
         before = os.fstat(descriptor)
-        alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
         raw = text.encode()
-        if not alone or not is_settled(before) or os.read(descriptor, len(raw) + 1) != raw:
-            return False
+        alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
+        settled = time.time() - before.st_mtime > SETTLED
+        if not (alone and settled) or os.read(descriptor, len(raw) + 1) != raw:
+            return None
         if stat.S_IMODE(before.st_mode) != mode:
             os.fchmod(descriptor, mode)
         if uid not in (-1, before.st_uid):
             os.fchown(descriptor, uid, -1)
         os.fsync(descriptor)
-        point("store.rename")
-        os.rename(source, target)
-        after = os.fstat(descriptor)
+        linked = _linked(os.fstat(descriptor))
+        os.link(source, temporary)
     except OSError:
-        return False
+        return None
     finally:
         os.close(descriptor)
-    return (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size)
+    try:
+        # Another key may have come there since it was opened.
+        if _linked(os.lstat(temporary)) != linked:
+            os.unlink(temporary)
+            return None
+        point("store.rename")
+        os.rename(temporary, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        return None
+    return linked
 
 
-def is_settled(info: os.stat_result) -> bool:
-    """Whether a file with this *info* was last written so long ago that nobody is at it."""
-    return abs(time.time() - info.st_mtime) > SETTLED
+def is_spoilt(target: str, linked: Linked) -> bool:
+    """Whether somebody wrote to the file of *target* by its other name, which is gone now."""
+    try:
+        now = _linked(os.lstat(target))
+    except FileNotFoundError:
+        return False
+    return now.inode == linked.inode and now != linked
+
+
+def _linked(info: os.stat_result) -> Linked:
+    return Linked(info.st_ino, info.st_mtime_ns, info.st_size, info.st_mode)
 
 
 def sync_folder(folder: str) -> None:

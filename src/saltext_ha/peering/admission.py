@@ -154,7 +154,7 @@ class Admission:
                 "name": self._membership.name,
                 "refused": refused,
                 "members": self._membership.introduced(joiner),
-                "outlook": dict(await self._preview(invite, after)) if self._preview else {},
+                "preview": dict(await self._preview(invite, after)) if self._preview else {},
             }
         )
         mac = plan_reply_mac(

@@ -174,7 +174,7 @@ async def preview(
     :raises HaError: as :func:`join`, but for what :attr:`Preview.refused` says.
     """
     reply = await _ask(identity, decode(token), name, url, timeout, after)
-    told = reply.get("outlook")
+    told = reply.get("preview")
     return Preview(
         str(reply.get("name")),
         tuple(_members(reply, identity)),

@@ -60,6 +60,8 @@ class Record:
     @functools.cached_property  # asked for again and again while an id is worked on
     def state(self) -> str | None:
         """The visible state, or None when the record holds no value."""
+        if len(self.values) == 1:  # mostly
+            return self.values[0].state
         return visible({value.state for value in self.values})
 
     @property

@@ -26,7 +26,7 @@ class ProxyConfig:
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
-        return {"api_doors": self.answer}
+        return {"salt_api": self.answer}
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         """Where this master is called, for a peer."""
@@ -36,7 +36,7 @@ class ProxyConfig:
         """``ha.proxy_config``."""
         service = self._group.service
         wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
-        answers, errors = await self._group.ask("api_doors", {}, service.config.peer_timeout)
+        answers, errors = await self._group.ask("salt_api", {}, service.config.peer_timeout)
         known = [self._own()]
         for name, raw in answers.items():
             try:

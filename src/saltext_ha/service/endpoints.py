@@ -119,12 +119,12 @@ class Endpoints:
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
-        return {"door": self._answer}
+        return {"endpoint": self._answer}
 
     async def all(self) -> tuple[list[Endpoint], dict[str, str]]:
         """All masters by name, and why some could not be asked."""
         service = self._group.service
-        answers, errors = await self._group.ask("door", {}, service.config.peer_timeout)
+        answers, errors = await self._group.ask("endpoint", {}, service.config.peer_timeout)
         found = [await asyncio.to_thread(self._own)]
         for name, raw in answers.items():
             try:

@@ -34,7 +34,7 @@ class FailoverSafe:
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
-        return {"prospects": self._reports}
+        return {"minion_reports": self._reports}
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.failover_safe``."""
@@ -51,7 +51,7 @@ class FailoverSafe:
             raise HaError(f"minions={glob!r}: no accepted minion is called so")
         # What takes longest, beside all that follows.
         asking = asyncio.gather(
-            self._mine(glob), self._group.ask("prospects", {"glob": glob}, PATIENCE)
+            self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, PATIENCE)
         )
         masters, unreached = await self._endpoints.all()
         summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
