@@ -43,7 +43,8 @@ class Backend:
 
     :ivar calls: path and token of what came in; ``callers``: from whom, as the balancer says.
     :ivar ran: what calls with a token of its own asked for; ``hosts``: whom calls were for;
-        ``names``: by which name its certificate was asked for.
+        ``names``: by which name its certificate was asked for; ``smuggled``: a header of
+        that name came in.
     :ivar does: what becomes of a call: ``answer``, ``drop`` (the connection, once it was read),
         ``hang``, ``refuse`` (401, after a part of it was done), or a number: that HTTP status.
     """
@@ -57,6 +58,7 @@ class Backend:
         self.ran: list[bytes] = []
         self.hosts: set[str] = set()
         self.names: set[str | None] = set()
+        self.smuggled = False
         self.asked = 0
         self.more, self.over = threading.Event(), threading.Event()
         self._tokens: set[str] = set()
@@ -125,6 +127,7 @@ class Backend:
                 backend.callers.append(self.headers["X-Forwarded-For"] or "")
                 backend.calls.append((self.path, token))
                 backend.hosts.add(self.headers["Host"].partition(":")[0])
+                backend.smuggled |= "Smuggled" in self.headers
                 json = [self.headers[name] for name in ("Content-Type", "Accept")]
                 if body == NOTHING and json != ["application/json"] * 2:
                     respond(self, {}, 406)
@@ -152,6 +155,7 @@ class Backend:
             def do_GET(self) -> None:
                 backend.calls.append((self.path, self._token()))
                 backend.hosts.add(self.headers["Host"].partition(":")[0])
+                backend.smuggled |= "Smuggled" in self.headers
                 backend.callers.append(self.headers["X-Forwarded-For"] or "")
                 if self.path.startswith("/ws/"):
                     self._websocket()
@@ -501,6 +505,16 @@ def test_a_token_that_nobody_knows_is_refused_by_a_master(site: Site) -> None:
             assert answer.status_code == 401
             assert answer.json() == {"unknown to": answer.headers["X-Said-By"]}
     assert site.ran == []
+
+
+def test_a_path_is_no_header(site: Site) -> None:
+    _, token = site.on("m1")
+    for source in (site.on("m1")[0], site.on("m2")[0]):
+        for known in (token, "0-of-nobody"):
+            with site.client(source) as session:
+                path = f"/ws/{known}%0d%0aSmuggled:%20yes"
+                assert session.get(site.balancer.url + path, timeout=SOON).status_code == 401
+    assert not any(master.smuggled for master in site.masters)
 
 
 def test_a_call_that_its_master_refuses_is_not_sent_again(site: Site) -> None:
