@@ -15,11 +15,12 @@ from pathlib import Path
 from lab.wait import wait_for
 from saltext_ha.errors import HaError
 from torture.keys import ACCEPTED, FOLDERS, KEYS, PENDING, REJECTED, UNKNOWN, Slot
-from torture.ledger import REVOCATIONS, Ledger
+from torture.ledger import KNOCK, REVOCATIONS, Ledger
 from torture.watch import Change, by_engines, revoked
 from torture.world import World
 
 ROTATED = 10.0
+ABOUT_KEYS = ("key/", "conflict", "held")
 IDLE = 0.5
 """Seconds in which an engine that had something to do would do it: it looks every 0.1 s."""
 
@@ -74,7 +75,10 @@ def replaced(ledger: Ledger, changes: Iterable[Change]) -> list[str]:
         old, new = change.before.get(ACCEPTED), change.after.get(ACCEPTED)
         if not old or not new or old == new or UNKNOWN in (old, new):
             continue
-        if not ledger.about((change.minion_id, old), *REVOCATIONS):
+        pair = (change.minion_id, old)
+        # Taken in as a knock, as it may have been deleted and forgotten.
+        demoted = any(act.on == change.on and not act.certain for act in ledger.about(pair, KNOCK))
+        if not demoted and not ledger.about(pair, *REVOCATIONS):
             where = f"{change.minion_id} on {change.on}"
             flaws.append(f"I4 {where}: {old} became {new}, and nobody revoked it")
     return flaws
@@ -179,5 +183,6 @@ def _marks(world: World, name: str) -> tuple[object, object, object]:
                 if not entry.name.startswith("."):
                     info = entry.stat()
                     files[f"{folder}/{entry.name}"] = (info.st_ino, info.st_mtime_ns)
-    events = [e for e in member.announced() if not e["tag"].startswith("peer/")]
+    # Those about peers and configurations come when they come.
+    events = [e for e in member.announced() if e["tag"].startswith(ABOUT_KEYS)]
     return files, len(world.watcher.rotations[name]), len(events)

@@ -308,6 +308,8 @@ class Player(People):
         )
         member.gone = False
         if not member.pid:
+            # It starts as one whose replica was lost: it asks its peers first.
+            self._ghosts(member, self.ledger.known_to(member.name))
             member.start()
         return True
 

@@ -205,6 +205,16 @@ def test_a_key_that_took_anothers_place_is_seen(book: Book) -> None:
     assert replaced(book, [change]) == []
 
 
+def test_a_key_that_may_have_been_deleted_long_ago_is_only_a_knock(book: Book) -> None:
+    book.did("m1", GRANT)
+    book.did("m2", GRANT, ("web1", "k1"))
+    book.ghost("m2", KNOCK, PAIR)
+    change = Change("m1", "web1", {ACCEPTED: "k0"}, {ACCEPTED: "k1"}, 1.0, 2.0)
+    assert kinds(replaced(book, [change])) == {"I4"}, "it was taken for one on the other master"
+    book.ghost("m1", KNOCK, PAIR)
+    assert replaced(book, [change]) == []
+
+
 def test_only_what_nobodys_hands_explain_was_done_by_an_engine() -> None:
     change = Change("m1", "web1", {ACCEPTED: "k0"}, {}, 10.0, 11.0)
     assert revoked(change, legacy=True)
