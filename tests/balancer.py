@@ -64,7 +64,9 @@ class Balancer:
             text = (
                 f"daemon off; master_process off; pid {folder}/pid; error_log {self._log} info;\n"
                 "events {}\n"
-                f"http {{ access_log {folder}/access; client_body_temp_path {folder}/b;\n"
+                # As Debian has it.
+                f"http {{ default_type application/octet-stream; access_log {folder}/access;\n"
+                f"client_body_temp_path {folder}/b;\n"
                 f"proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;\n"
                 f"uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n{text}\n}}\n"
             )
