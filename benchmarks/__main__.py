@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale, status
-from benchmarks.engines import quiet
 from benchmarks.report import Row, machine, markdown, table
+from lab.engines import quiet
 
 GROUPS = (
     "accept",

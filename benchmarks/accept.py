@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import keys, rivals
+from benchmarks import rivals
 from benchmarks.report import Budget, Row
-from lab import Lab, Master, wait_for
+from lab import Lab, Master, key_folders, wait_for
 
 BUDGET = Budget(median=25, p99=100)
 PAUSE = 0.0002  # between two looks; the error of a sample is about that
@@ -24,17 +24,17 @@ def measure(samples: int, others: int = 0) -> Row:
 
     :param others: accepted keys that are there besides.
     """
-    pending = keys.ids(samples + 1, "new")
+    pending = key_folders.ids(samples + 1, "new")
     with Lab() as lab:
         m1, m2 = lab.add_master("m1"), lab.add_master("m2")
         m1.share_master_key(m2)
-        keys.plant(m1.pki_dir, keys.ids(others), seed=2)
-        keys.plant(m1.pki_dir, pending, keys.PENDING, seed=3)
+        key_folders.plant(m1.pki_dir, key_folders.ids(others), seed=2)
+        key_folders.plant(m1.pki_dir, pending, key_folders.PENDING, seed=3)
         lab.start_all()
         lab.form_group()
         wait_for(
             lambda: (
-                (keys.count(m2.pki_dir), keys.count(m2.pki_dir, keys.PENDING))
+                (key_folders.count(m2.pki_dir), key_folders.count(m2.pki_dir, key_folders.PENDING))
                 == (others, len(pending))
             ),
             120 + others / 20,
@@ -81,8 +81,8 @@ def _one(process: subprocess.Popen[str], m1: Master, m2: Master, minion_id: str)
         raise RuntimeError("the accepter has no pipes")
     process.stdin.write(f"{minion_id}\n")
     process.stdin.flush()
-    began = _appears(m1.pki_dir / keys.ACCEPTED / minion_id)
-    ended = _appears(m2.pki_dir / keys.ACCEPTED / minion_id)
+    began = _appears(m1.pki_dir / key_folders.ACCEPTED / minion_id)
+    ended = _appears(m2.pki_dir / key_folders.ACCEPTED / minion_id)
     process.stdout.readline()
     return (ended - began) * 1000
 

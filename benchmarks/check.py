@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import keys
-from benchmarks.engines import Engine, EngineProcess, Place, level
 from benchmarks.report import Budget, Row
+from lab import key_folders
+from lab.engines import Engine, EngineProcess, Place, level
 from saltext_ha import control
 
 BUDGET = Budget(median=1000, bytes=8 * 1024)
@@ -28,7 +28,7 @@ def measure(root: Path, size: int, runs: int, files: int = FILES) -> list[Row]:
     peer, both ways. The first check, which reads all files, is a row of its own.
     """
     places = [_place(root, name, files) for name in ("m1", "m2", "m3")]
-    level(places, keys.ids(size))
+    level(places, key_folders.ids(size))
     with EngineProcess(places[1]) as m2, EngineProcess(places[2]) as m3:
         first, times, work, sent = asyncio.run(_checks(places, [m2, m3], runs))
     name = f"check_consistency, 3 masters, {files} files"

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks import keys, rivals
-from benchmarks.engines import Engine, EngineProcess, Place, befriend
+from benchmarks import rivals
 from benchmarks.report import Budget, Row
+from lab import key_folders
+from lab.engines import Engine, EngineProcess, Place, befriend
 
 BUDGETS = {
     "in-sync check": Budget(median=10, bytes=1024),
@@ -23,7 +24,7 @@ HA = {"sync_interval": 3600, "scan_interval": 86400}
 def measure(root: Path, size: int, rounds: int) -> list[Row]:
     """Rows for two masters that hold the same *size* keys."""
     one, two = Place(root, "m1", HA), Place(root, "m2", HA)
-    keys.plant(one.pki_dir, keys.ids(size))
+    key_folders.plant(one.pki_dir, key_folders.ids(size))
     with EngineProcess(one):
         pass  # takes the keys in
     two.take_over(one)
@@ -36,7 +37,7 @@ async def _rows(one: Place, two: Place, size: int, rounds: int) -> list[Row]:
         await m1.meets(m2)
         await m2.meets(m1)
         check = await _in_sync(m1, m2, size, rounds)
-        fresh = keys.fresh("fresh")
+        fresh = key_folders.fresh("fresh")
         sent = await _repair(m1, m1, m2, size, rounds, fresh.__next__)
         received = await _repair(m2, m1, m2, size, rounds, fresh.__next__)
     others = rivals.measure(one.pki_dir, one.root / "rivals", _runs(size))
@@ -70,10 +71,10 @@ async def _repair(
     sizes: list[int] = []
     for _ in range(rounds):
         minion_id = fresh()
-        keys.plant(m1.place.pki_dir, [minion_id], seed=time.monotonic_ns())
+        key_folders.plant(m1.place.pki_dir, [minion_id], seed=time.monotonic_ns())
         await m1.notice(minion_id)
         found, size_of = await _timed(asking, other, 1, asking.link(other).exchange)
-        if not (m2.place.pki_dir / keys.ACCEPTED / minion_id).exists():
+        if not (m2.place.pki_dir / key_folders.ACCEPTED / minion_id).exists():
             raise AssertionError(f"{minion_id} was not repaired")
         await m2.settle()
         times += found

@@ -14,10 +14,9 @@ from typing import Any
 import salt.client
 import salt.config
 
-from benchmarks import keys
-from benchmarks.engines import Engine, Place, level
 from benchmarks.report import Budget, Row
-from lab import Lab, Master, Minion
+from lab import Lab, Master, Minion, key_folders
+from lab.engines import Engine, Place, level
 from lab.wait import wait_for
 from saltext_ha import control
 
@@ -37,8 +36,8 @@ def group(root: Path, size: int = MINIONS, runs: int = 10) -> list[Row]:
     peer, both ways.
     """
     places = [Place(root, name, HA) for name in ("m1", "m2", "m3")]
-    level(places, keys.ids(size))
-    times, sent = asyncio.run(_ask(places, keys.ids(size), runs))
+    level(places, key_folders.ids(size))
+    times, sent = asyncio.run(_ask(places, key_folders.ids(size), runs))
     return [Row("ha.minions, 3 masters", size, times, bytes=sent, budget=GROUP)]
 
 

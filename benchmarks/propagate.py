@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import keys, rivals
-from benchmarks.engines import Engine, EngineProcess, Place, befriend
+from benchmarks import rivals
 from benchmarks.report import Budget, Row
+from lab import key_folders
+from lab.engines import Engine, EngineProcess, Place, befriend
 
 ONE = Budget(median=25, p99=100)
 PATIENCE = 60.0
@@ -31,7 +32,7 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
         Place(root, f"m{number + 1}", {"hold_minimum": 2 * samples}) for number in range(masters)
     ]
     first = places[0]
-    keys.plant(first.pki_dir, keys.ids(size))
+    key_folders.plant(first.pki_dir, key_folders.ids(size))
     with EngineProcess(first):
         pass  # takes the keys in
     for other in places[1:]:
@@ -66,11 +67,11 @@ async def _times(places: Sequence[Place], samples: int) -> tuple[list[float], li
             await asyncio.to_thread(process.wait_ready)
         async with Engine(first) as engine:
             await engine.meets(*others)
-            for minion_id in keys.ids(samples, "fresh"):
-                keys.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
+            for minion_id in key_folders.ids(samples, "fresh"):
+                key_folders.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
                 accepts.append(await _one(engine, minion_id, others, gone=False))
-            for minion_id in keys.ids(samples, "fresh"):
-                (first.pki_dir / keys.ACCEPTED / minion_id).unlink()
+            for minion_id in key_folders.ids(samples, "fresh"):
+                (first.pki_dir / key_folders.ACCEPTED / minion_id).unlink()
                 deletes.append(await _one(engine, minion_id, others, gone=True))
             for other in others:
                 done = await engine.link(other).exchange()
@@ -85,7 +86,7 @@ async def _times(places: Sequence[Place], samples: int) -> tuple[list[float], li
 
 async def _one(engine: Engine, minion_id: str, others: Sequence[Place], gone: bool) -> float:
     """Milliseconds from the hint until the key file is there, or gone, on all *others*."""
-    waiting = [place.pki_dir / keys.ACCEPTED / minion_id for place in others]
+    waiting = [place.pki_dir / key_folders.ACCEPTED / minion_id for place in others]
     began = time.perf_counter()
     task = asyncio.ensure_future(engine.hint(minion_id, gone))
     still: Callable[[Path], bool] = (lambda p: p.exists()) if gone else (lambda p: not p.exists())

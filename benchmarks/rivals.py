@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks import keys, rsync
+from benchmarks import rsync
 from benchmarks.rsync import Shot
+from lab import key_folders
 
 TOOLS = ("rsync", "lsyncd", "unison")
 PATIENCE = 120.0
@@ -64,18 +65,18 @@ def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
     require()
     source = root / "source"
     rsync.copy(pki_dir, source)
-    ids = keys.fresh("rival")
+    ids = key_folders.fresh("rival")
 
     def accept() -> Seen:
         minion_id = next(ids)
-        keys.plant(source, [minion_id], seed=time.monotonic_ns())
-        return lambda target: (target / keys.ACCEPTED / minion_id).exists()
+        key_folders.plant(source, [minion_id], seed=time.monotonic_ns())
+        return lambda target: (target / key_folders.ACCEPTED / minion_id).exists()
 
     def delete() -> Seen:
-        with os.scandir(source / keys.ACCEPTED) as entries:
+        with os.scandir(source / key_folders.ACCEPTED) as entries:
             minion_id = next(entry.name for entry in entries if not entry.name.startswith("."))
-        (source / keys.ACCEPTED / minion_id).unlink()
-        return lambda target: not (target / keys.ACCEPTED / minion_id).exists()
+        (source / key_folders.ACCEPTED / minion_id).unlink()
+        return lambda target: not (target / key_folders.ACCEPTED / minion_id).exists()
 
     def nothing() -> Seen:
         return lambda target: True
@@ -138,7 +139,7 @@ def _lsyncd(source: Path, target: Path) -> Iterator[None]:
         " delay = 0, rsync = { archive = true } }\n",
         encoding="utf-8",
     )
-    ready = keys.fresh("ready")
+    ready = key_folders.fresh("ready")
     process = subprocess.Popen(
         ["lsyncd", "-log", "scarce", str(settings)],
         stdout=subprocess.DEVNULL,
@@ -146,8 +147,8 @@ def _lsyncd(source: Path, target: Path) -> Iterator[None]:
     )
     try:
         minion_id = next(ready)
-        keys.plant(source, [minion_id])
-        _until(lambda: (target / keys.ACCEPTED / minion_id).exists(), "lsyncd has started")
+        key_folders.plant(source, [minion_id])
+        _until(lambda: (target / key_folders.ACCEPTED / minion_id).exists(), "lsyncd has started")
         yield
     finally:
         process.terminate()

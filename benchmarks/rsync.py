@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.keys import FOLDERS
+from lab.key_folders import FOLDERS
 
 _BYTES = re.compile(r"^Total bytes (?:sent|received): ([\d,]+)$", re.MULTILINE)
 

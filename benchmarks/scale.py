@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from benchmarks import keys, rsync
-from benchmarks.engines import EngineProcess, Place, level
+from benchmarks import rsync
 from benchmarks.report import Budget, Row
+from lab import key_folders
+from lab.engines import EngineProcess, Place, level
 from lab.wait import wait_for
 
 COLD = Budget(median=10_000)
@@ -20,7 +21,7 @@ PATIENCE = 300.0
 def start(root: Path, size: int, idle: float) -> list[Row]:
     """Cold (no replica.db), warm, and what it needs when nothing happened for *idle* seconds."""
     place = Place(root, "m1")
-    keys.plant(place.pki_dir, keys.ids(size))
+    key_folders.plant(place.pki_dir, key_folders.ids(size))
     with EngineProcess(place) as engine:
         cold = engine.start_seconds * 1000
     with EngineProcess(place) as engine:
@@ -45,8 +46,8 @@ def many(root: Path, size: int) -> list[Row]:
     """
     places = [Place(root, name) for name in ("m1", "m2", "m3")]
     first = places[0]
-    pending = keys.ids(size)
-    level(places, pending, keys.PENDING)
+    pending = key_folders.ids(size)
+    level(places, pending, key_folders.PENDING)
     copies = [root / "copy2", root / "copy3"]
     for copy in copies:
         rsync.copy(first.pki_dir, copy)
@@ -59,7 +60,7 @@ def many(root: Path, size: int) -> list[Row]:
         wait_for(lambda: engines[0].control("status")["state"] == "ok", 60, "all are in sync")
         before = [engine.cpu() for engine in engines]
         began = time.perf_counter()
-        keys.accept(first.pki_dir, pending)
+        key_folders.accept(first.pki_dir, pending)
         wait_for(
             lambda: all(_accepted(place) == (size, 0) for place in places),
             PATIENCE,
@@ -80,7 +81,7 @@ def many(root: Path, size: int) -> list[Row]:
 
 
 def _accepted(place: Place) -> tuple[int, int]:
-    return keys.count(place.pki_dir), keys.count(place.pki_dir, keys.PENDING)
+    return key_folders.count(place.pki_dir), key_folders.count(place.pki_dir, key_folders.PENDING)
 
 
 def _rsync_many(source: Path, targets: list[Path]) -> rsync.Shot:

@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks import engines, keys
-from benchmarks.engines import Engine, EngineProcess, Place, free_port, level
 from benchmarks.report import Budget, Row
+from lab import engines, key_folders
+from lab.engines import Engine, EngineProcess, Place, free_port, level
 from lab.wait import wait_for
 from saltext_ha.service import service
 from saltext_ha.service.heard import Heard
@@ -36,7 +36,7 @@ def measure(root: Path, size: int, samples: int) -> list[Row]:
         Place(root, name, {"status": {"port": free_port()}}) for name in ("m1", "m2")
     ]
     heard = min(size, MINIONS)
-    level(places, keys.ids(size))
+    level(places, key_folders.ids(size))
     # As the page asks when somebody looks for web0005; and for the first ten thousand.
     some, every = "/minions.json?glob=*web0005*", "/minions.json?glob=web00*"
     with EngineProcess(second, {HEARD: str(heard)}, module="benchmarks.status"):
@@ -57,7 +57,7 @@ async def _times(
     """Path → milliseconds until the whole answer was there."""
     assert first.config.status
     url = first.config.status.url
-    fresh = iter(keys.ids(2 * samples * (len(searches) + 2), "fresh"))
+    fresh = iter(key_folders.ids(2 * samples * (len(searches) + 2), "fresh"))
     found: dict[str, list[float]] = {}
     kept = snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR
     async with Engine(first) as m1, aiohttp.ClientSession() as session:
@@ -75,9 +75,9 @@ async def _times(
 
         async def change() -> None:
             minion_id = next(fresh)
-            keys.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
+            key_folders.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
             await m1.hint(minion_id)
-            there = second.pki_dir / keys.ACCEPTED / minion_id
+            there = second.pki_dir / key_folders.ACCEPTED / minion_id
             await asyncio.to_thread(wait_for, there.exists, PATIENCE, "m2 has it", poll=0.005)
             # A pass over the folder takes its time from whatever else this process does.
             await m1.settle()
@@ -97,7 +97,7 @@ async def _times(
 
 def _hear(heard: Heard, count: int) -> None:
     """Something of each of the first *count* minions."""
-    for minion_id in keys.ids(count):
+    for minion_id in key_folders.ids(count):
         heard(f"salt/beacon/{minion_id}/load", {"id": minion_id})
 
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.engines import quiet
 from benchmarks.report import machine
 from hostile import run
 from hostile.report import table
+from lab.engines import quiet
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from benchmarks.engines import Place
 from hostile.target import CANARY, Target, was_read
+from lab.engines import Place
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.peering.trust import Trust

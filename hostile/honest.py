@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.engines import Engine, Place, quiet
+from lab.engines import Engine, Place, quiet
 from saltext_ha.errors import HaError
 from saltext_ha.peering.client import PeerClient, call_once
 from saltext_ha.peering.trust import Peer

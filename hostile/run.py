@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from benchmarks import keys
-from benchmarks.engines import Place, befriend, free_port
 from hostile import aftermath, floods, inputs, joins, payloads
 from hostile.attack import Connect, Tally, attack, over_tcp, over_tls, over_unix
 from hostile.honest import Honest, Served
 from hostile.payloads import Known
 from hostile.report import Row
 from hostile.target import Target, Watch, doors, furnish
+from lab import key_folders
+from lab.engines import Place, befriend, free_port
 from lab.wait import wait_for
 from saltext_ha.peering import identity, tls
 from saltext_ha.peering.listener import OPEN
@@ -89,7 +89,7 @@ def scene(root: Path) -> Iterator[Scene]:
     Trust(place.config.state_dir).pin(make_peer("evil", "https://127.0.0.1:1", evil.certificate))
     other = identity.load_or_create(root / "evil" / "stranger", "m9")
     known = Known(
-        tuple(islice(keys.public_keys(7), 50)),
+        tuple(islice(key_folders.public_keys(7), 50)),
         make_peer("m9", "https://127.0.0.1:2", other.certificate),
         place.peer.fingerprint,
         place.config.group,
@@ -151,10 +151,10 @@ def look_after(scene: Scene) -> None:
 def _still_works(scene: Scene) -> None:
     """A key that is accepted on the honest peer's side arrives at the target."""
     honest, place = scene.target.place.root / "honest" / "pki", scene.target.place
-    keys.plant(honest, ["web1.example.com"], seed=99)
+    key_folders.plant(honest, ["web1.example.com"], seed=99)
     try:
         wait_for(
-            (place.pki_dir / keys.ACCEPTED / "web1.example.com").exists,
+            (place.pki_dir / key_folders.ACCEPTED / "web1.example.com").exists,
             SETTLED,
             "a key of the honest peer arrives",
         )

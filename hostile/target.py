@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from benchmarks.engines import Engine, EngineProcess, Place
+from lab.engines import Engine, EngineProcess, Place
 
 CANARY = "canary: nothing of this file may ever be read or sent\n"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import salt.crypt
 
-from benchmarks.engines import Engine, Place, quiet
+from lab.engines import Engine, Place, quiet
 from saltext_ha import joining
 
 WAIT = 60.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend
+from lab.engines import Engine, Place, befriend
 from saltext_ha.runners import ha as runner
 from saltext_ha.service.announce import Announcer
 from saltext_ha.service.events import EventBus

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import free_port
+from lab.engines import free_port
 from saltext_ha.peering import identity, tls
 from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.client import PeerClient

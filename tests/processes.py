@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import EngineProcess, Place, befriend
-from benchmarks.keys import FOLDERS
+from lab.engines import EngineProcess, Place, befriend
+from lab.key_folders import FOLDERS
 from lab.wait import wait_for
 from saltext_ha.errors import HaError
 from saltext_ha.faults import VARIABLE

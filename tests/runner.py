@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from saltext_ha.runners import ha
 
 

@@ -30,6 +30,6 @@ def shifted(clock: Callable[[], float], offset: Path) -> Callable[[], float]:
 if __name__ == "__main__":
     time.time = shifted(time.time, Path(os.environ[CLOCK]))
 
-    from benchmarks import engines
+    from lab import engines
 
     engines.main()

@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp.web  # noqa: F401  # imported once, before engines are forked
 import salt.key  # noqa: F401
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore

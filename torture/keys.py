@@ -6,7 +6,7 @@ import os
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.keys import public_keys
+from lab.key_folders import public_keys
 from saltext_ha import minion_key
 
 ACCEPTED, PENDING, REJECTED, DENIED = "accepted", "pending", "rejected", "denied"

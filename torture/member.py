@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from lab.wait import wait_for
 from saltext_ha import control
 from torture.engine import BUS, EVENTS, LEGACY

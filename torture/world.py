@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.engines import befriend
+from lab.engines import befriend
 from lab.network import Network
 from torture.auditor import Auditor, Report
 from torture.history import BULK, History, MasterSpec

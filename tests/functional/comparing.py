@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from tests.engines import met, run
 
 QUICK = {"sync_interval": 0.2, "peer_timeout": 3, "consistency": {"interval": 0}}

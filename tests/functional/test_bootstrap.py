@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Place, free_port
+from lab.engines import Place, free_port
 from lab.wait import wait_for
 from saltext_ha import control, joining, master_key
 from tests.bootstrapper import Starter

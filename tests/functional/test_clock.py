@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.keys import public_keys
+from lab.key_folders import public_keys
 from saltext_ha.peering.client import call_once
 from tests import peers
 from tests.processes import ACCEPTED, PENDING, REJECTED, Group

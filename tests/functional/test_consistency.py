@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend
+from lab.engines import Engine, Place, befriend
 from saltext_ha.consistency import digests, sections
 from saltext_ha.consistency.settings import Settings
 from saltext_ha.errors import PeerRefused

@@ -11,7 +11,7 @@ import salt.daemons.masterapi
 import salt.fileserver
 import salt.utils.gitfs
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from tests.engines import no_bus
 from tests.functional.comparing import checked, found, place
 from tests.repositories import commit, git, head, repository

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from benchmarks.keys import FOLDERS, public_keys
+from lab.key_folders import FOLDERS, public_keys
 from lab.wait import wait_for
 from saltext_ha import minion_key
 from saltext_ha.faults import POINTS, Point

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.keys import public_keys
+from lab.key_folders import public_keys
 from lab.wait import wait_for
 from tests.processes import ACCEPTED, PENDING, REJECTED, SOON, Group, Keys, Master
 

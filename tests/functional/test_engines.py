@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import salt.version
 
-from benchmarks.engines import Engine, Place, befriend
+from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore

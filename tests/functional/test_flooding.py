@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from saltext_ha import control, minion_key
 from saltext_ha.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
 from saltext_ha.peering import admission, membership, succession, trust, wire

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engines import Engine, Place
+from lab.engines import Engine, Place
 from saltext_ha import history_text, schema
 from saltext_ha.errors import HaError, ReplicaError
 from saltext_ha.history import BATCH, BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line

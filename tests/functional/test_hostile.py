@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from benchmarks.engines import Place
 from hostile import payloads, run
 from hostile.target import doors
 from hostile.values import mutated
+from lab.engines import Place
 from saltext_ha.replication.record import STATES
 
 INPUTS = 250

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place
+from lab.engines import Engine, Place
 from lab.keys import KeyPairs
 from saltext_ha.keystore import open_store
 from saltext_ha.peering import handover

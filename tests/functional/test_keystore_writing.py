@@ -14,7 +14,7 @@ from typing import IO
 
 import pytest
 
-from benchmarks.engines import Engine, Place
+from lab.engines import Engine, Place
 from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
 from saltext_ha.keystore import writing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.engines import Place
+from lab.engines import Place
 from saltext_ha import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend
+from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError, PeerRefused
 from saltext_ha.runners import ha as runner
 from saltext_ha.service import bound, drain, heard, jobs

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from benchmarks.engines import Place, free_port
+from lab.engines import Place, free_port
 from saltext_ha.service import views
 from tests.engines import join, no_bus, run, running, until
 from tests.fixtures import named

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engines import Engine, Place
+from lab.engines import Engine, Place
 from saltext_ha.errors import HaError, TokenError, TrustError
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FileStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engines import Place, free_port
+from lab.engines import Place, free_port
 from tests.engines import met, no_bus, run
 from tests.functional.comparing import place
 

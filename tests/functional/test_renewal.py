@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engines import Engine, Place, free_port
+from lab.engines import Engine, Place, free_port
 from saltext_ha.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
 from saltext_ha.peering import identity, succession
 from saltext_ha.peering.client import call_once, certificates_of, introduce

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend
-from benchmarks.keys import plant
+from lab.engines import Engine, Place, befriend
+from lab.key_folders import plant
 from saltext_ha.errors import ReplicaError
 from saltext_ha.replica import Replica
 from saltext_ha.service.service import Service

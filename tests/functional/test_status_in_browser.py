@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keys
-from benchmarks.engines import Engine, Place, free_port
+from lab import key_folders
+from lab.engines import Engine, Place, free_port
 from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
@@ -75,7 +75,7 @@ async def picture(page: Page, name: str) -> None:
 def test_a_group_that_is_well(tmp_path: Path) -> None:
     m1, m2 = master(tmp_path, "m1"), master(tmp_path, "m2")
     for each in (m1, m2):
-        keys.plant(each.pki_dir, keys.ids(12))
+        key_folders.plant(each.pki_dir, key_folders.ids(12))
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
@@ -87,7 +87,7 @@ def test_a_group_that_is_well(tmp_path: Path) -> None:
         assert await page.evaluate("document.querySelector('#attention').hidden")
         # It goes on by itself: nobody reloads it.
         (m1.pki_dir / "minions_pre").mkdir(exist_ok=True)
-        keys.plant(m1.pki_dir, ["knocks"], keys.PENDING, seed=7)
+        key_folders.plant(m1.pki_dir, ["knocks"], key_folders.PENDING, seed=7)
         await page.until("document.querySelector('[data-master=m2]').innerText.includes('1')")
         await page.until("document.querySelector('#changes').innerText.includes('knocks')")
         await picture(page, "status-well")
@@ -150,7 +150,7 @@ def test_masters_that_differ(tmp_path: Path) -> None:
 def test_a_conflict(tmp_path: Path) -> None:
     m1, m2 = master(tmp_path, "m1"), master(tmp_path, "m2")
     for number, each in enumerate((m1, m2)):
-        folder = each.pki_dir / keys.ACCEPTED
+        folder = each.pki_dir / key_folders.ACCEPTED
         folder.mkdir()
         (folder / "db2").write_text(public_key(number))
         (folder / "<img src=x onerror=alert(1)>").write_text("junk")
@@ -170,7 +170,7 @@ def test_a_conflict(tmp_path: Path) -> None:
 
 def test_ten_thousand_minions(tmp_path: Path) -> None:
     m1 = master(tmp_path, "m1")
-    names = keys.ids(10_000)
+    names = key_folders.ids(10_000)
 
     async def minions(payload: dict[str, Any]) -> dict[str, Any]:
         import fnmatch

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from benchmarks.engines import Engine, Place, befriend, free_port
+from lab.engines import Engine, Place, befriend, free_port
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.peering.connection import Limits
 from saltext_ha.replica import Replica

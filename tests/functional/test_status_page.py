@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import keys
-from benchmarks.engines import Place, free_port
+from lab import key_folders
+from lab.engines import Place, free_port
 from saltext_ha.columns import Applied
 from saltext_ha.errors import HaError
 from saltext_ha.hysteresis import Health
@@ -201,8 +201,8 @@ def test_metrics(tmp_path: Path) -> None:
         async with met(m1, m2, m3) as (one, two, three):
             for engine in (one, two, three):
                 engine.service.health.state = UP
-            keys.plant(m1.pki_dir, ["web1", "web2"], keys.PENDING)
-            keys.plant(m1.pki_dir, ["db1"], seed=2)
+            key_folders.plant(m1.pki_dir, ["web1", "web2"], key_folders.PENDING)
+            key_folders.plant(m1.pki_dir, ["db1"], seed=2)
             there = [m.pki_dir / "minions" / "db1" for m in (m2, m3)]
             await until(lambda: all(path.exists() for path in there), "they have it")
             (m1.pki_dir / "minions" / "db1").unlink()
@@ -415,7 +415,7 @@ def test_the_last_changes_are_those_of_now(tmp_path: Path) -> None:
     async def scene() -> None:
         async with running(m1):
             for name in ("web1", "web2"):
-                keys.plant(m1.pki_dir, [name], seed=len(name))
+                key_folders.plant(m1.pki_dir, [name], seed=len(name))
                 status = await eventually(
                     m1,
                     "/status.json",
@@ -474,7 +474,9 @@ def test_a_hundred_thousand_keys_cost_next_to_nothing(
     m1 = watched(tmp_path, "m1")
 
     async def minions(payload: dict[str, Any]) -> dict[str, Any]:
-        rows = [{"id": i, "state": "bound", "masters": ["m1", "m2"]} for i in keys.ids(10_000)]
+        rows = [
+            {"id": i, "state": "bound", "masters": ["m1", "m2"]} for i in key_folders.ids(10_000)
+        ]
         return {"minions": rows, "counts": {"bound": 10_000}, "unknown": {}, "retcode": 0}
 
     async def scene() -> None:
@@ -485,7 +487,7 @@ def test_a_hundred_thousand_keys_cost_next_to_nothing(
 
             def fill() -> None:
                 with core.replica.transaction():
-                    for number, minion_id in enumerate(keys.ids(100_000)):
+                    for number, minion_id in enumerate(key_folders.ids(100_000)):
                         stored = Stored("accepted", number.to_bytes(32, "big"), frozenset())
                         core.replica.set_applied(minion_id, Applied(stored))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+import psutil
+import yaml
 
 from lab import Lab, Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
@@ -122,3 +126,33 @@ def _count() -> Iterator[int]:
 
 
 _markers = _count()
+
+
+@contextmanager
+def frozen(*processes: psutil.Process) -> Iterator[None]:
+    """Stopped, as a process that hangs: its sockets go on accepting."""
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+
+
+def parts(master: Master, *titles: str) -> list[psutil.Process]:
+    """The processes of a master whose title has one of these in it."""
+    found = []
+    for process in map(psutil.Process, master.daemon.pids()):
+        line = " ".join(process.cmdline())
+        if any(title in line for title in titles):
+            found.append(process)
+    assert found, f"no process {titles} of {master.name}"
+    return found
+
+
+def configure(master: Master, **settings: Any) -> None:
+    """Change the file; the running master does not know."""
+    now = yaml.safe_load(master.config_file.read_text())
+    ha = {**now["ha"], **settings.pop("ha", {})}
+    master.config_file.write_text(yaml.safe_dump({**now, **settings, "ha": ha}))

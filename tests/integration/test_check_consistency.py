@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from saltext_ha.consistency import sections
 from tests.integration.bus import Events, heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, files_of, group, level, plant, row, shown
+from tests.integration.group import SOON, configure, files_of, group, level, plant, row, shown
 from tests.integration.test_events import CHECKED, documented
 
 pytestmark = pytest.mark.timeout(120)
@@ -54,13 +53,6 @@ def pair(lab: Lab) -> Iterator[tuple[Master, Master]]:
         m2.config_file.write_text(former)
         m2.start()
     wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well again")
-
-
-def configure(master: Master, **settings: Any) -> None:
-    """Change the file; the running master does not know."""
-    now = yaml.safe_load(master.config_file.read_text())
-    ha = {**now["ha"], **settings.pop("ha", {})}
-    master.config_file.write_text(yaml.safe_dump({**now, **settings, "ha": ha}))
 
 
 def restart(master: Master) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from tests.integration.conftest import MakeLab
-from tests.integration.group import log_lines
+from tests.integration.group import frozen, log_lines, parts
 
 pytestmark = pytest.mark.core
 
@@ -69,29 +67,6 @@ def comes_to(master: Master, status: int, *words: str) -> None:
         wait_for(there, SOON, "", poll=0.2)
     except TimeoutError:
         raise AssertionError(f"not within {SOON:g} s: {status} {words}; last: {seen}") from None
-
-
-@contextmanager
-def frozen(*processes: psutil.Process) -> Iterator[None]:
-    """Stopped, as a process that hangs: its sockets go on accepting."""
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGCONT)
-
-
-def parts(master: Master, *titles: str) -> list[psutil.Process]:
-    """The processes of a master whose title has one of these in it."""
-    found = []
-    for process in map(psutil.Process, master.daemon.pids()):
-        line = " ".join(process.cmdline())
-        if any(title in line for title in titles):
-            found.append(process)
-    assert found, f"no process {titles} of {master.name}"
-    return found
 
 
 def test_a_master_that_serves_is_ready(site: tuple[Lab, Master, SaltApi]) -> None:

@@ -22,8 +22,7 @@ from lab.master import listens
 from tests.balancer import Balancer, From, pem
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK
-from tests.integration.test_health import frozen, parts
+from tests.integration.group import QUICK, frozen, parts
 
 pytestmark = pytest.mark.timeout(280)
 

@@ -15,9 +15,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from tests.browser import Browser, Page
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, plant, settled
-from tests.integration.test_check_consistency import configure
-from tests.integration.test_health import frozen, parts
+from tests.integration.group import SOON, configure, frozen, group, parts, plant, settled
 
 pytestmark = pytest.mark.timeout(180)
 

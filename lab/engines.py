@@ -38,7 +38,7 @@ from typing import Any
 import psutil
 import salt.config
 
-from benchmarks import keys
+from lab import key_folders
 from lab.wait import wait_for
 from saltext_ha import config, control
 from saltext_ha.errors import EngineUnavailable
@@ -155,10 +155,10 @@ def befriend(*places: Place) -> None:
                 trust.pin(peer)
 
 
-def level(places: Sequence[Place], ids: Sequence[str], state: str = keys.ACCEPTED) -> None:
+def level(places: Sequence[Place], ids: Sequence[str], state: str = key_folders.ACCEPTED) -> None:
     """Have all of *places* know *ids* in that *state*, and each other, before they start."""
     first, *others = places
-    keys.plant(first.pki_dir, ids, state)
+    key_folders.plant(first.pki_dir, ids, state)
     with EngineProcess(first):
         pass  # takes the keys in
     for other in others:
@@ -248,7 +248,7 @@ class EngineProcess:
         self,
         place: Place,
         environment: Mapping[str, str] | None = None,
-        module: str = "benchmarks.engines",
+        module: str = "lab.engines",
     ) -> None:
         self.place = place
         self.environment = dict(environment or {})
