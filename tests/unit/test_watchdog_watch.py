@@ -11,7 +11,7 @@ import pytest
 from saltext_ha import binding
 from saltext_ha.binding import Link, Links, Master, Running
 from saltext_ha.errors import HaError
-from saltext_ha.watchdog import admission, journal, request, run
+from saltext_ha.watchdog import admission, journal, publisher, request, run
 from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.look import Book
@@ -32,11 +32,13 @@ def on(*masters: str) -> Links:
 class Salt:
     """
     A minion as Salt plays it: ``here`` is the master that it is with, ``up`` those that answer,
-    ``closed`` those that would not let it in; ``fired`` what came on its bus.
+    ``dumb`` those whose publisher says nothing, ``closed`` those that would not let it in;
+    ``fired`` what came on its bus.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **opts: Any) -> None:
         self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, Refusal]()
+        self.dumb: set[str] = set()
         self.asked: list[str] = []
         self.fired: list[tuple[str, Any]] = []
         self.steps: list[Links] = []
@@ -44,6 +46,7 @@ class Salt:
         self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
         self.site = run.site(self.opts, self.links, 0.2)
         monkeypatch.setattr(binding, "ping_all", self.ping_all)
+        monkeypatch.setattr(publisher, "problem", self.problem)
         monkeypatch.setattr(admission, "refusal", self.refusal)
         monkeypatch.setattr(self.site.mover, "fire", self.fire)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -53,6 +56,9 @@ class Salt:
 
     def ping_all(self, opts: Any, masters: list[Master], timeout: float) -> list[dict[str, Any]]:
         return [{"answers": each.configured in self.up} for each in masters]
+
+    def problem(self, master: Master, timeout: float, source: str | None) -> str | None:
+        return "its publisher says nothing" if master.configured in self.dumb else None
 
     def refusal(self, opts: Any, master: Master, timeout: float) -> Refusal | None:
         self.asked.append(str(master.configured))
@@ -135,6 +141,37 @@ def test_salts_own_check_is_taken_away_where_it_is_off(monkeypatch: pytest.Monke
     wanted = Salt(monkeypatch, master_alive_interval=30)
     wanted.site.mover.tidy(wanted.site.master(M2))
     assert wanted.fired == []
+
+
+def test_a_master_whose_publisher_says_nothing_is_left_and_is_no_refuge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    salt.dumb = {M1, M2, M3}
+    assert turns(watch) == [M1]
+    salt.dumb = {M1}
+    assert turns(watch) == [M1, M2]
+    last = watch.journal.last()
+    assert last is not None
+    assert last.why.startswith("its publisher does not answer for ")
+    salt.dumb = {M3}
+    with pytest.raises(HaError, match=f"{M3} does not answer: its publisher says nothing"):
+        request.plan(salt.site, M3)
+
+
+def test_only_zeromq_has_publishers_that_speak_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch, transport="tcp")
+    salt.dumb = {M1}
+    assert turns(salt.watch(tmp_path)) == [M1]
+
+
+def test_the_publish_port_of_the_current_master_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch, publish_port=4506)  # Salt takes that for "as the master says"
+    salt.dumb = {M1, M2}
+    assert salt.site.looker.look((M2,)).answers == {M1: False, M2: True}
 
 
 # -- who does not let it in

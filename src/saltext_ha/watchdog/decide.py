@@ -33,8 +33,9 @@ class Look:
     ``at`` is in seconds of a clock that never jumps. ``current`` is the master that the minion is
     with as far as known, None when it is with none yet. ``subscribed`` is False when the minion's
     process has no connection to that master's publisher, None when that cannot be seen.
-    ``answers`` holds the masters that were asked, and whether they answered in time. ``pinned``:
-    an operator put the minion there, who alone decides when it goes back.
+    ``answers`` holds the masters that were asked, and whether they work: they answered in time, and
+    their publisher speaks. ``pinned``: an operator put the minion there, who alone decides when it
+    goes back. ``silent``: of the current master it is only the publisher that does not work.
     """
 
     at: float
@@ -42,6 +43,7 @@ class Look:
     subscribed: bool | None
     answers: Mapping[str, bool] = field(default_factory=dict)
     pinned: bool = False
+    silent: bool = False
 
     @property
     def good(self) -> bool:
@@ -201,7 +203,8 @@ def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[
         return stay(min(wait, settings.interval), "it has changed its master just now")
     if look.at < due:
         return stay(min(due - look.at, settings.interval))
-    problem = "not subscribed" if look.alive else "no answer"
+    problem = "its publisher does not answer" if look.silent else "no answer"
+    problem = "not subscribed" if look.alive else problem
     why = f"{problem} for {look.at - since:.1f} s"
     return state, Next(0.0, ask, Move(current, target, why))
 
