@@ -210,6 +210,38 @@ def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
     assert salt.here == M1
 
 
+def test_the_first_master_is_reached_past_one_that_does_not_let_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.here = M2
+    watch = salt.watch(tmp_path)
+    watch.turn()
+    salt.up, salt.closed = {M1, M3}, {M3: Refusal("the key of web1 is pending there", True)}
+    assert turns(watch) == [M2, M1]
+    assert FAILBACK in salt.tags()
+    assert DISCONNECTED not in salt.tags()
+    assert salt.asked == [M3, M1]
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_an_operator_is_told_who_would_keep_it_on_the_way(
+    monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.closed = {M2: Refusal("the key of web1 is pending there", final)}
+    if final:
+        with pytest.raises(HaError, match=f"the way to {M3} leads past {M2}, which would keep"):
+            request.plan(salt.site, M3)
+        salt.up = {M1, M3}  # Salt passes by who does not answer
+    assert request.plan(salt.site, M3) == request.Plan(M1, M3)
+    salt.up, salt.here = {M1, M2, M3}, M3
+    assert request.plan(salt.site, M1) == request.Plan(M3, M1)
+    assert request.plan(salt.site, M3) == request.Plan(M3, M3)  # it is there
+    salt.here, salt.closed = M2, {M3: Refusal("the key of web1 is pending there", final)}
+    assert request.plan(salt.site, M1) == request.Plan(M2, M1)  # straight, as it is the first one
+
+
 def test_who_only_connects_anew_signs_in_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +259,6 @@ def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch
         request.plan(salt.site, M2)
     with pytest.raises(HaError, match=f"{M2} would not let this minion in"):
         request.plan(salt.site, None)
-    assert request.plan(salt.site, M3) == request.Plan(M1, M3)
     assert request.plan(salt.site, M1) == request.Plan(M1, M1)
     salt.up = {M1}
     with pytest.raises(HaError, match=f"{M3} does not answer"):
