@@ -281,11 +281,14 @@ drop_in() {
         else
             printf 'master_failback: false\n'
         fi
-        printf 'tcp_keepalive: true\n'
-        printf 'tcp_keepalive_idle: 20\n'
-        printf 'tcp_keepalive_intvl: 5\n'
-        printf 'tcp_keepalive_cnt: 3\n'
     fi
+    printf 'tcp_keepalive: true\n'
+    if [ "$watchdog" = yes ]; then
+        printf 'tcp_keepalive_idle: 5\ntcp_keepalive_intvl: 3\n'
+    else
+        printf 'tcp_keepalive_idle: 20\ntcp_keepalive_intvl: 5\n'
+    fi
+    printf 'tcp_keepalive_cnt: 3\n'
     if [ "$watchdog" = yes ]; then
         if [ "$kind" = failover ]; then
             printf 'master_tries: -1\n'

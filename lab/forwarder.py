@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import selectors
 import socket
+import struct
 import threading
 
 from lab.network import is_free
@@ -16,8 +18,9 @@ class Forwarder:
     """
     Forwards *listen* to *target* in a thread, until it is closed.
 
-    ``dropping`` True: connections stay, and nothing gets through any more, as behind a firewall
-    that drops packets. :meth:`refuse`: connections are cut, and new ones refused.
+    ``dropping`` True: connections stay, and nothing gets through any more; the kernel here still
+    acknowledges it all. :meth:`forget`: packets of the connections that stand are really dropped.
+    :meth:`refuse`: connections are cut, and new ones refused.
     """
 
     def __init__(self, listen: Address, target: Address) -> None:
@@ -49,6 +52,17 @@ class Forwarder:
                 self._listener = None
             for sock in [*self._peers]:
                 self._end(sock)
+
+    def forget(self) -> None:
+        """
+        Drop all packets of the connections that stand, as a firewall does that has forgotten them:
+        nobody acknowledges anything any more. New connections work.
+        """
+        with self._lock:
+            for sock in [*self._peers]:
+                self._selector.unregister(sock)
+                if sock.getsockname()[:2] == self.address:
+                    _drop_packets(sock)
 
     def close(self) -> None:
         """End it."""
@@ -102,3 +116,14 @@ class Forwarder:
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(each)
                 each.close()
+
+
+SO_ATTACH_FILTER = 26  # Linux; the module socket does not have it
+
+
+def _drop_packets(sock: socket.socket) -> None:
+    """Have the kernel throw away whatever comes for *sock*, before TCP sees it."""
+    # struct sock_filter: BPF_RET | BPF_K, 0, 0 -> accept 0 bytes of each packet
+    code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HL", 1, ctypes.addressof(code))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)

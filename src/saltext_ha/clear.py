@@ -49,8 +49,20 @@ def where(ip: str, port: int) -> dict[str, Any]:
 
 def reachable(ips: Iterable[str], port: int, timeout: float, source: str | None) -> str:
     """
-    The first of *ips* where somebody listens, IPv4 first, as Salt chooses (``dns_check`` in
-    ``salt/utils/network.py``): a name may have addresses that nothing serves.
+    The first of *ips* where somebody listens.
+
+    :raises OSError: that of the last one, when there is none.
+    """
+    with connect(ips, port, timeout, source) as sock:
+        return str(sock.getpeername()[0])
+
+
+def connect(
+    ips: Iterable[str], port: int, timeout: float, source: str | None = None
+) -> socket.socket:
+    """
+    A connection to the first of *ips* where somebody listens, IPv4 first, as Salt chooses
+    (``dns_check`` in ``salt/utils/network.py``): a name may have addresses that nothing serves.
 
     :raises OSError: that of the last one, when there is none.
     """
@@ -59,9 +71,7 @@ def reachable(ips: Iterable[str], port: int, timeout: float, source: str | None)
     for ip in ordered:
         try:
             begin = (source, 0) if source and (":" in source) == (":" in ip) else None
-            socket.create_connection((ip, port), timeout / len(ordered), begin).close()
+            return socket.create_connection((ip, port), timeout / len(ordered), begin)
         except OSError as exc:
             problem = exc
-        else:
-            return ip
     raise problem

@@ -149,9 +149,10 @@ def options(wish: Wanted) -> dict[str, Any]:
         made["master_failback"] = wish.failback and not wish.watchdog
         if made["master_failback"]:
             made["master_failback_interval"] = wish.alive
-        # A host that vanishes without a word is noticed by these alone.
-        made |= {"tcp_keepalive": True, "tcp_keepalive_idle": 20}
-        made |= {"tcp_keepalive_intvl": 5, "tcp_keepalive_cnt": 3}
+    # A connection whose packets get lost without a word is noticed by these alone.
+    idle, again = (5, 3) if wish.watchdog else (20, 5)
+    made |= {"tcp_keepalive": True, "tcp_keepalive_idle": idle}
+    made |= {"tcp_keepalive_intvl": again, "tcp_keepalive_cnt": 3}
     if wish.watchdog:
         if failover:
             made |= {"master_tries": -1, "auth_timeout": 10}

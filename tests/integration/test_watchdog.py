@@ -15,7 +15,7 @@ import salt.config
 
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Forwarder
-from saltext_ha import binding
+from saltext_ha import binding, drop_in
 from saltext_ha.watchdog import journal
 from saltext_ha.watchdog.journal import Entry, Journal
 from tests.integration.conftest import MakeLab
@@ -295,6 +295,62 @@ def test_a_network_that_breaks(site: Site) -> None:
         assert "not subscribed" in last.why or last.why == journal.SEEN
         answering(m2, [far], SOON)
         far.stop()
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("fault", ["swallowed", "forgotten"])
+def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
+    """
+    The request port answers all the time. Of the publisher's connection nothing comes through any
+    more: somebody on the way acknowledges everything and passes nothing on, or drops it all.
+    """
+    lab, m1, m2 = site.lab, site.m1, site.m2
+    address = lab.new_address()
+    with ExitStack() as stack:
+        request, publish = (
+            stack.enter_context(Forwarder((address, port), (m1.address, port)))
+            for port in (m1.ret_port, m1.publish_port)
+        )
+        name = f"deaf-{fault}"
+        wanted = drop_in.options(drop_in.Wanted((address, m2.address), watchdog=True))
+        keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
+        config = {"master": [address, m2.address], **watched(), **keepalive}
+        deaf = lab.add_minion(name, [m1, m2], "failover", config=config)
+        for master in (m1, m2):
+            master.plant("minions", name, deaf.pub)
+        deaf.start()
+        answering(m1, [deaf], SOON)
+        wait_for(lambda: book(deaf).last(), SOON, "the watchdog knows where it is")
+
+        started = time.monotonic()
+        if fault == "swallowed":
+            publish.dropping = True
+            took = answering(m2, [deaf], SOON, started)
+            last = book(deaf).last()
+            assert last is not None
+            assert last.why.startswith("its publisher does not answer for ")
+            assert not request.dropping
+        else:
+            publish.forget()
+            took = heard_again((m1, m2), deaf, started)
+        print({fault: {name: round(seconds, 1) for name, seconds in took.items()}})
+        assert max(took.values()) < BUDGET * 1.5, took
+        deaf.stop()
+
+
+def heard_again(masters: tuple[Master, ...], minion: Minion, since: float) -> dict[str, float]:
+    """Wait until it answers any of *masters*; when which one."""
+
+    def somewhere() -> dict[str, float]:
+        for master in masters:
+            # Salt 3006 mixes up two clients of one process.
+            opts = salt.config.master_config(str(master.config_file))
+            with salt.client.LocalClient(mopts=opts) as client:
+                if client.cmd(minion.name, "test.ping", timeout=1).get(minion.name) is True:
+                    return {master.name: time.monotonic() - since}
+        return {}
+
+    return wait_for(somewhere, SOON, f"{minion.name} answers somewhere")
 
 
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:

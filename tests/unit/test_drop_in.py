@@ -44,6 +44,16 @@ def test_a_group_with_one_key() -> None:
 
 
 @pytest.mark.parametrize("kind", drop_in.TYPES)
+@pytest.mark.parametrize(("watchdog", "limit"), [(False, 40), (True, 15)])
+def test_a_connection_that_is_deaf_is_ended_in_time(kind: str, watchdog: bool, limit: int) -> None:
+    found = loaded(config(M1, M2, type=kind, watchdog=watchdog))
+    assert found["tcp_keepalive"] is True
+    idle, again, count = (found[f"tcp_keepalive_{name}"] for name in ("idle", "intvl", "cnt"))
+    # Not sooner: networks hang for a moment.
+    assert 10 <= idle + again * count <= limit
+
+
+@pytest.mark.parametrize("kind", drop_in.TYPES)
 @pytest.mark.parametrize("failback", [False, True])
 @pytest.mark.parametrize("watchdog", [False, True])
 def test_lint_has_nothing_against_any_of_them(kind: str, failback: bool, watchdog: bool) -> None:

@@ -217,6 +217,23 @@ def test_nobody_is_moved_to_a_master_that_does_not_let_it_in() -> None:
     assert [move.target for _, move in run.moves] == ["m3"]
 
 
+def test_past_one_that_does_not_let_it_in_it_gets_to_the_first_one_only() -> None:
+    run = Run(Setup(SETTINGS, MASTERS, first="m1"), current="m2", closed={"m3"})
+    run.until(1020, {"m1", "m3"})
+    assert [(move.target, move.failback) for _, move in run.moves] == [("m1", True)]
+    # To m3 Salt would go by way of m2.
+    run = Run(Setup(SETTINGS, MASTERS, first="m1"), closed={"m2"})
+    run.until(1100, {"m2", "m3"})
+    assert run.moves == []
+    # Nor to a first one that does not let it in either, or that does not answer.
+    run = Run(Setup(SETTINGS, MASTERS, first="m1"), current="m2", closed={"m1", "m3"})
+    run.until(1100, {"m1", "m3"})
+    assert (run.moves, run.note) == ([], "m3 answers, and does not let this minion in")
+    run = Run(Setup(SETTINGS, MASTERS, first="m1"), current="m2", closed={"m3"})
+    run.until(1100, {"m3"})
+    assert run.moves == []
+
+
 def test_the_bar_is_lifted_with_the_master_that_the_minion_is_with() -> None:
     run = Run(closed={"m2"})
     run.until(1100, {"m2"})

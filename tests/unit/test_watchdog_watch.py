@@ -11,7 +11,7 @@ import pytest
 from saltext_ha import binding
 from saltext_ha.binding import Link, Links, Master, Running
 from saltext_ha.errors import HaError
-from saltext_ha.watchdog import admission, journal, request, run
+from saltext_ha.watchdog import admission, journal, publisher, request, run
 from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.look import Book
@@ -32,11 +32,13 @@ def on(*masters: str) -> Links:
 class Salt:
     """
     A minion as Salt plays it: ``here`` is the master that it is with, ``up`` those that answer,
-    ``closed`` those that would not let it in; ``fired`` what came on its bus.
+    ``dumb`` those whose publisher says nothing, ``closed`` those that would not let it in;
+    ``fired`` what came on its bus.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **opts: Any) -> None:
         self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, Refusal]()
+        self.dumb: set[str] = set()
         self.asked: list[str] = []
         self.fired: list[tuple[str, Any]] = []
         self.steps: list[Links] = []
@@ -44,6 +46,7 @@ class Salt:
         self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
         self.site = run.site(self.opts, self.links, 0.2)
         monkeypatch.setattr(binding, "ping_all", self.ping_all)
+        monkeypatch.setattr(publisher, "problem", self.problem)
         monkeypatch.setattr(admission, "refusal", self.refusal)
         monkeypatch.setattr(self.site.mover, "fire", self.fire)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -53,6 +56,9 @@ class Salt:
 
     def ping_all(self, opts: Any, masters: list[Master], timeout: float) -> list[dict[str, Any]]:
         return [{"answers": each.configured in self.up} for each in masters]
+
+    def problem(self, master: Master, timeout: float, source: str | None) -> str | None:
+        return "its publisher says nothing" if master.configured in self.dumb else None
 
     def refusal(self, opts: Any, master: Master, timeout: float) -> Refusal | None:
         self.asked.append(str(master.configured))
@@ -137,6 +143,37 @@ def test_salts_own_check_is_taken_away_where_it_is_off(monkeypatch: pytest.Monke
     assert wanted.fired == []
 
 
+def test_a_master_whose_publisher_says_nothing_is_left_and_is_no_refuge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    salt.dumb = {M1, M2, M3}
+    assert turns(watch) == [M1]
+    salt.dumb = {M1}
+    assert turns(watch) == [M1, M2]
+    last = watch.journal.last()
+    assert last is not None
+    assert last.why.startswith("its publisher does not answer for ")
+    salt.dumb = {M3}
+    with pytest.raises(HaError, match=f"{M3} does not answer: its publisher says nothing"):
+        request.plan(salt.site, M3)
+
+
+def test_only_zeromq_has_publishers_that_speak_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch, transport="tcp")
+    salt.dumb = {M1}
+    assert turns(salt.watch(tmp_path)) == [M1]
+
+
+def test_the_publish_port_of_the_current_master_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch, publish_port=4506)  # Salt takes that for "as the master says"
+    salt.dumb = {M1, M2}
+    assert salt.site.looker.look((M2,)).answers == {M1: False, M2: True}
+
+
 # -- who does not let it in
 
 
@@ -173,6 +210,38 @@ def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
     assert salt.here == M1
 
 
+def test_the_first_master_is_reached_past_one_that_does_not_let_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.here = M2
+    watch = salt.watch(tmp_path)
+    watch.turn()
+    salt.up, salt.closed = {M1, M3}, {M3: Refusal("the key of web1 is pending there", True)}
+    assert turns(watch) == [M2, M1]
+    assert FAILBACK in salt.tags()
+    assert DISCONNECTED not in salt.tags()
+    assert salt.asked == [M3, M1]
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_an_operator_is_told_who_would_keep_it_on_the_way(
+    monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    salt = Salt(monkeypatch)
+    salt.closed = {M2: Refusal("the key of web1 is pending there", final)}
+    if final:
+        with pytest.raises(HaError, match=f"the way to {M3} leads past {M2}, which would keep"):
+            request.plan(salt.site, M3)
+        salt.up = {M1, M3}  # Salt passes by who does not answer
+    assert request.plan(salt.site, M3) == request.Plan(M1, M3)
+    salt.up, salt.here = {M1, M2, M3}, M3
+    assert request.plan(salt.site, M1) == request.Plan(M3, M1)
+    assert request.plan(salt.site, M3) == request.Plan(M3, M3)  # it is there
+    salt.here, salt.closed = M2, {M3: Refusal("the key of web1 is pending there", final)}
+    assert request.plan(salt.site, M1) == request.Plan(M2, M1)  # straight, as it is the first one
+
+
 def test_who_only_connects_anew_signs_in_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +259,6 @@ def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch
         request.plan(salt.site, M2)
     with pytest.raises(HaError, match=f"{M2} would not let this minion in"):
         request.plan(salt.site, None)
-    assert request.plan(salt.site, M3) == request.Plan(M1, M3)
     assert request.plan(salt.site, M1) == request.Plan(M1, M1)
     salt.up = {M1}
     with pytest.raises(HaError, match=f"{M3} does not answer"):

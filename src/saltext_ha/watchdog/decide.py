@@ -33,8 +33,9 @@ class Look:
     ``at`` is in seconds of a clock that never jumps. ``current`` is the master that the minion is
     with as far as known, None when it is with none yet. ``subscribed`` is False when the minion's
     process has no connection to that master's publisher, None when that cannot be seen.
-    ``answers`` holds the masters that were asked, and whether they answered in time. ``pinned``:
-    an operator put the minion there, who alone decides when it goes back.
+    ``answers`` holds the masters that were asked, and whether they work: they answered in time, and
+    their publisher speaks. ``pinned``: an operator put the minion there, who alone decides when it
+    goes back. ``silent``: of the current master it is only the publisher that does not work.
     """
 
     at: float
@@ -42,6 +43,7 @@ class Look:
     subscribed: bool | None
     answers: Mapping[str, bool] = field(default_factory=dict)
     pinned: bool = False
+    silent: bool = False
 
     @property
     def good(self) -> bool:
@@ -60,13 +62,15 @@ class Setup:
     What does not change while the watchdog runs.
 
     ``masters`` in the order of the configuration; ``preferred`` the one to go back to, None for
-    none; ``deaf_after`` the seconds for which a subscription may be missing on a master that
+    none; ``first`` the one that Salt can go to straight away, passing by no other, None for none;
+    ``deaf_after`` the seconds for which a subscription may be missing on a master that
     answers: the transport mends most by itself.
     """
 
     settings: Settings
     masters: tuple[str, ...]
     preferred: str | None = None
+    first: str | None = None
     deaf_after: float = 15.0
 
 
@@ -86,7 +90,10 @@ class State:
 
 @dataclass(frozen=True)
 class Move:
-    """Make the minion change from one master to another; the same one: connect it again."""
+    """
+    Make the minion change from one master to another; the same one: connect it again.
+    ``failback``: by Salt's means for that, which lead straight to the first master.
+    """
 
     source: str
     target: str
@@ -194,16 +201,21 @@ def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[
         target = current
     if target is None:
         return stay(settings.interval, "no other master answers")
+    straight = False
     if _barred(setup, state, look, target):
-        # Salt would try it before any other, and stay there.
-        return stay(settings.interval, f"{target} answers, and does not let this minion in")
+        # Salt would try it before any other, and stay there; but for the first one.
+        note = f"{target} answers, and does not let this minion in"
+        target, straight = setup.first or current, True
+        if target == current or not look.answers.get(target) or _barred(setup, state, look, target):
+            return stay(settings.interval, note)
     if wait := _held(setup, state, look):
         return stay(min(wait, settings.interval), "it has changed its master just now")
     if look.at < due:
         return stay(min(due - look.at, settings.interval))
-    problem = "not subscribed" if look.alive else "no answer"
+    problem = "its publisher does not answer" if look.silent else "no answer"
+    problem = "not subscribed" if look.alive else problem
     why = f"{problem} for {look.at - since:.1f} s"
-    return state, Next(0.0, ask, Move(current, target, why))
+    return state, Next(0.0, ask, Move(current, target, why, failback=straight))
 
 
 def _held(setup: Setup, state: State, look: Look) -> float:

@@ -3,7 +3,8 @@ With which master is the minion, and which masters answer?
 
 The evidence is that of :mod:`saltext_ha.binding`: the connections of the minion's process, which is
 not this one, and a request in clear text over a connection of its own. That request needs no key,
-so nobody authenticates because of it, and a worker of the master just sends it back.
+so nobody authenticates because of it, and a worker of the master just sends it back. A master whose
+publisher does not speak (:mod:`saltext_ha.watchdog.publisher`) counts as one that does not answer.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from saltext_ha import binding
 from saltext_ha.binding import Links, Master, Running
-from saltext_ha.watchdog import admission
+from saltext_ha.watchdog import admission, publisher
 from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.decide import Look
 
@@ -97,6 +99,7 @@ class Looker:
         self.book, self.opts, self.links, self.timeout = book, opts, links, timeout
         self.last: str | None = None
         self.notes: dict[str, str] = {}
+        self.silent: frozenset[str] = frozenset()
 
     def bound(self) -> Master | None:
         """The master that the minion is subscribed to just now, judged by its connections alone."""
@@ -110,13 +113,17 @@ class Looker:
         here = current.configured if current else None
         subscribed = current.connected if current and links.seen is not None else None
         wanted = {*ask, here}
-        answers = self._ask([each for each in self.book.masters if each.configured in wanted])
+        # Of the current one the publish port is known by its connection, where by nothing else.
+        masters = [
+            each if each.configured != here else current or each for each in self.book.masters
+        ]
+        answers = self._ask([each for each in masters if each.configured in wanted])
         if here != self.last and subscribed is False and not answers.get(here or ""):
             # It never was subscribed there: Salt is on its way, and will try the next one itself.
             return Look(time.monotonic(), None, None, answers)
         if subscribed is not False:
             self.last = here
-        return Look(time.monotonic(), here, subscribed, answers)
+        return Look(time.monotonic(), here, subscribed, answers, silent=here in self.silent)
 
     def refusal(self, entry: str) -> Refusal | None:
         """Why the master that is written as *entry* would not let the minion in; None: it would."""
@@ -126,10 +133,18 @@ class Looker:
     def _ask(self, masters: list[Master]) -> dict[str, bool]:
         if not masters:
             return {}
-        answers = binding.ping_all(self.opts, masters, self.timeout)
+        transport = str(self.opts.get("transport", "zeromq"))
+        source = binding.bare_ip(str(self.opts.get("source_ip") or ""))
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            deaf = pool.submit(publisher.problems, transport, masters, self.timeout, source)
+            answers = binding.ping_all(self.opts, masters, self.timeout)
+            problems = deaf.result()
         told = [
             (str(master.configured), answer)
             for master, answer in zip(masters, answers, strict=True)
         ]
-        self.notes = {entry: str(answer["note"]) for entry, answer in told if "note" in answer}
-        return {entry: answer["answers"] is True for entry, answer in told}
+        works = {entry: answer["answers"] is True for entry, answer in told}
+        notes = {entry: str(answer["note"]) for entry, answer in told if "note" in answer}
+        self.silent = frozenset(entry for entry in problems if works[entry])
+        self.notes = {**problems, **notes}
+        return {entry: good and entry not in problems for entry, good in works.items()}

@@ -72,7 +72,22 @@ def plan(place: Site, to: str | None) -> Plan:
     refusal = None if target == look.current else place.looker.refusal(target)
     if refusal:
         raise HaError(f"{target} would not let this minion in: {refusal.why}")
+    for each in _passed(place, look.current, target):
+        hold = place.looker.refusal(each) if look.answers.get(each) else None
+        if hold and hold.final:
+            raise HaError(
+                f"the way to {target} leads past {each}, which would keep this minion: {hold.why}"
+            )
     return Plan(look.current, target)
+
+
+def _passed(place: Site, source: str, target: str) -> tuple[str, ...]:
+    """The masters that Salt tries on the way: it goes round, or straight to the first one."""
+    if target in (place.first, source) or source not in place.masters:
+        return ()
+    here, there = place.masters.index(source), place.masters.index(target)
+    turn = place.masters[here + 1 :] + place.masters[:here]
+    return turn[: (there - here - 1) % len(place.masters)]
 
 
 def _named(place: Site, to: str) -> str:

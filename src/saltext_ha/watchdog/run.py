@@ -113,6 +113,7 @@ class Watch:
             settings,
             place.masters,
             preferred=place.first if settings.failback else None,
+            first=place.first,
             deaf_after=max(settings.failures * settings.interval, recon + settings.interval),
         )
         self.state = State()

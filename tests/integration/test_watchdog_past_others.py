@@ -1,0 +1,58 @@
+"""Three masters, one of which does not let the minion in: which of the others it can get to."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab import Master, wait_for
+from tests.integration.conftest import MakeLab
+from tests.integration.test_watchdog import SOON, answering, book, ha, serves, watched, where
+
+pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
+
+
+def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        quick = {"gather_job_timeout": 1, "timeout": 2}
+        m1, m2, m3 = (lab.add_master(x, engine=False, config=quick) for x in ("m1", "m2", "m3"))
+        for other in (m2, m3):
+            m1.share_master_key(other)
+        web1 = lab.add_minion("web1", [m1, m2, m3], "failover", config=watched(1, timeout=1))
+        for master in (m1, m2):
+            master.plant("minions", "web1", web1.pub)
+        lab.start_all([m1, m2, m3])
+        for master in (m1, m2, m3):
+            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
+        web1.start()
+        answering(m1, [web1], SOON)
+        wait_for(lambda: book(web1).last(), SOON, "the watchdog knows where it is")
+
+        assert asked_to(m1, m2)["result"] is True
+        answering(m2, [web1], SOON)
+        wait_for(lambda: where(web1) == m2.address, SOON, "the watchdog knows that it is with m2")
+
+        # Next would be m3, which knows no web1 and would have it wait.
+        m2.suspend()
+        try:
+            answering(m1, [web1], SOON)
+            wait_for(lambda: where(web1) == m1.address, SOON, "it is noted")
+            text = web1.log_file.read_text()
+            assert f"to={m3.address}: the key of web1 is pending there" in text
+        finally:
+            m2.resume()
+        wait_for(lambda: serves(m2), SOON, "m2 serves")
+
+        # From m1 the way to m3 leads past m2, when that keeps it.
+        m3.salt_key("-a", "web1", "-y").check()
+        m2.salt_key("-d", "web1", "-y").check()
+        told = asked_to(m1, m3)
+        assert told["result"] is False
+        assert f"the way to {m3.address} leads past {m2.address}" in told["comment"]
+        assert ha(m1, web1, "ha.current_master")["address"] == m1.address
+
+
+def asked_to(master: Master, target: Master) -> dict[str, object]:
+    answer: dict[str, object] = master.salt("web1", "ha.failover", f"to={target.address}").data[
+        "web1"
+    ]
+    return answer
