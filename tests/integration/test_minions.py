@@ -12,7 +12,7 @@ import pytest
 from lab import Master, Minion, wait_for
 from lab.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
-from tests.integration.test_watchdog import book, stays, watched
+from tests.integration.watching import book, stays, watched
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
 

@@ -15,16 +15,25 @@ import salt.config
 
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Forwarder
-from saltext_ha import binding, drop_in
+from saltext_ha import drop_in
 from saltext_ha.watchdog import journal
-from saltext_ha.watchdog.journal import Entry, Journal
+from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.test_events import heard
+from tests.integration.watching import (
+    SOON,
+    answering,
+    book,
+    ha,
+    history,
+    serves,
+    stays,
+    watched,
+    where,
+)
 
 pytestmark = pytest.mark.timeout(280)
 
 BUDGET = 15.0  # seconds, at an interval of 5
-SOON = 60.0
 
 
 @dataclass
@@ -35,23 +44,6 @@ class Site:
     m1: Master
     m2: Master
     minions: list[Minion]
-
-
-def watched(interval: float = 5, **more: Any) -> dict[str, Any]:
-    """A minion's configuration with nothing but the watchdog to notice: no alive check of Salt."""
-    return {
-        "engines": [{"ha_watchdog": {}}],
-        "master_alive_interval": 0,
-        "master_tries": -1,
-        "ha": {"watchdog": {"interval": interval, **more}},
-    }
-
-
-def serves(master: Master) -> bool:
-    """Whether its workers answer; it listens earlier."""
-    here = binding.Master(None, master.address, master.ret_port, frozenset({master.address}))
-    opts = {**master.opts, "__role": "minion", "id": "probe"}
-    return bool(binding.ping(opts, here, 2)["answers"])
 
 
 @pytest.fixture(scope="module")
@@ -96,33 +88,6 @@ def settle(site: Site, master: Master) -> None:
     answering(master, site.minions, SOON)
 
 
-def book(minion: Minion) -> Journal:
-    return Journal(minion.opts["cachedir"])
-
-
-def history(minion: Minion) -> list[Entry]:
-    return book(minion).read()
-
-
-def answering(
-    master: Master, minions: list[Minion], timeout: float, since: float | None = None
-) -> dict[str, float]:
-    """Wait until all answer *master*; for each the seconds *since* when it did."""
-    client = salt.client.LocalClient(mopts=salt.config.master_config(str(master.config_file)))
-    started = time.monotonic() if since is None else since
-    took: dict[str, float] = {}
-
-    def all_do() -> bool:
-        missing = [minion.name for minion in minions if minion.name not in took]
-        for name, answer in client.cmd(missing, "test.ping", tgt_type="list", timeout=1).items():
-            if answer is True:
-                took[name] = time.monotonic() - started
-        return len(took) == len(minions)
-
-    wait_for(all_do, timeout, f"{[minion.name for minion in minions]} answer {master.name}")
-    return took
-
-
 def test_a_move_that_is_asked_for(site: Site) -> None:
     web1, m1, m2 = site.minions[0], site.m1, site.m2
     before = history(web1)
@@ -142,14 +107,6 @@ def test_a_move_that_is_asked_for(site: Site) -> None:
         assert told["why"] == journal.ASKED
         assert history(web1)[-1].target == target.address
         assert ha(target, web1, "ha.current_master")["address"] == target.address
-
-
-def ha(master: Master, minion: Minion, function: str, *args: Any) -> Any:
-    return wait_for(
-        lambda: (master.salt(minion.name, function, *args).data or {}).get(minion.name),
-        SOON,
-        f"{minion.name} answers {function}",
-    )
 
 
 def failover(events: list[tuple[str, dict[str, Any]]], name: str) -> dict[str, Any] | None:
@@ -238,13 +195,6 @@ def test_without_any_master_nobody_swings(site: Site) -> None:
     answering(site.m1, site.minions, SOON)
     for minion in site.minions:
         assert len(history(minion)) == before[minion.name]
-
-
-def stays(condition: Callable[[], bool], seconds: float) -> None:
-    """Nothing changes for so long."""
-    end = time.monotonic() + seconds
-    wait_for(lambda: not condition() or time.monotonic() > end, seconds + 5, "the end")
-    assert condition()
 
 
 @pytest.mark.core
@@ -393,8 +343,3 @@ def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
         wait_for(lambda: where(shy) == address, SOON, "failback, once it is let in")
         answering(m1, [shy], SOON)
         shy.stop()
-
-
-def where(minion: Minion) -> str | None:
-    last = book(minion).last()
-    return last and last.target

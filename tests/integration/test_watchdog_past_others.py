@@ -6,7 +6,7 @@ import pytest
 
 from lab import Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.test_watchdog import SOON, answering, book, ha, serves, watched, where
+from tests.integration.watching import SOON, answering, book, ha, serves, watched, where
 
 pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
 

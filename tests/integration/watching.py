@@ -1,0 +1,80 @@
+"""Minions with the watchdog, and the words that tests of them are made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import salt.client
+import salt.config
+
+from lab import Master, Minion, wait_for
+from saltext_ha import binding
+from saltext_ha.watchdog.journal import Entry, Journal
+
+SOON = 60.0
+
+
+def watched(interval: float = 5, **more: Any) -> dict[str, Any]:
+    """A minion's configuration with nothing but the watchdog to notice: no alive check of Salt."""
+    return {
+        "engines": [{"ha_watchdog": {}}],
+        "master_alive_interval": 0,
+        "master_tries": -1,
+        "ha": {"watchdog": {"interval": interval, **more}},
+    }
+
+
+def serves(master: Master) -> bool:
+    """Whether its workers answer; it listens earlier."""
+    here = binding.Master(None, master.address, master.ret_port, frozenset({master.address}))
+    opts = {**master.opts, "__role": "minion", "id": "probe"}
+    return bool(binding.ping(opts, here, 2)["answers"])
+
+
+def book(minion: Minion) -> Journal:
+    return Journal(minion.opts["cachedir"])
+
+
+def history(minion: Minion) -> list[Entry]:
+    return book(minion).read()
+
+
+def answering(
+    master: Master, minions: list[Minion], timeout: float, since: float | None = None
+) -> dict[str, float]:
+    """Wait until all answer *master*; for each the seconds *since* when it did."""
+    client = salt.client.LocalClient(mopts=salt.config.master_config(str(master.config_file)))
+    started = time.monotonic() if since is None else since
+    took: dict[str, float] = {}
+
+    def all_do() -> bool:
+        missing = [minion.name for minion in minions if minion.name not in took]
+        for name, answer in client.cmd(missing, "test.ping", tgt_type="list", timeout=1).items():
+            if answer is True:
+                took[name] = time.monotonic() - started
+        return len(took) == len(minions)
+
+    wait_for(all_do, timeout, f"{[minion.name for minion in minions]} answer {master.name}")
+    return took
+
+
+def ha(master: Master, minion: Minion, function: str, *args: Any) -> Any:
+    return wait_for(
+        lambda: (master.salt(minion.name, function, *args).data or {}).get(minion.name),
+        SOON,
+        f"{minion.name} answers {function}",
+    )
+
+
+def stays(condition: Callable[[], bool], seconds: float) -> None:
+    """Nothing changes for so long."""
+    end = time.monotonic() + seconds
+    wait_for(lambda: not condition() or time.monotonic() > end, seconds + 5, "the end")
+    assert condition()
+
+
+def where(minion: Minion) -> str | None:
+    last = book(minion).last()
+    return last and last.target
