@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suites.__main__ import REQUIREMENTS, SUITES, failures, unpack
+from suites.__main__ import REQUIREMENTS, SUITES, failures, unpack, verdict
 
 REPORT = """<?xml version="1.0"?>
 <testsuites><testsuite name="pytest">
@@ -34,6 +34,12 @@ def test_failures_are_named_as_pytest_takes_them(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
     assert failures(report) == ["tests/a.py::test_bad[1]", "tests/b.py::test_broken"]
+
+
+def test_only_what_fails_with_ours_alone_counts() -> None:
+    assert verdict("a", own=["a"], ours=[]) == "without ours, too"
+    assert verdict("a", own=[], ours=["a"]) == "with ours only"
+    assert "by itself" in verdict("a", own=[], ours=[])
 
 
 def test_only_the_tests_are_unpacked(tmp_path: Path) -> None:
