@@ -24,6 +24,7 @@ import getpass
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -39,6 +40,7 @@ import psutil
 import salt.config
 
 from lab import key_folders
+from lab.network import FIRST_PORT, LAST_PORT, is_free
 from lab.wait import wait_for
 from saltext_ha import config, control
 from saltext_ha.errors import EngineUnavailable
@@ -50,6 +52,7 @@ from saltext_ha.service.link import Link
 from saltext_ha.service.service import Service
 
 START = 300.0
+_given: set[int] = set()
 POLL = 0.002
 
 
@@ -371,10 +374,16 @@ class EngineProcess:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on at present."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """
+    A TCP port that nobody listens on at present, and that this process was not given before.
+
+    Below those that the kernel gives to outgoing connections: one of these may take it meanwhile.
+    """
+    while True:
+        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
+        if port not in _given and is_free("127.0.0.1", port):
+            _given.add(port)
+            return port
 
 
 def quiet() -> None:

@@ -53,7 +53,9 @@ def test_a_shared_key_folder_is_never_written(lab: Lab) -> None:
 
     status = m1.salt_run("ha.status").data
     assert status["mode"] == "observe"
-    assert "share" in status["notes"][0]
+    keys, observes = status["notes"]
+    assert "outside the cluster they are master.pem" in keys
+    assert "m1 only observes: the masters of cluster lab share" in observes
     assert tree(m1.key_dir) == before
     assert files_of(m1, "shared") == {"minions": key}
     assert files_of(outside, "only-outside") == {"minions": only}

@@ -242,7 +242,8 @@ def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str
 def one_master_key(config: HaConfig, opts: Mapping[str, Any]) -> str:
     """How all masters come to one key."""
     if cluster.of(opts):
-        return cluster.ONE_KEY.format(masters="the others")
+        by_hand = cluster.ONE_KEY.format(masters="the others")
+        return f"{by_hand}; outside the cluster they are master.pem and master.pub in pki_dir"
     command = (
         "with  ha: share_master_key: true  on the master whose key is to stay, on each other one "
         "salt-run ha.join force=True"
