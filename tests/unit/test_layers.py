@@ -38,6 +38,7 @@ PURE = (
     "consistency.comparison",
     "safety",
     "watchdog.decide",
+    "watchdog.order",
     "service.spread",
     "service.location",
 )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_ha.watchdog import decide
+from saltext_ha.watchdog import decide, order
 from saltext_ha.watchdog.decide import Look, Move, Setup, State
 from saltext_ha.watchdog.settings import Settings
 
@@ -23,11 +23,15 @@ SETTINGS = Settings(interval=5, timeout=2, failures=2, jitter=2, stable=60)
 
 @dataclass
 class Run:
-    """A watchdog in a world where each look takes no time, and a move always succeeds at once."""
+    """
+    A watchdog in a world where each look takes no time, and a move always succeeds at once.
+    ``kept`` is Salt's list of masters; a minion that is with another than the first went there.
+    """
 
     setup: Setup = field(default_factory=lambda: Setup(SETTINGS, MASTERS))
     at: float = 1000.0
     current: str | None = "m1"
+    kept: tuple[str, ...] = ()
     pinned: bool = False
     closed: set[str] = field(default_factory=set)
     tried: list[float] = field(default_factory=list)
@@ -40,7 +44,10 @@ class Run:
     ) -> tuple[frozenset[str], float]:
         """One look at masters of which *up* answer; moves on by the time that it asks for."""
         asked = {each: each in up for each in MASTERS}
-        look = Look(self.at, self.current, subscribed, asked, self.pinned)
+        here = MASTERS.index(self.current) if self.current else 0
+        self.kept = self.kept or MASTERS[here:] + MASTERS[:here]
+        turn = order.after(self.kept, MASTERS, self.current)
+        look = Look(self.at, self.current, subscribed, asked, self.pinned, order=turn)
         self.state, next_ = decide.step(self.setup, self.state, look, chance)
         self.note = next_.note
         if next_.move and next_.move.target in self.closed:
@@ -49,6 +56,7 @@ class Run:
             self.state = decide.refused(self.state, self.at, next_.move.target)
         elif next_.move:
             self.moves.append((self.at, next_.move))
+            self.kept = MASTERS if next_.move.failback else turn
             self.current = next_.move.target
             self.state = decide.moved(self.state, self.at, self.current)
         self.at += next_.wait
@@ -101,6 +109,29 @@ def test_the_next_one_is_that_which_salt_tries_next() -> None:
     run = Run(current="m2")
     run.until(1002, {"m1", "m3"})
     assert [move.target for _, move in run.moves] == ["m3"]
+
+
+def test_who_was_passed_by_is_tried_first_the_next_time() -> None:
+    """Salt keeps its list, in which only those that failed go to the end (watchdog/order.py)."""
+    run = Run()
+    run.until(1005, {"m3"})  # m1 fails while m2 is down
+    run.until(2000, set(MASTERS))
+    run.until(2010, {"m1", "m2"})
+    assert [move.target for _, move in run.moves] == ["m3", "m2"]
+
+
+def test_a_minion_that_found_the_first_ones_down_tries_them_first() -> None:
+    run = Run(current="m3", kept=MASTERS)
+    run.until(1002, {"m1", "m2"})
+    assert [move.target for _, move in run.moves] == ["m1"]
+
+
+def test_where_salt_would_come_back_at_once_that_is_no_move_to_another() -> None:
+    """Entries with ports: Salt begins with the first one again."""
+    look = Look(1000, "m1", False, dict.fromkeys(MASTERS, True), order=MASTERS)
+    _, next_ = decide.step(Setup(SETTINGS, MASTERS, deaf_after=0), State("m1", bad=9), look, 0)
+    assert next_.move is not None
+    assert next_.move.target == "m1"
 
 
 def test_moves_of_an_hour_ago_are_forgotten() -> None:

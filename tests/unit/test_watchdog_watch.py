@@ -44,6 +44,7 @@ class Salt:
         self.steps: list[Links] = []
         usual = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
         self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
+        self.order = list(self.opts.get("local_masters", self.opts["master"]))
         self.site = run.site(self.opts, self.links, 0.2)
         monkeypatch.setattr(binding, "ping_all", self.ping_all)
         monkeypatch.setattr(publisher, "problem", self.problem)
@@ -67,16 +68,14 @@ class Salt:
     def fire(self, tag: str, data: Any) -> None:
         self.fired.append((tag, data))
         if tag == FAILBACK:
-            target = M1
+            self.order = [M1, M2, M3]
         elif tag == DISCONNECTED:
-            order = [M1, M2, M3]
-            turn = order[order.index(self.here) + 1 :] + order
-            target = next(each for each in turn if each in self.up)
+            self.order = [*(each for each in self.order if each != self.here), self.here]
         else:
             return
         # It drops its connections a little later, and has new ones later still.
         self.steps = [on(self.here), on(self.here), Links(frozenset()), Links(frozenset())]
-        self.here = target
+        self.here = next(each for each in self.order if each in self.up)
 
     def watch(self, folder: Path, settings: Settings = QUICK) -> run.Watch:
         return run.Watch(self.site, settings, Journal(folder), self.opts)
@@ -213,7 +212,7 @@ def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
 def test_the_first_master_is_reached_past_one_that_does_not_let_it_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    salt = Salt(monkeypatch)
+    salt = Salt(monkeypatch, local_masters=[M2, M3, M1])
     salt.here = M2
     watch = salt.watch(tmp_path)
     watch.turn()

@@ -206,7 +206,8 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     if test:
         return answer | {"comment": f"would move from {plan.source} to {plan.target}"}
     me = os.getpid()
-    request.launch(__opts__, plan.target, pid, None if me == pid else me)
+    job = None if me == pid else me
+    request.launch(__opts__, plan.target, pid, job, place.mover.order)
     comment = f"moves from {plan.source} to {plan.target} now"
     return answer | {"result": True, "comment": comment}
 

@@ -36,6 +36,8 @@ class Look:
     ``answers`` holds the masters that were asked, and whether they work: they answered in time, and
     their publisher speaks. ``pinned``: an operator put the minion there, who alone decides when it
     goes back. ``silent``: of the current master it is only the publisher that does not work.
+    ``order``: in which order Salt tries the masters when the current one fails
+    (:mod:`saltext_ha.watchdog.order`); empty: in that of the configuration.
     """
 
     at: float
@@ -44,6 +46,7 @@ class Look:
     answers: Mapping[str, bool] = field(default_factory=dict)
     pinned: bool = False
     silent: bool = False
+    order: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -196,7 +199,8 @@ def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[
         return stay(settings.soon)
     if state.bad < settings.failures:
         return stay(settings.soon)
-    target = next((each for each in _after(setup, current) if look.answers.get(each)), None)
+    order = look.order or tuple(each for each in setup.masters if each != current)
+    target = next((each for each in order if look.answers.get(each)), None)
     if target is None and look.alive:
         target = current
     if target is None:
@@ -222,11 +226,3 @@ def _held(setup: Setup, state: State, look: Look) -> float:
     if not state.moves:
         return 0.0
     return max(0.0, state.moves[-1] + hold(setup.settings, len(state.moves)) - look.at)
-
-
-def _after(setup: Setup, current: str) -> tuple[str, ...]:
-    """The other masters in the order in which Salt tries them, which goes round."""
-    if current not in setup.masters:
-        return setup.masters
-    here = setup.masters.index(current)
-    return setup.masters[here + 1 :] + setup.masters[:here]

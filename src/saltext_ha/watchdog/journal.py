@@ -24,7 +24,8 @@ class Entry:
     """
     One change: when (Unix time), from which master to which, why, and how many seconds it took.
 
-    ``source`` is None at the start of the minion, ``seconds`` where nobody measured.
+    ``source`` is None at the start of the minion, ``seconds`` where nobody measured. ``order`` is
+    the list of masters that Salt keeps since then (:mod:`saltext_ha.watchdog.order`).
     """
 
     at: float
@@ -32,6 +33,7 @@ class Entry:
     target: str
     why: str
     seconds: float | None = None
+    order: list[str] | None = None
 
 
 class Journal:

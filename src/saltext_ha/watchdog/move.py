@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from saltext_ha.binding import Master
+from saltext_ha.watchdog import order as orders
+from saltext_ha.watchdog.order import Order
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +32,25 @@ class Mover:
     :param opts: the minion's configuration.
     :param bound: the master that the minion is subscribed to just now, None while it is to none.
     :param first: the entry of the master with which Salt starts; None where that is not known.
+    :param configured: the entries of all masters.
     """
 
+    order: Order
+    """The list of masters that Salt keeps now, as far as known."""
+
     def __init__(
-        self, opts: Mapping[str, Any], bound: Callable[[], Master | None], first: str | None
+        self,
+        opts: Mapping[str, Any],
+        bound: Callable[[], Master | None],
+        first: str | None,
+        configured: Order,
     ) -> None:
-        self.opts, self.bound, self.first = opts, bound, first
+        self.opts, self.bound, self.first, self.configured = opts, bound, first, configured
+        self.order = orders.kept(opts.get("local_masters"), configured)
+
+    def turn(self, source: Master) -> Order:
+        """The masters in the order in which Salt tries them when *source* fails."""
+        return orders.after(self.order, self.configured, source.host)
 
     def move(self, source: Master, target: str | None, limit: float) -> Master | None:
         """
@@ -58,10 +73,15 @@ class Mover:
 
     def _step(self, here: Master, target: str | None, end: float) -> Master | None:
         if target is not None and target == self.first and target != here.configured:
+            order = self.configured
             self.fire(FAILBACK, {"master": target})
         else:
+            order = self.turn(here)
             self.fire(DISCONNECTED, {"master": here.host})
-        return self._arrival(here, end)
+        reached = self._arrival(here, end)
+        if reached is not None:
+            self.order = order
+        return reached
 
     def _arrival(self, here: Master, end: float) -> Master | None:
         """Where the minion arrives: first the connection that it has must go."""

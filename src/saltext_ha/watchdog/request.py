@@ -22,6 +22,7 @@ import psutil
 from saltext_ha import binding
 from saltext_ha.errors import HaError
 from saltext_ha.watchdog.journal import ASKED, Entry, Journal
+from saltext_ha.watchdog.order import Order
 from saltext_ha.watchdog.run import Site, site, tell
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,8 @@ def plan(place: Site, to: str | None) -> Plan:
     if look.current is None:
         raise HaError("the minion is connected to none of its masters")
     if to is None:
-        here = place.masters.index(look.current) if look.current in place.masters else -1
-        turn = place.masters[here + 1 :] + place.masters[: max(here, 0)]
+        turn = place.mover.turn(place.master(look.current))
+        turn = tuple(each for each in turn if each != look.current)
         target = next((each for each in turn if look.answers.get(each)), None)
         if target is None:
             reasons = "; ".join(f"{each}: {place.looker.notes.get(each)}" for each in turn)
@@ -78,16 +79,26 @@ def plan(place: Site, to: str | None) -> Plan:
             raise HaError(
                 f"the way to {target} leads past {each}, which would keep this minion: {hold.why}"
             )
+        if look.answers.get(each) and not hold and _begins_anew(place, look.current):
+            raise HaError(
+                f"{target} cannot be reached: as its masters are written with ports, Salt begins "
+                f"with the first one of the list each time, and takes {each}; write bare hosts, "
+                "and the port as master_port"
+            )
     return Plan(look.current, target)
 
 
 def _passed(place: Site, source: str, target: str) -> tuple[str, ...]:
-    """The masters that Salt tries on the way: it goes round, or straight to the first one."""
-    if target in (place.first, source) or source not in place.masters:
+    """The masters that Salt tries on the way, unless that leads straight to the first one."""
+    if target in (place.first, source):
         return ()
-    here, there = place.masters.index(source), place.masters.index(target)
-    turn = place.masters[here + 1 :] + place.masters[:here]
-    return turn[: (there - here - 1) % len(place.masters)]
+    turn = place.mover.turn(place.master(source))
+    return turn[: turn.index(target)]
+
+
+def _begins_anew(place: Site, source: str) -> bool:
+    """Whether Salt does not go on behind *source* in its list, but begins with it again."""
+    return place.master(source).host not in place.mover.order
 
 
 def _named(place: Site, to: str) -> str:
@@ -99,19 +110,23 @@ def _named(place: Site, to: str) -> str:
     return named[0].configured
 
 
-def launch(opts: Mapping[str, Any], target: str, minion: int, job: int | None) -> None:
+def launch(
+    opts: Mapping[str, Any], target: str, minion: int, job: int | None, order: Order
+) -> None:
     """
     Start the process that makes the move.
 
     :param minion: the minion's process.
     :param job: the process of the job that asks, None when that is the minion itself.
+    :param order: the list of masters that Salt keeps.
     """
-    order = {
+    task = {
         "conf_file": opts["conf_file"],
         "id": opts["id"],
         "target": target,
         "minion": minion,
         "job": job,
+        "order": list(order),
     }
     process = subprocess.Popen(  # nosec B603
         [sys.executable, "-m", __name__],
@@ -122,24 +137,25 @@ def launch(opts: Mapping[str, Any], target: str, minion: int, job: int | None) -
     )
     assert process.stdin
     with process.stdin as pipe:
-        pipe.write(json.dumps(order).encode())
+        pipe.write(json.dumps(task).encode())
     process.returncode = 0  # it is left to itself
 
 
 def main() -> None:
-    """The process that makes the move: its order is on standard input."""
+    """The process that makes the move: its task is on standard input."""
     import salt.config
 
-    order = json.load(sys.stdin)
-    opts = salt.config.minion_config(order["conf_file"], minion_id=order["id"])
-    minion = int(order["minion"])
+    task = json.load(sys.stdin)
+    opts = salt.config.minion_config(task["conf_file"], minion_id=task["id"])
+    minion = int(task["minion"])
     place = site(opts, lambda: binding.established(minion), TIMEOUT)
-    if order["job"]:
+    place.mover.order = tuple(task["order"])
+    if task["job"]:
         with contextlib.suppress(psutil.Error):
-            psutil.Process(order["job"]).wait(PATIENCE)
+            psutil.Process(task["job"]).wait(PATIENCE)
     else:
         time.sleep(LINGER)
-    execute(place, opts, order["target"])
+    execute(place, opts, task["target"])
 
 
 def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
@@ -152,7 +168,10 @@ def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
     took = time.monotonic() - started
     if reached is None or reached.configured in (None, source.configured):
         return
-    entry = Entry(time.time(), source.configured, str(reached.configured), ASKED, round(took, 1))
+    order = list(place.mover.order)
+    entry = Entry(
+        time.time(), source.configured, str(reached.configured), ASKED, round(took, 1), order
+    )
     Journal(str(opts["cachedir"])).add(entry)
     place.looker.last = reached.configured
     tell(place, str(opts["id"]), str(source.configured), str(reached.configured), ASKED, took)

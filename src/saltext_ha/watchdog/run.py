@@ -13,6 +13,7 @@ from typing import Any
 from saltext_ha import binding, minion_opts
 from saltext_ha.binding import Links, Master, Running
 from saltext_ha.watchdog import decide, journal, report
+from saltext_ha.watchdog import order as orders
 from saltext_ha.watchdog.decide import Look, Move, Next, Setup, State
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.look import Book, Looker
@@ -46,7 +47,7 @@ class Site:
 
     @property
     def masters(self) -> tuple[str, ...]:
-        """The entries, in the order in which Salt tries them."""
+        """The entries, in the order of the configuration."""
         return self.running.entries
 
     def master(self, entry: str | None) -> Master:
@@ -72,7 +73,12 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
     looker = Looker(book, opts, links, timeout)
     wait = float(opts.get("auth_timeout") or 60)
     limit = 15 + wait * max(1, len(running.entries) - 1)
-    return Site(running, book, looker, Mover(opts, looker.bound, first), first, of, limit)
+    mover = Mover(opts, looker.bound, first, running.entries)
+    if running.caller:
+        # The list that salt-call has in its options is its own.
+        last = Journal(str(opts["cachedir"])).last()
+        mover.order = orders.kept(last.order if last else None, running.entries)
+    return Site(running, book, looker, mover, first, of, limit)
 
 
 def run(opts: Mapping[str, Any], settings: Settings) -> None:
@@ -127,6 +133,9 @@ class Watch:
         """Look once and do what follows; returns the seconds until the next time."""
         look = self.place.looker.look(self.ask)
         look = replace(look, pinned=self._follow(look))
+        if look.current is not None:
+            order = self.place.mover.turn(self.place.master(look.current))
+            look = replace(look, order=order)
         if look.current not in (None, self.state.current):
             self._tidy_until = time.monotonic() + TIDY_FOR
         chance = random.random()  # nosec B311
@@ -155,12 +164,23 @@ class Watch:
         if first or last is None:
             self._note(Entry(time.time(), None, look.current, journal.STARTED))
             return False
+        if last.why == journal.ASKED and last.order:
+            self.place.mover.order = orders.kept(last.order, self.place.masters)
         if last.target != look.current:
+            self._left(last.target, look.current)
             self._note(Entry(time.time(), last.target, look.current, journal.SEEN))
             if last.target in self.place.masters:
                 tell(self.place, str(self.opts["id"]), last.target, look.current, journal.SEEN)
             return False
         return last.why == journal.ASKED
+
+    def _left(self, source: str, target: str) -> None:
+        """Salt has moved the minion by itself: keep its list of masters as it does."""
+        mover = self.place.mover
+        if target == self.place.first and self.opts.get("master_failback"):
+            mover.order = mover.configured
+        elif source in self.place.masters:
+            mover.order = mover.turn(self.place.master(source))
 
     def _do(self, move: Move) -> None:
         looker, mover = self.place.looker, self.place.mover
@@ -199,7 +219,7 @@ class Watch:
 
     def _note(self, entry: Entry) -> None:
         try:
-            self.journal.add(entry)
+            self.journal.add(replace(entry, order=list(self.place.mover.order)))
         except OSError as exc:
             log.error("ha_watchdog: %s not written: %s", self.journal.path, exc)
 
