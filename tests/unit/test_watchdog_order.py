@@ -20,6 +20,7 @@ pytestmark = pytest.mark.core
 
 BARE = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 PORTS = tuple(f"{each}:4506" for each in BARE)
+MIXED = (BARE[0], PORTS[1], BARE[2], PORTS[3])
 
 # 3006 brings its own; on 3008 eval_master is a native coroutine, which a loop of tornado takes.
 TORNADO = "salt.ext.tornado" if version.salt().startswith("3006") else "tornado"
@@ -74,7 +75,7 @@ def host(entry: str) -> str:
     return binding.split_entry(entry, 4506)[0]
 
 
-@pytest.mark.parametrize("configured", [BARE, PORTS], ids=["bare", "ports"])
+@pytest.mark.parametrize("configured", [BARE, PORTS, MIXED], ids=["bare", "ports", "mixed"])
 def test_it_is_as_salt_does_it(
     monkeypatch: pytest.MonkeyPatch, configured: tuple[str, ...]
 ) -> None:
