@@ -51,6 +51,41 @@ def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> Non
         assert ha(m1, web1, "ha.current_master")["address"] == m1.address
 
 
+def test_one_that_was_dead_when_it_was_passed_by_is_the_next(make_lab: MakeLab) -> None:
+    """Salt leaves it in front in its list; here it would keep the minion, had that gone there."""
+    with make_lab() as lab:
+        quick = {"gather_job_timeout": 1, "timeout": 2}
+        m1, m2, m3 = (lab.add_master(x, engine=False, config=quick) for x in ("m1", "m2", "m3"))
+        for other in (m2, m3):
+            m1.share_master_key(other)
+        web1 = lab.add_minion("web1", [m1, m2, m3], "failover", config=watched(1, timeout=1))
+        for master in (m1, m3):
+            master.plant("minions", "web1", web1.pub)
+        lab.start_all([m1, m3])
+        for master in (m1, m3):
+            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
+        web1.start()
+        answering(m1, [web1], SOON)
+        wait_for(lambda: book(web1).last(), SOON, "the watchdog knows where it is")
+
+        assert asked_to(m1, m3)["result"] is True  # past m2
+        answering(m3, [web1], SOON)
+        wait_for(lambda: where(web1) == m3.address, SOON, "it is noted")
+        m2.start()
+        wait_for(lambda: serves(m2), SOON, "m2 serves")
+        told = ha(m3, web1, "ha.failover", "test=True")
+        assert f"{m2.address} would not let this minion in" in told["comment"]
+
+        m3.suspend()
+        try:
+            answering(m1, [web1], SOON)
+            wait_for(lambda: where(web1) == m1.address, SOON, "it is noted")
+            text = web1.log_file.read_text()
+            assert f"to={m2.address}: the key of web1 is pending there" in text
+        finally:
+            m3.resume()
+
+
 def asked_to(master: Master, target: Master) -> dict[str, object]:
     answer: dict[str, object] = master.salt("web1", "ha.failover", f"to={target.address}").data[
         "web1"
