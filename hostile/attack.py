@@ -21,6 +21,7 @@ from hostile.inputs import Input, Source
 
 # A peer that floods the keeper waits for it, as all do.
 TIMEOUT = 60.0
+ENOUGH = 5  # crashes; a door that answers nothing would be waited for at each input
 # A connection that is reset leaves no port behind that cannot be used for a minute.
 RESET = struct.pack("ii", 1, 0)
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -133,7 +134,7 @@ class _Lane:
 
     def run(self, inputs: Iterator[Input], count: int, together: int) -> None:
         waiting: list[Input] = []
-        while self._tally.inputs < count:
+        while self._tally.inputs < count and len(self._tally.crashes) < ENOUGH:
             waiting += islice(inputs, together - len(waiting))
             # What may end the connection goes alone.
             batch = waiting[:1]

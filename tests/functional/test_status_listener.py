@@ -388,6 +388,25 @@ def test_what_cannot_be_bound_is_an_error_that_ends_no_engine(host: str, port: i
         asyncio.run(StatusListener(Settings(host=host, port=port), {}).start())
 
 
+def test_who_is_stopped_while_it_starts_leaves_the_port_free() -> None:
+    async def scene(steps: int) -> bool:
+        settings = Settings(port=free_port())
+        listener = StatusListener(settings, {})
+        start = asyncio.ensure_future(listener.start())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        begun = not start.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await start
+        await listener.stop()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(settings.host, settings.port)
+        return begun
+
+    # After each number of steps, until it has been started wholly.
+    assert any(asyncio.run(scene(steps)) for steps in range(100))
+
+
 def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None:
     async def scene() -> None:
         m1 = place(tmp_path)

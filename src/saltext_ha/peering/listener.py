@@ -119,10 +119,18 @@ class PeerListener:
         self._acceptor = Acceptor(self._tls_context, self._http, self._refusals.add, self._limits)
         loop = asyncio.get_running_loop()
         try:
+            # In two steps: whoever is cancelled in the second one has a server to stop.
             self._server = await loop.create_server(
-                self._acceptor, self._host, self._port, reuse_address=True, backlog=128
+                self._acceptor,
+                self._host,
+                self._port,
+                reuse_address=True,
+                backlog=128,
+                start_serving=False,
             )
+            await self._server.start_serving()
         except OSError as exc:
+            await self.stop()
             raise HaError(
                 f"cannot listen on {make_url(self._host, self._port)}: {exc.strerror or exc}; "
                 f"see ha: listen_host and ha: port"

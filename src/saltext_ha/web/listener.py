@@ -98,10 +98,18 @@ class StatusListener:
             lambda: self._context, self._http, self._refusals.add, self._limits
         )
         try:
+            # In two steps: whoever is cancelled in the second one has a server to stop.
             self._server = await asyncio.get_running_loop().create_server(
-                self._acceptor, self._settings.host, self.port, reuse_address=True, backlog=64
+                self._acceptor,
+                self._settings.host,
+                self.port,
+                reuse_address=True,
+                backlog=64,
+                start_serving=False,
             )
+            await self._server.start_serving()
         except (OSError, ValueError, OverflowError) as exc:
+            await self.stop()
             # A name that cannot be encoded is a ValueError, and must not end the engine.
             raise HaError(
                 f"status page: cannot listen on {self._settings.url}: "
