@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def test_when_somebody_else_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     watch.journal.add(Entry(1.0, M1, M3, journal.ASKED, 2.0, [M3, M1, M2]))
     watch.turn()
     assert salt.site.mover.order == (M3, M1, M2)
+
+
+def test_who_moves_it_has_a_moment_to_note_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M1]
+    asked = Entry(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
+    monkeypatch.setattr(time, "sleep", lambda seconds: watch.journal.add(asked))
+    salt.here = M2
+    assert turns(watch) == [M1, M2]
+    assert watch.journal.last() == asked
+    assert "salt/ha/minion/web1/failover" not in [data.get("tag") for _, data in salt.fired]
 
 
 def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 TAG = "salt/ha/minion/{id}/failover"
 # Seconds after a move in which Salt may still be loading its modules, and scheduling its jobs.
 TIDY_FOR = 30.0
+NOTED_WITHIN = 0.5  # seconds; several times move.POLL
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,10 @@ class Watch:
         if first or last is None:
             self._note(Entry(time.time(), None, look.current, journal.STARTED))
             return False
+        if last.target != look.current:
+            # Who moves it at an operator's word sees and notes its arrival a moment later.
+            time.sleep(NOTED_WITHIN)
+            last = self.journal.last() or last
         if last.why == journal.ASKED and last.order:
             self.place.mover.order = orders.kept(last.order, self.place.masters)
         if last.target != look.current:
