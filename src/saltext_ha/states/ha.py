@@ -76,7 +76,8 @@ def multi_master(
     """
     from saltext_ha import binding, drop_in
     from saltext_ha.errors import HaError
-    from saltext_ha.rollout import plan, processes, record, restart, trial
+    from saltext_ha.restarting import processes, restart
+    from saltext_ha.rollout import plan, record, trial
 
     ret: dict[str, Any] = {"name": name, "changes": {}, "result": False, "comment": ""}
     opts = __opts__
