@@ -33,7 +33,11 @@ BUDGET = 15.0  # seconds, at an interval of 5
 # What Salt 3007.15 does to itself now and then (see saltext_ha.watchdog.rescue), done on purpose
 # and on all versions: a sign-in of which nobody hears again. A beacon runs in the minion's process.
 BEACON = """
-import os, salt.crypt, tornado.concurrent
+import os, salt.crypt
+try:
+    from salt.ext.tornado.concurrent import Future  # Salt 3006 brings its own
+except ImportError:
+    from tornado.concurrent import Future
 
 def validate(config):
     return True, "fine"
@@ -41,7 +45,7 @@ def validate(config):
 def beacon(config):
     if os.path.exists(config[0]["flag"]):
         os.unlink(config[0]["flag"])
-        never = tornado.concurrent.Future()
+        never = Future()
         salt.crypt.AsyncAuth.authenticate = lambda self, callback=None: never
     return []
 """

@@ -69,8 +69,8 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     top = _top(process)
     if top.pid == 1:
         raise HaError(
-            "the minion is process 1 of its container: with it ends whoever could start it again, or "
-            "put an old file back. Write the file into the image, or restart the container"
+            "the minion is process 1 of its container: with it ends whoever could start it again "
+            "or put an old file back. Write the file into the image, or restart the container"
         )
     ends = know(top), know(process)
     command = opts.get("minion_restart_command")

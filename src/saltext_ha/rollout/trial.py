@@ -64,7 +64,7 @@ def launch(order: Order) -> None:
 
 def main() -> None:
     """That process."""
-    order = Order(**detached.order())
+    order = Order(**detached.take())
     try:
         state, why = carry_out(order)
     except Exception as exc:  # nobody else can say so

@@ -50,7 +50,7 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
     that the minion was with last.
 
     :raises HaError: there is no way to restart it.
-    :raises OSError: it cannot be noted, or the process not started.
+    :raises OSError: it cannot be noted.
     """
     way = restart.way(minion, opts)
     journal.add(Entry(time.time(), None, current, STUCK))
@@ -60,7 +60,7 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
 
 def main() -> None:
     """That process."""
-    order = detached.order()
+    order = detached.take()
     minion, pidfile = order["minion"], order["pidfile"]
     restart.restart(restart.read(order["way"]), lambda: processes.running(pidfile, minion))
 
