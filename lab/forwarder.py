@@ -62,7 +62,7 @@ class Forwarder:
             for sock in [*self._peers]:
                 self._selector.unregister(sock)
                 if sock.getsockname()[:2] == self.address:
-                    _drop_packets(sock)
+                    drop_packets(sock)
 
     def close(self) -> None:
         """End it."""
@@ -121,7 +121,7 @@ class Forwarder:
 SO_ATTACH_FILTER = 26  # Linux; the module socket does not have it
 
 
-def _drop_packets(sock: socket.socket) -> None:
+def drop_packets(sock: socket.socket) -> None:
     """Have the kernel throw away whatever comes for *sock*, before TCP sees it."""
     # struct sock_filter: BPF_RET | BPF_K, 0, 0 -> accept 0 bytes of each packet
     code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))

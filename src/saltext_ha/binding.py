@@ -80,10 +80,15 @@ class Running:
 
 @dataclass(frozen=True)
 class Links:
-    """The established TCP connections of the minion's process; None when they cannot be seen."""
+    """
+    The established TCP connections of the minion's process; None when they cannot be seen.
+    ``unanswered`` says to how many probes in a row the other end has not answered, where it is one
+    or more and somebody has looked.
+    """
 
     seen: frozenset[Link] | None
     note: str | None = None
+    unanswered: Mapping[Link, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import pytest
 from lab.wait import wait_for
 from saltext_ha import binding, drop_in
 from saltext_ha.errors import HaError
-from saltext_ha.rollout import plan, processes, record, restart, trial
+from saltext_ha.restarting import processes, restart
+from saltext_ha.rollout import plan, record, trial
 from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, Record
 from saltext_ha.states import ha as state
 
@@ -183,7 +184,7 @@ def test_a_process_is_known_again() -> None:
     try:
         known = processes.know(psutil.Process(process.pid))
         ask = f"print(processes.know(psutil.Process({process.pid})))"
-        command = f"import psutil; from saltext_ha.rollout import processes; {ask}"
+        command = f"import psutil; from saltext_ha.restarting import processes; {ask}"
         told = subprocess.check_output([sys.executable, "-c", command], text=True)
         assert told.strip() == str(known), "by another process, too"
         again = processes.living(known)

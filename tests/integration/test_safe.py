@@ -6,7 +6,6 @@ whether the group can do without one of its masters.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lab import Lab, Minion, wait_for
 from saltext_ha import drop_in
 from tests.integration.conftest import MakeLab
 from tests.integration.group import group, level
+from tests.integration.watching import supervised
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
 
@@ -37,12 +37,6 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         web1.start()
         web1.wait_ready()
         yield lab
-
-
-def supervised(minion: Minion) -> None:
-    """Whoever starts a minion again: here a loop of the shell."""
-    command = shlex.join(minion.daemon.command)
-    minion.daemon.command = ["sh", "-c", f"while :; do {command}; sleep 0.2; done"]
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from typing import Any
 
 import psutil
 import pytest
-import salt.client
-import salt.config
 
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Forwarder
@@ -25,6 +23,7 @@ from tests.integration.watching import (
     answering,
     book,
     ha,
+    heard_again,
     history,
     serves,
     stays,
@@ -295,21 +294,6 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
         print({fault: {name: round(seconds, 1) for name, seconds in took.items()}})
         assert max(took.values()) < BUDGET * 1.5, took
         deaf.stop()
-
-
-def heard_again(masters: tuple[Master, ...], minion: Minion, since: float) -> dict[str, float]:
-    """Wait until it answers any of *masters*; when which one."""
-
-    def somewhere() -> dict[str, float]:
-        for master in masters:
-            # Salt 3006 mixes up two clients of one process.
-            opts = salt.config.master_config(str(master.config_file))
-            with salt.client.LocalClient(mopts=opts) as client:
-                if client.cmd(minion.name, "test.ping", timeout=1).get(minion.name) is True:
-                    return {master.name: time.monotonic() - since}
-        return {}
-
-    return wait_for(somewhere, SOON, f"{minion.name} answers somewhere")
 
 
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:

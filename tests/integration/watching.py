@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,12 @@ def watched(interval: float = 5, **more: Any) -> dict[str, Any]:
         "master_tries": -1,
         "ha": {"watchdog": {"interval": interval, **more}},
     }
+
+
+def supervised(minion: Minion) -> None:
+    """Whoever starts a minion again: here a loop of the shell."""
+    command = shlex.join(minion.daemon.command)
+    minion.daemon.command = ["sh", "-c", f"while :; do {command}; sleep 0.2; done"]
 
 
 def serves(master: Master) -> bool:
@@ -66,6 +73,21 @@ def ha(master: Master, minion: Minion, function: str, *args: Any) -> Any:
         SOON,
         f"{minion.name} answers {function}",
     )
+
+
+def heard_again(masters: tuple[Master, ...], minion: Minion, since: float) -> dict[str, float]:
+    """Wait until it answers any of *masters*; when which one."""
+
+    def somewhere() -> dict[str, float]:
+        for master in masters:
+            # Salt 3006 mixes up two clients of one process.
+            opts = salt.config.master_config(str(master.config_file))
+            with salt.client.LocalClient(mopts=opts) as client:
+                if client.cmd(minion.name, "test.ping", timeout=1).get(minion.name) is True:
+                    return {master.name: time.monotonic() - since}
+        return {}
+
+    return wait_for(somewhere, SOON, f"{minion.name} answers somewhere")
 
 
 def stays(condition: Callable[[], bool], seconds: float) -> None:

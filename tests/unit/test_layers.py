@@ -19,7 +19,7 @@ ORDER = re.findall(
     errors faults version checked secret hysteresis cluster clear binding replication
     control minion_key master_key minion_opts evidence
     columns history history_text schema rows tally
-    health api settings config keystore replica watchdog
+    health api settings config keystore replica restarting watchdog
     provenance holds observer keeper
     peering proxy consistency lint web safety minion_reports drop_in rollout
     service join_plan joining inviting asking

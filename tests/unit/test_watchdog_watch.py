@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 from saltext_ha import binding
 from saltext_ha.binding import Link, Links, Master, Running
 from saltext_ha.errors import HaError
-from saltext_ha.watchdog import admission, journal, publisher, request, run
+from saltext_ha.restarting import detached, restart
+from saltext_ha.watchdog import admission, journal, publisher, request, rescue, run
 from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.look import Book
@@ -42,6 +45,7 @@ class Salt:
         self.asked: list[str] = []
         self.fired: list[tuple[str, Any]] = []
         self.steps: list[Links] = []
+        self.unanswered: dict[Link, int] = {}
         usual = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
         self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
         self.order = list(self.opts.get("local_masters", self.opts["master"]))
@@ -53,7 +57,8 @@ class Salt:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
     def links(self) -> Links:
-        return self.steps.pop(0) if self.steps else on(self.here)
+        found = self.steps.pop(0) if self.steps else on(self.here)
+        return replace(found, unanswered=self.unanswered)
 
     def ping_all(self, opts: Any, masters: list[Master], timeout: float) -> list[dict[str, Any]]:
         return [{"answers": each.configured in self.up} for each in masters]
@@ -157,6 +162,22 @@ def test_a_master_whose_publisher_says_nothing_is_left_and_is_no_refuge(
     salt.dumb = {M3}
     with pytest.raises(HaError, match=f"{M3} does not answer: its publisher says nothing"):
         request.plan(salt.site, M3)
+
+
+def test_a_connection_on_which_nobody_answers_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch) == [M1]
+    salt.unanswered = {(M1, 4505): 1, (M2, 4505): 9, (M1, 22): 9}
+    assert turns(watch) == [M1], "one answer may be late; other connections are of no matter"
+    assert watch.turn() == QUICK.soon, "but it looks again sooner"
+    salt.unanswered = {(M1, 4506): 2}
+    assert turns(watch) == [M1, M2]
+    last = watch.journal.last()
+    assert last is not None
+    assert last.why.startswith("nobody answers on the connection to it for ")
 
 
 def test_only_zeromq_has_publishers_that_speak_first(
@@ -347,3 +368,94 @@ def test_a_report_names_a_few_addresses_only() -> None:
     ips = frozenset(f"10.1.0.{number}" for number in range(1, 50))
     said = report("web1", Master("m1", "m1", 4506, ips), Running(("m1",)), 300, 1)
     assert len(said["addresses"]) == MAX_ADDRESSES
+
+
+# -- a minion that got stuck
+
+
+class Stuck(Salt):
+    """It drops its connections when it is told to move, and makes no others."""
+
+    def fire(self, tag: str, data: Any) -> None:
+        self.fired.append((tag, data))
+        if tag == DISCONNECTED:
+            self.here = ""
+
+    def links(self) -> Links:
+        return super().links() if self.here else Links(frozenset({("10.9.9.9", 22)}))
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The orders that processes were started with."""
+    orders: list[dict[str, Any]] = []
+    way = restart.Way(("salt-minion",))
+    monkeypatch.setattr(restart, "way", lambda minion, opts: way)
+    monkeypatch.setattr(detached, "start", lambda module, order: orders.append(order))
+    return orders
+
+
+def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> run.Watch:
+    """A watch that has just told its minion to move, in vain."""
+    salt = Stuck(monkeypatch)
+    monkeypatch.setattr(salt.site.mover, "_arrival", lambda here, end: None)
+    watch = salt.watch(tmp_path, replace(QUICK, **settings))
+    watch.turn()
+    salt.up = {M2, M3}
+    turns(watch)
+    assert DISCONNECTED in salt.tags()
+    return watch
+
+
+def test_a_minion_that_is_stuck_is_restarted_and_not_soon_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[dict[str, Any]]
+) -> None:
+    watch = stuck(tmp_path, monkeypatch)
+    assert [(order["minion"], order["way"]["command"]) for order in begun] == [
+        (os.getppid(), ("salt-minion",))
+    ]
+    last = watch.journal.last()
+    assert last is not None
+    assert (last.source, last.target, last.why) == (None, M1, rescue.STUCK)
+    stuck(tmp_path, monkeypatch)
+    assert len(begun) == 1
+    long_ago = Entry(**{**asdict(last), "at": last.at - rescue.PAUSE - 1})
+    watch.journal.path.unlink()
+    watch.journal.add(long_ago)
+    stuck(tmp_path, monkeypatch)
+    assert len(begun) == 2
+
+
+def test_it_is_left_alone_where_that_is_wished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[dict[str, Any]]
+) -> None:
+    stuck(tmp_path, monkeypatch, restart=False)
+    assert begun == []
+
+
+@pytest.mark.parametrize("link", [(M3, 50000), ("10.9.9.9", 4506), ("10.9.9.9", 4505), None])
+def test_who_knocks_somewhere_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch, link: Link | None
+) -> None:
+    salt = Salt(monkeypatch)
+    looks = [Links(frozenset({("10.9.9.9", 22)}))] * 3
+    looks.append(Links(frozenset({link}) if link else None))
+    masters = salt.site.book.masters
+    assert rescue.stuck(masters, lambda: looks[0])
+    assert not rescue.stuck(masters, lambda: looks.pop(0))
+
+
+def test_without_a_way_to_restart_it_that_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: list[dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def none(minion: int, opts: Any) -> restart.Way:
+        raise HaError("it is process 1 of its container")
+
+    monkeypatch.setattr(restart, "way", none)
+    watch = stuck(tmp_path, monkeypatch)
+    assert begun == []
+    assert "cannot be restarted: it is process 1 of its container" in caplog.text
+    assert rescue.STUCK not in [each.why for each in watch.journal.read()]

@@ -15,6 +15,7 @@ Engine ``ha_watchdog``: moves this minion to another master when its own does no
         report: 300
         failback: false
         stable: 60
+        restart: true         # no duration: restart a minion that got stuck between two masters
 
 With a wrong setting nothing is watched: the minion's log says which file, key and value.
 """

@@ -206,8 +206,11 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     if test:
         return answer | {"comment": f"would move from {plan.source} to {plan.target}"}
     me = os.getpid()
-    job = None if me == pid else me
-    request.launch(__opts__, plan.target, pid, job, place.mover.order)
+    try:
+        request.launch(__opts__, plan.target, pid, None if me == pid else me, place.mover.order)
+    except HaError as exc:
+        __context__["retcode"] = 1
+        return answer | {"result": False, "comment": str(exc)}
     comment = f"moves from {plan.source} to {plan.target} now"
     return answer | {"result": True, "comment": comment}
 

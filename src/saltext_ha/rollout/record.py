@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from saltext_ha.rollout.processes import Known, living
+from saltext_ha.restarting.processes import Known, living
 
 TRYING = "trying"  # the minion restarts, or is looking for a master
 KEPT = "kept"

@@ -10,9 +10,6 @@ of that master has let the minion in.
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess  # nosec B404
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -23,7 +20,9 @@ import psutil
 
 from saltext_ha import binding, minion_opts
 from saltext_ha.errors import HaError
-from saltext_ha.rollout import processes, record, restart
+from saltext_ha.restarting import detached, restart
+from saltext_ha.restarting.processes import running
+from saltext_ha.rollout import record
 from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, Record
 
 JOB = 3600.0  # seconds for the end of the job that asks
@@ -39,7 +38,7 @@ class Order:
     ``path`` is the file, which has ``new`` in it already; ``old`` what was there before, None for
     no file. ``minion`` and ``job`` are processes. ``timeout`` is how many seconds a restarted
     minion may take to reach a master. ``revert``: whether ``old`` is known at all. ``way`` holds
-    the fields of the :class:`~saltext_ha.rollout.restart.Way` to restart this minion.
+    the fields of the :class:`~saltext_ha.restarting.restart.Way` to restart this minion.
     """
 
     conf_file: str
@@ -58,26 +57,14 @@ class Order:
 
 def launch(order: Order) -> None:
     """Start the process that carries *order* out, and leave it to itself."""
-    process = subprocess.Popen(  # nosec B603
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-    )
-    assert process.stdin
-    with process.stdin as pipe:
-        pipe.write(json.dumps(asdict(order)).encode())
-    helper = processes.know(psutil.Process(process.pid))
+    helper = detached.start(__name__, asdict(order))
     now = Record(TRYING, record.digest(order.new), time.time(), "", *helper)
     record.write(order.cachedir, now)
-    process.returncode = 0  # not waited for
 
 
 def main() -> None:
-    """That process: its order is on standard input."""
-    order = Order(**json.load(sys.stdin))
+    """That process."""
+    order = Order(**detached.take())
     try:
         state, why = carry_out(order)
     except Exception as exc:  # nobody else can say so
@@ -105,8 +92,8 @@ def carry_out(order: Order) -> tuple[str, str]:
         return found
 
     try:
-        restart.restart(_way(order.way), lambda: _running(order, order.minion))
-        reached = watch(opts(), lambda: _running(order, order.minion), order.timeout)
+        restart.restart(restart.read(order.way), lambda: running(order.pidfile, order.minion))
+        reached = watch(opts(), lambda: running(order.pidfile, order.minion), order.timeout)
         why = "" if reached else f"no master was reached within {order.timeout:g} s"
     # SystemExit is how Salt answers to a file that it cannot read.
     except (HaError, OSError, SystemExit) as exc:
@@ -116,9 +103,9 @@ def carry_out(order: Order) -> tuple[str, str]:
     if not order.revert:
         return FAILED, f"{why}; what was in the file before is not known"
     _put_back(order)
-    last = _running(order, order.minion)
-    restart.restart(_again(order, last, opts), lambda: _running(order, last))
-    reached = watch(opts(), lambda: _running(order, last), order.timeout)
+    last = running(order.pidfile, order.minion)
+    restart.restart(_again(order, last, opts), lambda: running(order.pidfile, last))
+    reached = watch(opts(), lambda: running(order.pidfile, last), order.timeout)
     return PUT_BACK, f"{why}; " + (f"it is with {reached} again" if reached else "nor with the old")
 
 
@@ -127,18 +114,7 @@ def _again(order: Order, last: int | None, opts: Callable[[], Mapping[str, Any]]
     if last is not None:
         with contextlib.suppress(HaError):  # it may be over by now
             return restart.way(last, opts())
-    return _way(order.way)
-
-
-def _way(fields: Mapping[str, Any]) -> restart.Way:
-    ends = tuple(processes.Known(*known) for known in fields["ends"])
-    return restart.Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
-
-
-def _running(order: Order, ended: int | None) -> int | None:
-    """The process of the minion, once it is another than the one that was *ended*."""
-    pid = binding.minion_pid(order.pidfile, caller=True, forks=True)
-    return None if pid == ended else pid
+    return restart.read(order.way)
 
 
 def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: float) -> str:

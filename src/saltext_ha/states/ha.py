@@ -76,7 +76,8 @@ def multi_master(
     """
     from saltext_ha import binding, drop_in
     from saltext_ha.errors import HaError
-    from saltext_ha.rollout import plan, processes, record, restart, trial
+    from saltext_ha.restarting import processes, restart
+    from saltext_ha.rollout import plan, record, trial
 
     ret: dict[str, Any] = {"name": name, "changes": {}, "result": False, "comment": ""}
     opts = __opts__
@@ -115,22 +116,25 @@ def multi_master(
     if minion is None or way is None:
         what = "was written; no minion runs" if made.changes else "is as it should be"
         return ret | {"result": True, "comment": f"{made.path} {what}{remarks}"}
-    trial.launch(
-        trial.Order(
-            conf_file=str(opts["conf_file"]),
-            id=str(opts["id"]),
-            pidfile=pidfile,
-            cachedir=str(opts["cachedir"]),
-            path=str(made.path),
-            new=made.new,
-            old=made.old,
-            minion=minion,
-            job=processes.job_of(os.getpid(), minion),
-            timeout=float(timeout),
-            way=asdict(way),
-            revert=made.changes,
-        )
+    order = trial.Order(
+        conf_file=str(opts["conf_file"]),
+        id=str(opts["id"]),
+        pidfile=pidfile,
+        cachedir=str(opts["cachedir"]),
+        path=str(made.path),
+        new=made.new,
+        old=made.old,
+        minion=minion,
+        job=processes.job_of(os.getpid(), minion),
+        timeout=float(timeout),
+        way=asdict(way),
+        revert=made.changes,
     )
+    try:
+        trial.launch(order)
+    except HaError as exc:
+        comment = f"{made.path} is there; the minion was not restarted: {exc}; run this again"
+        return ret | {"comment": comment}
     back = f"; the old file comes back unless it reaches a master within {timeout:g} s"
     comment = f"the minion restarts when this job has returned{back if made.changes else ''}"
     return ret | {"result": True, "comment": comment + remarks}

@@ -35,7 +35,8 @@ class Look:
     process has no connection to that master's publisher, None when that cannot be seen.
     ``answers`` holds the masters that were asked, and whether they work: they answered in time, and
     their publisher speaks. ``pinned``: an operator put the minion there, who alone decides when it
-    goes back. ``silent``: of the current master it is only the publisher that does not work.
+    goes back. ``problem`` is what does not work of a current master that answers requests;
+    ``doubt``: an answer on the connection to it is missing, which may yet come.
     ``order``: in which order Salt tries the masters when the current one fails
     (:mod:`saltext_ha.watchdog.order`); empty: in that of the configuration.
     """
@@ -45,7 +46,8 @@ class Look:
     subscribed: bool | None
     answers: Mapping[str, bool] = field(default_factory=dict)
     pinned: bool = False
-    silent: bool = False
+    problem: str | None = None
+    doubt: bool = False
     order: tuple[str, ...] = ()
 
     @property
@@ -172,15 +174,16 @@ def _calm(state: State) -> State:
 
 def _at_peace(setup: Setup, state: State, look: Look) -> tuple[State, Next]:
     settings, state = setup.settings, _calm(state)
+    wait = settings.soon if look.doubt else settings.interval
     back = setup.preferred
     if back is None or back == look.current or look.pinned:
-        return state, Next(settings.interval, frozenset({look.current or ""}))
+        return state, Next(wait, frozenset({look.current or ""}))
     ask = frozenset({look.current or "", back})
     since = state.good_since
     if since is None or look.at - since < settings.stable or _held(setup, state, look):
-        return state, Next(settings.interval, ask)
+        return state, Next(wait, ask)
     if _barred(setup, state, look, back):
-        return state, Next(settings.interval, ask)
+        return state, Next(wait, ask)
     why = f"{back} is preferred, and has answered for {look.at - since:.0f} s"
     return state, Next(0.0, ask, Move(look.current or "", back, why, failback=True))
 
@@ -216,8 +219,7 @@ def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[
         return stay(min(wait, settings.interval), "it has changed its master just now")
     if look.at < due:
         return stay(min(due - look.at, settings.interval))
-    problem = "its publisher does not answer" if look.silent else "no answer"
-    problem = "not subscribed" if look.alive else problem
+    problem = "not subscribed" if look.alive else look.problem or "no answer"
     why = f"{problem} for {look.at - since:.1f} s"
     return state, Next(0.0, ask, Move(current, target, why, failback=straight))
 

@@ -4,7 +4,9 @@ With which master is the minion, and which masters answer?
 The evidence is that of :mod:`saltext_ha.binding`: the connections of the minion's process, which is
 not this one, and a request in clear text over a connection of its own. That request needs no key,
 so nobody authenticates because of it, and a worker of the master just sends it back. A master whose
-publisher does not speak (:mod:`saltext_ha.watchdog.publisher`) counts as one that does not answer.
+publisher does not speak (:mod:`saltext_ha.watchdog.publisher`) counts as one that does not answer,
+and so does the current one when nobody answers on the connections that the minion has to it
+(:mod:`saltext_ha.watchdog.probes`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.decide import Look
 
 RESOLVE_AGAIN = 60.0
+LOST = 2  # probes without an answer; the second one is sent when the first has waited its time
 
 
 class Book:
@@ -79,6 +82,14 @@ def where(
     return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
 
 
+def _unanswered(master: Master | None, links: Links) -> int:
+    """How many probes in a row are without an answer on a connection to *master*."""
+    if master is None:
+        return 0
+    ends = {(ip, port) for ip in master.ips for port in (master.port, master.publish_port)}
+    return max((count for link, count in links.unanswered.items() if link in ends), default=0)
+
+
 class Looker:
     """
     Takes looks.
@@ -123,7 +134,14 @@ class Looker:
             return Look(time.monotonic(), None, None, answers)
         if subscribed is not False:
             self.last = here
-        return Look(time.monotonic(), here, subscribed, answers, silent=here in self.silent)
+        problem = "its publisher does not answer" if here in self.silent else None
+        missing = _unanswered(current, links)
+        if here and missing >= LOST and answers.get(here):
+            problem = "nobody answers on the connection to it"
+            self.notes[here] = f"{missing} probes of the connection to it without an answer"
+            answers = answers | {here: False}
+        now = time.monotonic()
+        return Look(now, here, subscribed, answers, problem=problem, doubt=missing > 0)
 
     def refusal(self, entry: str) -> Refusal | None:
         """Why the master that is written as *entry* would not let the minion in; None: it would."""

@@ -8,10 +8,7 @@ So a process of its own waits until the job is over, moves the minion and says h
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import subprocess  # nosec B404
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ import psutil
 
 from saltext_ha import binding
 from saltext_ha.errors import HaError
+from saltext_ha.restarting import detached
 from saltext_ha.watchdog.journal import ASKED, Entry, Journal
 from saltext_ha.watchdog.order import Order
 from saltext_ha.watchdog.run import Site, site, tell
@@ -119,6 +117,7 @@ def launch(
     :param minion: the minion's process.
     :param job: the process of the job that asks, None when that is the minion itself.
     :param order: the list of masters that Salt keeps.
+    :raises HaError: it cannot be started.
     """
     task = {
         "conf_file": opts["conf_file"],
@@ -128,24 +127,14 @@ def launch(
         "job": job,
         "order": list(order),
     }
-    process = subprocess.Popen(  # nosec B603
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert process.stdin
-    with process.stdin as pipe:
-        pipe.write(json.dumps(task).encode())
-    process.returncode = 0  # it is left to itself
+    detached.start(__name__, task)
 
 
 def main() -> None:
-    """The process that makes the move: its task is on standard input."""
+    """The process that makes the move."""
     import salt.config
 
-    task = json.load(sys.stdin)
+    task = detached.take()
     opts = salt.config.minion_config(task["conf_file"], minion_id=task["id"])
     minion = int(task["minion"])
     place = site(opts, lambda: binding.established(minion), TIMEOUT)

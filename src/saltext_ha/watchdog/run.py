@@ -12,7 +12,8 @@ from typing import Any
 
 from saltext_ha import binding, minion_opts
 from saltext_ha.binding import Links, Master, Running
-from saltext_ha.watchdog import decide, journal, report
+from saltext_ha.errors import HaError
+from saltext_ha.watchdog import decide, journal, probes, report, rescue
 from saltext_ha.watchdog import order as orders
 from saltext_ha.watchdog.decide import Look, Move, Next, Setup, State
 from saltext_ha.watchdog.journal import Entry, Journal
@@ -85,7 +86,11 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
 def run(opts: Mapping[str, Any], settings: Settings) -> None:
     """Watch until the minion ends."""
     parent = os.getppid()
-    place = site(opts, lambda: binding.established(parent), settings.timeout)
+
+    def links() -> Links:
+        return replace(binding.established(parent), unanswered=probes.unanswered(parent))
+
+    place = site(opts, links, settings.timeout)
     if not place.masters:
         log.info("ha_watchdog: this minion has no master; nothing to watch")
         return
@@ -202,12 +207,29 @@ class Watch:
         )
         if reached is None or reached.configured is None:
             log.error("ha_watchdog: the minion reached no master within %.0f s", took)
+            self._rescue(move)
             return
         looker.last = reached.configured
         self._tidy_until = time.monotonic() + TIDY_FOR
         log.warning("ha_watchdog: moved from=%s to=%s in=%.1fs", move.source, looker.last, took)
         self._note(Entry(time.time(), move.source, looker.last, move.why, round(took, 1)))
         tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
+
+    def _rescue(self, move: Move) -> None:
+        """Have the minion started anew if it has got stuck on its way."""
+        looker, moving = self.place.looker, self.place.running.master_type in binding.MOVING
+        if not (moving and self.setup.settings.restart):
+            return
+        if not rescue.due(self.journal.read(), time.time()) or looker.refusal(move.target):
+            return
+        if not rescue.stuck(looker.book.masters, looker.links):
+            return
+        log.warning("ha_watchdog: the minion is with no master and takes no event; it is restarted")
+        try:
+            # An engine is a child of its minion.
+            rescue.begin(os.getppid(), self.opts, self.journal, move.source)
+        except (HaError, OSError) as exc:
+            log.error("ha_watchdog: the minion cannot be restarted: %s", exc)
 
     def _refused(self, move: Move) -> bool:
         """Whether that *move* would lead to a master where the minion gets stuck."""

@@ -25,7 +25,7 @@ class Settings:
     ``jitter``: a switch is put off by a random time up to this, so that not all minions of a dead
     master arrive on the next one at once. ``report``: how often the master is told that the minion
     is bound to it; 0: never. ``failback``: go back to the first master of the list
-    when it has been good for ``stable``.
+    when it has been good for ``stable``. ``restart``: restart a minion that got stuck on its way.
     """
 
     interval: float = 5.0
@@ -35,6 +35,7 @@ class Settings:
     report: float = 300.0
     failback: bool = False
     stable: float = 60.0
+    restart: bool = True
 
     @property
     def soon(self) -> float:
@@ -50,6 +51,7 @@ _FIELDS: dict[str, checked.Check] = {
     "report": checked.seconds(0, 86400),
     "failback": checked.flag,
     "stable": checked.seconds(1, 86400),
+    "restart": checked.flag,
 }
 assert set(_FIELDS) == {field.name for field in fields(Settings)}
 

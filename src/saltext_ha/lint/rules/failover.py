@@ -65,7 +65,8 @@ def _looks(facts: Facts) -> bool:
     "failover with transport: tcp",
     why="With this transport Salt schedules neither the check for a lost master nor the way back; "
     "a minion moves only when its connection is closed under it, and not when the master's host "
-    "or the network between just goes.",
+    "or the network between just goes. On 3007 and 3008 one that starts while its first master is "
+    "down tries no other.",
     fix="use transport: zeromq (on masters and minions)",
     sources=(
         Line("salt/minion.py", 2146, "Minion._post_master_init", 'self.opts["transport"] != "tcp"'),

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.errors import HaError
-from saltext_ha.rollout.processes import Known, know, living
+from saltext_ha.restarting.processes import Known, know, living
 
 UNIT = "salt-minion.service"
 ENDS = 20.0  # seconds that a minion gets to end by itself
@@ -46,6 +46,12 @@ class Way:
     cwd: str = "/"
 
 
+def read(fields: Mapping[str, Any]) -> Way:
+    """The :class:`Way` with *fields*, as :func:`dataclasses.asdict` and JSON made of it."""
+    ends = tuple(Known(*known) for known in fields["ends"])
+    return Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
+
+
 def way(minion: int, opts: Mapping[str, Any]) -> Way:
     """
     How the minion with the process *minion* is restarted.
@@ -63,8 +69,8 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     top = _top(process)
     if top.pid == 1:
         raise HaError(
-            "the minion is process 1 of its container: with it ends whoever could put the old file "
-            "back. Write the file into the image, or where the container is started from"
+            "the minion is process 1 of its container: with it ends whoever could start it again "
+            "or put an old file back. Write the file into the image, or restart the container"
         )
     ends = know(top), know(process)
     command = opts.get("minion_restart_command")

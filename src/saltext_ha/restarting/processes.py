@@ -1,5 +1,5 @@
 """
-Which process is the job that a state runs in, and is a process still the one that it was?
+Which process is the minion, which one the job that a state runs in, and is it still the same one?
 
 A number alone goes to another process when the first one is over.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+
+from saltext_ha import binding
 
 
 class Known(NamedTuple):
@@ -61,3 +63,9 @@ def job_of(pid: int, minion: int) -> int:
                 return int(process.pid)
             process = parent
     return pid
+
+
+def running(pidfile: str, ended: int | None) -> int | None:
+    """The process of the minion, once it is another than the one that was *ended*."""
+    pid = binding.minion_pid(pidfile, caller=True, forks=True)
+    return None if pid == ended else pid

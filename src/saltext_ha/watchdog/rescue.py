@@ -1,0 +1,69 @@
+"""
+The minion is with no master, and takes no event any more: it is started anew.
+
+That is the last resort, for a minion whose code got stuck on its way to another master. Salt
+3007.15 over TCP does when a connection breaks and comes back at once: the sign-ins of the old and
+of the new channel meet, and ``AsyncAuth._authenticate`` ends for want of ``_creds`` without telling
+who waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from saltext_ha.binding import Links, Master
+from saltext_ha.restarting import detached, processes, restart
+from saltext_ha.watchdog.journal import Entry, Journal
+
+PAUSE = 600.0  # seconds from one restart to the next, at least
+LOOKS, POLL = 10, 0.5
+STUCK = "started anew: it was with no master, and went to none"
+
+
+def stuck(masters: Iterable[Master], links: Callable[[], Links]) -> bool:
+    """
+    Whether the minion neither is with a master nor knocks at one, for five seconds: it has no
+    connection to any master's address, nor to a port of a master, wherever that is.
+    """
+    known = tuple(masters)
+    ips = {ip for each in known for ip in each.ips}
+    ports = {port for each in known for port in (each.port, each.publish_port)}
+    for _ in range(LOOKS):
+        seen = links().seen
+        if seen is None or any(ip in ips or port in ports for ip, port in seen):
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def due(entries: Iterable[Entry], now: float) -> bool:
+    """Whether the minion has not been started anew lately; *now* is Unix time."""
+    return not any(each.why == STUCK and abs(now - each.at) < PAUSE for each in entries)
+
+
+def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) -> None:
+    """
+    Have a process restart the *minion*, which ends the one that calls; *current* is the master
+    that the minion was with last.
+
+    :raises HaError: there is no way to restart it.
+    :raises OSError: it cannot be noted.
+    """
+    way = restart.way(minion, opts)
+    journal.add(Entry(time.time(), None, current, STUCK))
+    pidfile = str(opts.get("pidfile") or "")
+    detached.start(__name__, {"way": asdict(way), "minion": minion, "pidfile": pidfile})
+
+
+def main() -> None:
+    """That process."""
+    order = detached.take()
+    minion, pidfile = order["minion"], order["pidfile"]
+    restart.restart(restart.read(order["way"]), lambda: processes.running(pidfile, minion))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A process that outlives who starts it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lab import wait_for
+from saltext_ha.errors import HaError
+from saltext_ha.restarting import detached, processes
+
+pytestmark = pytest.mark.core
+
+MODULE = """
+import time
+from pathlib import Path
+from saltext_ha.restarting import detached
+
+order = detached.take()
+Path(order["file"]).write_text(order["text"])
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "sleeper.py").write_text(MODULE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return "sleeper"
+
+
+def test_it_is_no_child_of_who_starts_it(tmp_path: Path, module: str) -> None:
+    file = tmp_path / "file"
+    known = detached.start(module, {"file": str(file), "text": "done"})
+    wait_for(lambda: file.exists() and file.read_text() == "done", 20, "it does what it is told")
+    process = processes.living(known)
+    assert process is not None
+    try:
+        # So Salt's engines and jobs find those whom they end before themselves.
+        assert process not in psutil.Process().children(recursive=True)
+    finally:
+        process.kill()
+
+
+def test_who_cannot_start_says_so(tmp_path: Path) -> None:
+    with pytest.raises(HaError, match="no_such_module ended with 1 at its start"):
+        detached.start("no_such_module", {})
