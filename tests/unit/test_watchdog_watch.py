@@ -445,6 +445,14 @@ def test_who_knocks_somewhere_is_not_stuck(
     assert not rescue.stuck(masters, lambda: looks.pop(0))
 
 
+def test_who_waits_for_a_host_that_drops_its_packets_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masters = Salt(monkeypatch).site.book.masters
+    links = Links(frozenset(), sought=frozenset({(M3, 4506)}))
+    assert not rescue.stuck(masters, lambda: links)
+
+
 def test_without_a_way_to_restart_it_that_is_said(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

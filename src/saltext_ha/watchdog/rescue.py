@@ -26,14 +26,17 @@ STUCK = "started anew: it was with no master, and went to none"
 def stuck(masters: Iterable[Master], links: Callable[[], Links]) -> bool:
     """
     Whether the minion neither is with a master nor knocks at one, for five seconds: it has no
-    connection to any master's address, nor to a port of a master, wherever that is.
+    connection to any master's address, nor to a port of a master, wherever that is, and is making
+    none.
     """
     known = tuple(masters)
     ips = {ip for each in known for ip in each.ips}
     ports = {port for each in known for port in (each.port, each.publish_port)}
     for _ in range(LOOKS):
-        seen = links().seen
-        if seen is None or any(ip in ips or port in ports for ip, port in seen):
+        now = links()
+        if now.seen is None or any(
+            ip in ips or port in ports for ip, port in now.seen | now.sought
+        ):
             return False
         time.sleep(POLL)
     return True
