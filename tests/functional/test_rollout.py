@@ -260,6 +260,37 @@ def test_it_is_started_anew_by_its_own_command_line(
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize(
+    ("unit", "main", "restarted"),
+    [
+        ("salt-minion.service", "0", "salt-minion.service"),
+        ("salt-proxy@switch7.service", "it", "salt-proxy@switch7.service"),
+        ("supervisor.service", "1", None),
+        ("supervisor.service", "[not set]", None),
+        ("", "it", None),
+    ],
+)
+def test_systemd_restarts_the_service_that_the_minion_is(
+    minion: tuple[psutil.Process, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: str,
+    main: str,
+    restarted: str | None,
+) -> None:
+    process, _ = minion
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\necho '{process.pid if main == 'it' else main}'\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(restart, "_unit", lambda pid: unit)
+    way = restart.way(process.pid, {})
+    if restarted:
+        assert way == restart.Way(("systemctl", "restart", restarted))
+    else:
+        assert list(way.command) == process.cmdline()
+
+
 SUPERVISOR = "import subprocess, sys; subprocess.run(sys.argv[2:])"
 
 
