@@ -433,6 +433,30 @@ def test_it_is_left_alone_where_that_is_wished(
     assert begun == []
 
 
+@pytest.mark.parametrize("seconds", [None, 0.5, 5.0], ids=["no answer", "at once", "slowly"])
+def test_who_may_wait_for_the_name_service_is_not_restarted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: list[dict[str, Any]],
+    seconds: float | None,
+) -> None:
+    clock = [1000.0]
+
+    def resolve(host: str) -> frozenset[str]:
+        if seconds is None:
+            raise OSError("Temporary failure in name resolution")
+        clock[0] += seconds
+        return frozenset({host})
+
+    monkeypatch.setattr(binding, "resolve", resolve)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    salt = Stuck(monkeypatch)
+    salt.here = ""
+    watch = salt.watch(tmp_path)
+    watch._rescue(run.Move(M1, M2, "no answer"))
+    assert len(begun) == (seconds == 0.5)
+
+
 @pytest.mark.parametrize("link", [(M3, 50000), ("10.9.9.9", 4506), ("10.9.9.9", 4505), None])
 def test_who_knocks_somewhere_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch, link: Link | None

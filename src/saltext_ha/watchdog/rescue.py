@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from saltext_ha import binding
 from saltext_ha.binding import Links, Master
 from saltext_ha.restarting import detached, processes, restart
 from saltext_ha.watchdog.journal import Entry, Journal
 
 PAUSE = 600.0  # seconds from one restart to the next, at least
 LOOKS, POLL = 10, 0.5
+PROMPT = 1.0  # seconds
 STUCK = "started anew: it was with no master, and went to none"
 
 
@@ -40,6 +42,18 @@ def stuck(masters: Iterable[Master], links: Callable[[], Links]) -> bool:
             return False
         time.sleep(POLL)
     return True
+
+
+def named(host: str | None) -> bool:
+    """
+    Whether the name service knows *host*, and says so at once. Where it hangs Salt waits for it,
+    with no connection to any master, and would again when it is started anew.
+    """
+    begun = time.monotonic()
+    try:
+        return bool(host and binding.resolve(host)) and time.monotonic() - begun < PROMPT
+    except (OSError, UnicodeError):
+        return False
 
 
 def due(entries: Iterable[Entry], now: float) -> bool:

@@ -222,6 +222,8 @@ class Watch:
             return
         if not rescue.due(self.journal.read(), time.time()) or looker.refusal(move.target):
             return
+        if not rescue.named(self.place.master(move.target).host):
+            return
         if not rescue.stuck(looker.book.masters, looker.links):
             return
         log.warning("ha_watchdog: the minion is with no master and takes no event; it is restarted")
