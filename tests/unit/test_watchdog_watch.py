@@ -465,8 +465,8 @@ def test_who_knocks_somewhere_is_not_stuck(
     looks = [Links(frozenset({("10.9.9.9", 22)}))] * 3
     looks.append(Links(frozenset({link}) if link else None))
     masters = salt.site.book.masters
-    assert rescue.stuck(masters, lambda: looks[0])
-    assert not rescue.stuck(masters, lambda: looks.pop(0))
+    assert rescue.stuck(masters, lambda: looks[0], 20)
+    assert not rescue.stuck(masters, lambda: looks.pop(0), 20)
 
 
 def test_who_waits_for_a_host_that_drops_its_packets_is_not_stuck(
@@ -474,7 +474,27 @@ def test_who_waits_for_a_host_that_drops_its_packets_is_not_stuck(
 ) -> None:
     masters = Salt(monkeypatch).site.book.masters
     links = Links(frozenset(), sought=frozenset({(M3, 4506)}))
-    assert not rescue.stuck(masters, lambda: links)
+    assert not rescue.stuck(masters, lambda: links, 20)
+
+
+def test_who_pauses_between_two_rounds_is_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[dict[str, Any]]
+) -> None:
+    """All have refused it once, as they were too busy: in ten seconds Salt tries them again."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    salt = Stuck(monkeypatch, auth_timeout=5, acceptance_wait_time=10)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    pause = 10 + 5 + 5
+    busy = Links(frozenset({(M2, 4506)}))
+    quiet = Links(frozenset())
+    salt.site.looker.links = lambda: quiet if clock[0] % (pause + 5) < pause else busy
+    watch = salt.watch(tmp_path)
+    watch._rescue(run.Move(M1, M2, "no answer"))
+    assert begun == []
+    salt.site.looker.links = lambda: quiet
+    watch._rescue(run.Move(M1, M2, "no answer"))
+    assert len(begun) == 1
 
 
 def test_without_a_way_to_restart_it_that_is_said(
