@@ -180,6 +180,22 @@ def test_a_connection_on_which_nobody_answers_is_left(
     assert last.why.startswith("nobody answers on the connection to it for ")
 
 
+def test_probes_from_before_the_network_was_back_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch) == [M1]
+    salt.up, salt.unanswered = set(), {(M1, 4505): 2}
+    assert turns(watch) == [M1]
+    salt.up = {M1, M2, M3}
+    assert turns(watch) == [M1]
+    assert watch.turn() == QUICK.soon
+    # The kernel has sent the next one, in vain: of this connection somebody knows no more.
+    salt.unanswered = {(M1, 4505): 3}
+    assert turns(watch) == [M1, M2]
+
+
 def test_only_zeromq_has_publishers_that_speak_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
