@@ -82,12 +82,14 @@ class Running:
 class Links:
     """
     The established TCP connections of the minion's process; None when they cannot be seen.
-    ``unanswered`` says to how many probes in a row the other end has not answered, where it is one
-    or more and somebody has looked.
+    ``sought`` are those that it is just making, which nobody has accepted yet. ``unanswered`` says
+    to how many probes in a row the other end has not answered, where it is one or more and somebody
+    has looked.
     """
 
     seen: frozenset[Link] | None
     note: str | None = None
+    sought: frozenset[Link] = frozenset()
     unanswered: Mapping[Link, int] = field(default_factory=dict)
 
 
@@ -211,15 +213,13 @@ def established(pid: int) -> Links:
         process = psutil.Process(pid)
         # Renamed in psutil 6.
         new = hasattr(process, "net_connections")
-        seen: list[Any] = getattr(process, "net_connections" if new else "connections")(kind="tcp")
-        return Links(
-            frozenset(
-                (ip, connection.raddr[1])
-                for connection in seen
-                if connection.status == psutil.CONN_ESTABLISHED and connection.raddr
-                if (ip := bare_ip(connection.raddr[0]))
-            )
-        )
+        every: list[Any] = getattr(process, "net_connections" if new else "connections")(kind="tcp")
+
+        def ends(status: str) -> frozenset[Link]:
+            found = [each.raddr for each in every if each.status == status and each.raddr]
+            return frozenset((ip, port) for text, port in found if (ip := bare_ip(text)))
+
+        return Links(ends(psutil.CONN_ESTABLISHED), sought=ends(psutil.CONN_SYN_SENT))
     except (psutil.Error, OSError) as exc:
         root = "; run as root" if isinstance(exc, psutil.AccessDenied) else ""
         return Links(None, f"cannot see the connections of the minion (pid {pid}): {exc}{root}")

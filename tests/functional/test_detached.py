@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import psutil
@@ -45,6 +46,19 @@ def test_it_is_no_child_of_who_starts_it(tmp_path: Path, module: str) -> None:
         process.kill()
 
 
-def test_who_cannot_start_says_so(tmp_path: Path) -> None:
+def test_who_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HaError, match="no_such_module ended with 1 at its start"):
         detached.start("no_such_module", {})
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(HaError, match=r"module cannot be started: .*No such file"):
+        detached.start("module", {})
+
+
+def test_who_hangs_at_its_start_is_not_waited_for(
+    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hanging.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(detached, "BEGINS", 0.5)
+    with pytest.raises(HaError, match=r"hanging cannot be started: .*timed out"):
+        detached.start("hanging", {})
+    assert psutil.Process().children() == []

@@ -260,6 +260,57 @@ def test_it_is_started_anew_by_its_own_command_line(
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize("old", [TEXT.replace("10.0.0.2", "10.0.0.3"), None], ids=["old", "none"])
+def test_where_nobody_can_try_it_the_old_file_stays(
+    opts: dict[str, Any],
+    minion: tuple[psutil.Process, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    old: str | None,
+) -> None:
+    """It would be in force at the next restart, and nobody would take it back."""
+    process, starts = minion
+    Path(opts["pidfile"]).write_text(str(process.pid))
+    if old:
+        target(opts).write_text(old)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    ret = run(opts)
+    assert (ret["result"], ret["changes"]) == (False, {})
+    assert "the minion not restarted: saltext_ha.rollout.trial cannot be started" in ret["comment"]
+    assert (target(opts).read_text() if target(opts).exists() else None) == old
+    assert starts.read_text() == "started\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "main", "restarted"),
+    [
+        ("salt-minion.service", "0", "salt-minion.service"),
+        ("salt-proxy@switch7.service", "it", "salt-proxy@switch7.service"),
+        ("supervisor.service", "1", None),
+        ("supervisor.service", "[not set]", None),
+        ("", "it", None),
+    ],
+)
+def test_systemd_restarts_the_service_that_the_minion_is(
+    minion: tuple[psutil.Process, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: str,
+    main: str,
+    restarted: str | None,
+) -> None:
+    process, _ = minion
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\necho '{process.pid if main == 'it' else main}'\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(restart, "_unit", lambda pid: unit)
+    way = restart.way(process.pid, {})
+    if restarted:
+        assert way == restart.Way(("systemctl", "restart", restarted))
+    else:
+        assert list(way.command) == process.cmdline()
+
+
 SUPERVISOR = "import subprocess, sys; subprocess.run(sys.argv[2:])"
 
 

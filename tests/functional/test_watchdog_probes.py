@@ -51,5 +51,15 @@ def test_data_that_are_sent_again_and_again() -> None:
         assert unanswered(other) == 0
 
 
+def test_one_that_was_left_behind_does_not_count_beside_one_that_works() -> None:
+    with connection("127.0.0.1") as (near, far, there):
+        drop_packets(far)
+        near.sendall(b"anybody?")
+        wait_for(lambda: unanswered(there) >= 1, 20, "it has been sent often")
+        with socket.create_connection(there):
+            assert unanswered(there) == 0
+        assert unanswered(there) >= 1
+
+
 def test_of_a_process_that_is_no_more_nothing_is_known() -> None:
     assert probes.unanswered(2**22 + 1) == {}

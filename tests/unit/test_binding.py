@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import salt.crypt
 from salt.exceptions import SaltInvocationError
 
+from lab.forwarder import drop_packets
 from saltext_ha import binding, clear, minion_opts
 from saltext_ha.binding import Links, Running
 from saltext_ha.modules import ha
@@ -268,6 +270,16 @@ def test_established_connections_only() -> None:
             # Closed by the other side only, as after the death of a master.
             assert ("127.0.0.1", port) not in (binding.established(os.getpid()).seen or ())
         assert ("127.0.0.1", port) not in (binding.established(os.getpid()).seen or ())
+
+
+def test_a_connection_that_is_being_made() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as knocking:
+        drop_packets(server)
+        knocking.setblocking(False)
+        assert knocking.connect_ex(server.getsockname()) == errno.EINPROGRESS
+        links = binding.established(os.getpid())
+        assert server.getsockname() in links.sought
+        assert server.getsockname() not in (links.seen or ())
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,16 @@ def test_the_journal_remembers_and_forgets(tmp_path: Path) -> None:
     with book.path.open("a") as file:
         file.write('{"at": 1')  # a crash while writing
     assert book.last() == entries[-1]
+
+
+def test_what_another_release_wrote_is_read(tmp_path: Path) -> None:
+    book = Journal(tmp_path)
+    old = Entry(10, M1, M2, "no answer", 2.0)
+    book.add(old)
+    with book.path.open("a") as file:
+        line = {"at": 20, "source": M2, "target": M1, "why": "no answer", "weather": "fine"}
+        file.write(f"{json.dumps(line)}\n[]\n7\n")
+    assert book.read() == [old, Entry(20, M2, M1, "no answer")]
 
 
 def test_starts_and_reconnections_are_no_switches() -> None:

@@ -180,6 +180,22 @@ def test_a_connection_on_which_nobody_answers_is_left(
     assert last.why.startswith("nobody answers on the connection to it for ")
 
 
+def test_probes_from_before_the_network_was_back_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch) == [M1]
+    salt.up, salt.unanswered = set(), {(M1, 4505): 2}
+    assert turns(watch) == [M1]
+    salt.up = {M1, M2, M3}
+    assert turns(watch) == [M1]
+    assert watch.turn() == QUICK.soon
+    # The kernel has sent the next one, in vain: of this connection somebody knows no more.
+    salt.unanswered = {(M1, 4505): 3}
+    assert turns(watch) == [M1, M2]
+
+
 def test_only_zeromq_has_publishers_that_speak_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +449,30 @@ def test_it_is_left_alone_where_that_is_wished(
     assert begun == []
 
 
+@pytest.mark.parametrize("seconds", [None, 0.5, 5.0], ids=["no answer", "at once", "slowly"])
+def test_who_may_wait_for_the_name_service_is_not_restarted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    begun: list[dict[str, Any]],
+    seconds: float | None,
+) -> None:
+    clock = [1000.0]
+
+    def resolve(host: str) -> frozenset[str]:
+        if seconds is None:
+            raise OSError("Temporary failure in name resolution")
+        clock[0] += seconds
+        return frozenset({host})
+
+    monkeypatch.setattr(binding, "resolve", resolve)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    salt = Stuck(monkeypatch)
+    salt.here = ""
+    watch = salt.watch(tmp_path)
+    watch._rescue(run.Move(M1, M2, "no answer"))
+    assert len(begun) == (seconds == 0.5)
+
+
 @pytest.mark.parametrize("link", [(M3, 50000), ("10.9.9.9", 4506), ("10.9.9.9", 4505), None])
 def test_who_knocks_somewhere_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch, link: Link | None
@@ -441,8 +481,36 @@ def test_who_knocks_somewhere_is_not_stuck(
     looks = [Links(frozenset({("10.9.9.9", 22)}))] * 3
     looks.append(Links(frozenset({link}) if link else None))
     masters = salt.site.book.masters
-    assert rescue.stuck(masters, lambda: looks[0])
-    assert not rescue.stuck(masters, lambda: looks.pop(0))
+    assert rescue.stuck(masters, lambda: looks[0], 20)
+    assert not rescue.stuck(masters, lambda: looks.pop(0), 20)
+
+
+def test_who_waits_for_a_host_that_drops_its_packets_is_not_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masters = Salt(monkeypatch).site.book.masters
+    links = Links(frozenset(), sought=frozenset({(M3, 4506)}))
+    assert not rescue.stuck(masters, lambda: links, 20)
+
+
+def test_who_pauses_between_two_rounds_is_not_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[dict[str, Any]]
+) -> None:
+    """All have refused it once, as they were too busy: in ten seconds Salt tries them again."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    salt = Stuck(monkeypatch, auth_timeout=5, acceptance_wait_time=10)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    pause = 10 + 5 + 5
+    busy = Links(frozenset({(M2, 4506)}))
+    quiet = Links(frozenset())
+    salt.site.looker.links = lambda: quiet if clock[0] % (pause + 5) < pause else busy
+    watch = salt.watch(tmp_path)
+    watch._rescue(run.Move(M1, M2, "no answer"))
+    assert begun == []
+    salt.site.looker.links = lambda: quiet
+    watch._rescue(run.Move(M1, M2, "no answer"))
+    assert len(begun) == 1
 
 
 def test_without_a_way_to_restart_it_that_is_said(

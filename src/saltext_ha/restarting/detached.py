@@ -20,6 +20,8 @@ import psutil
 from saltext_ha.errors import HaError
 from saltext_ha.restarting.processes import Known, know
 
+BEGINS = 60.0  # seconds; usually a fraction of one
+
 
 def start(module: str, order: Mapping[str, Any]) -> Known:
     """
@@ -27,15 +29,19 @@ def start(module: str, order: Mapping[str, Any]) -> Known:
 
     :raises HaError: it cannot be started.
     """
-    done = subprocess.run(  # nosec B603
-        [sys.executable, "-m", module],
-        input=json.dumps(order).encode(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd="/",
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # nosec B603
+            [sys.executable, "-m", module],
+            input=json.dumps(order).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            check=False,
+            timeout=BEGINS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise HaError(f"{module} cannot be started: {exc}") from None
     try:
         return know(psutil.Process(int(done.stdout)))
     except (ValueError, psutil.Error) as exc:

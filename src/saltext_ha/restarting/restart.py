@@ -77,8 +77,10 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     if command:
         words = shlex.split(command) if isinstance(command, str) else map(str, command)
         return Way(tuple(words), ends)
-    if _unit(top.pid) == UNIT:
-        return Way(("systemctl", "restart", UNIT))
+    unit = _unit(top.pid)
+    # With the main process of a unit ends whatever else is in it, also who would start it again.
+    if unit == UNIT or (unit and _main_process(unit) == top.pid):
+        return Way(("systemctl", "restart", unit))
     words = top.cmdline()
     if not words or not (shutil.which(words[0]) or Path(words[0]).is_file()):
         raise HaError(
@@ -150,6 +152,16 @@ def _unit(pid: int) -> str:
         if last.endswith(".service"):
             return last
     return ""
+
+
+def _main_process(unit: str) -> int:
+    """The process that systemd takes for the service itself; 0 where that is not known."""
+    command = ["systemctl", "show", "--property=MainPID", "--value", unit]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # nosec B603
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return 0
 
 
 def _end(ends: tuple[Known, ...]) -> None:

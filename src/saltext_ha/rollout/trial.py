@@ -56,8 +56,17 @@ class Order:
 
 
 def launch(order: Order) -> None:
-    """Start the process that carries *order* out, and leave it to itself."""
-    helper = detached.start(__name__, asdict(order))
+    """
+    Start the process that carries *order* out, and leave it to itself.
+
+    :raises HaError: it cannot be started; the old file is there again.
+    """
+    try:
+        helper = detached.start(__name__, asdict(order))
+    except HaError:
+        if order.revert:
+            _put_back(order)
+        raise
     now = Record(TRYING, record.digest(order.new), time.time(), "", *helper)
     record.write(order.cachedir, now)
 

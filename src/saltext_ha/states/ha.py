@@ -133,8 +133,8 @@ def multi_master(
     try:
         trial.launch(order)
     except HaError as exc:
-        comment = f"{made.path} is there; the minion was not restarted: {exc}; run this again"
-        return ret | {"comment": comment}
+        comment = f"{made.path} is as it was, and the minion not restarted: {exc}; run this again"
+        return ret | {"changes": {}, "comment": comment}
     back = f"; the old file comes back unless it reaches a master within {timeout:g} s"
     comment = f"the minion restarts when this job has returned{back if made.changes else ''}"
     return ret | {"result": True, "comment": comment + remarks}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 KEEP = 200
@@ -36,6 +36,9 @@ class Entry:
     order: list[str] | None = None
 
 
+_FIELDS = {each.name for each in fields(Entry)}  # a later release may write more
+
+
 class Journal:
     """The file; *cachedir* is the minion's."""
 
@@ -53,8 +56,9 @@ class Journal:
         entries = []
         for line in lines:
             # A line that was cut off by a crash is none.
-            with contextlib.suppress(ValueError, TypeError):
-                entries.append(Entry(**json.loads(line)))
+            with contextlib.suppress(ValueError, TypeError, AttributeError):
+                known = {key: value for key, value in json.loads(line).items() if key in _FIELDS}
+                entries.append(Entry(**known))
         return entries
 
     def add(self, entry: Entry) -> None:

@@ -111,6 +111,7 @@ class Looker:
         self.last: str | None = None
         self.notes: dict[str, str] = {}
         self.silent: frozenset[str] = frozenset()
+        self._floor: tuple[str, int] | None = None
 
     def bound(self) -> Master | None:
         """The master that the minion is subscribed to just now, judged by its connections alone."""
@@ -136,12 +137,24 @@ class Looker:
             self.last = here
         problem = "its publisher does not answer" if here in self.silent else None
         missing = _unanswered(current, links)
-        if here and missing >= LOST and answers.get(here):
+        if here and self._in_vain(here, answers.get(here, False), missing):
             problem = "nobody answers on the connection to it"
             self.notes[here] = f"{missing} probes of the connection to it without an answer"
             answers = answers | {here: False}
         now = time.monotonic()
         return Look(now, here, subscribed, answers, problem=problem, doubt=missing > 0)
+
+    def _in_vain(self, here: str, answers: bool, missing: int) -> bool:
+        """
+        Whether probes stay without an answer that were sent while the master *here* answers others.
+        When a network is back the kernel still counts those from before, until it sends the next.
+        """
+        if not answers:
+            self._floor = None
+            return False
+        known = self._floor[1] if self._floor and self._floor[0] == here else missing
+        self._floor = here, min(known, missing)
+        return missing >= LOST and missing > self._floor[1]
 
     def refusal(self, entry: str) -> Refusal | None:
         """Why the master that is written as *entry* would not let the minion in; None: it would."""

@@ -26,7 +26,8 @@ def unanswered(pid: int) -> dict[Link, int]:
     """
     The remote ends of the connections of process *pid* on which an answer is missing, and to how
     many probes in a row. Data that are sent again count half: Linux first waits 0.2 s, then twice
-    as long each time. Empty where that cannot be seen.
+    as long each time. Of several connections to the same end the best one counts: Salt may leave
+    one behind when it connects anew. Empty where that cannot be seen.
     """
     found = dict[Link, int]()
     with contextlib.suppress(OSError):
@@ -34,19 +35,18 @@ def unanswered(pid: int) -> dict[Link, int]:
         for table in ("tcp", "tcp6"):
             with contextlib.suppress(FileNotFoundError):
                 lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()
-                found.update(_waiting(lines[1:], mine))
-    return found
+                found.update(_counts(lines[1:], mine))
+    return {link: count for link, count in found.items() if count}
 
 
-def _waiting(lines: list[str], mine: frozenset[str]) -> dict[Link, int]:
+def _counts(lines: list[str], mine: frozenset[str]) -> dict[Link, int]:
     found = dict[Link, int]()
     for line in lines:
         # sl local remote st tx:rx timer:when retrnsmt uid timeout inode …
         _, _, remote, state, _, _, again, _, probes, inode, *_ = line.split()
-        count = max(int(probes), int(again, 16) // 2)
-        if count and state == ESTABLISHED and inode in mine:
-            link = _link(remote)
-            found[link] = max(count, found.get(link, 0))
+        if inode in mine and state == ESTABLISHED:
+            link, count = _link(remote), max(int(probes), int(again, 16) // 2)
+            found[link] = min(count, found.get(link, count))
     return found
 
 

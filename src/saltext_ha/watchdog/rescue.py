@@ -9,34 +9,62 @@ who waits for it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from saltext_ha import binding
 from saltext_ha.binding import Links, Master
 from saltext_ha.restarting import detached, processes, restart
 from saltext_ha.watchdog.journal import Entry, Journal
 
 PAUSE = 600.0  # seconds from one restart to the next, at least
-LOOKS, POLL = 10, 0.5
+SPARE, POLL = 5.0, 0.5  # seconds
+PROMPT = 1.0  # seconds
 STUCK = "started anew: it was with no master, and went to none"
 
 
-def stuck(masters: Iterable[Master], links: Callable[[], Links]) -> bool:
+def quiet(opts: Mapping[str, Any], masters: int) -> float:
     """
-    Whether the minion neither is with a master nor knocks at one, for five seconds: it has no
-    connection to any master's address, nor to a port of a master, wherever that is.
+    Seconds for which Salt may be without a connection although it is on its way to one of so many
+    *masters*: where a host refuses connections it waits ``auth_timeout`` nevertheless, and when it
+    has tried all, ``acceptance_wait_time`` before it begins again.
+    """
+    wait = float(opts.get("auth_timeout") or 60)
+    return float(opts.get("acceptance_wait_time") or 10) + wait * max(1, masters - 1)
+
+
+def stuck(masters: Iterable[Master], links: Callable[[], Links], seconds: float) -> bool:
+    """
+    Whether the minion neither is with a master nor knocks at one, for *seconds*: it has no
+    connection to any master's address, nor to a port of a master, wherever that is, and is making
+    none.
     """
     known = tuple(masters)
     ips = {ip for each in known for ip in each.ips}
     ports = {port for each in known for port in (each.port, each.publish_port)}
-    for _ in range(LOOKS):
-        seen = links().seen
-        if seen is None or any(ip in ips or port in ports for ip, port in seen):
+    for _ in range(math.ceil((seconds + SPARE) / POLL)):
+        now = links()
+        if now.seen is None or any(
+            ip in ips or port in ports for ip, port in now.seen | now.sought
+        ):
             return False
         time.sleep(POLL)
     return True
+
+
+def named(host: str | None) -> bool:
+    """
+    Whether the name service knows *host*, and says so at once. Where it hangs Salt waits for it,
+    with no connection to any master, and would again when it is started anew.
+    """
+    begun = time.monotonic()
+    try:
+        return bool(host and binding.resolve(host)) and time.monotonic() - begun < PROMPT
+    except (OSError, UnicodeError):
+        return False
 
 
 def due(entries: Iterable[Entry], now: float) -> bool:

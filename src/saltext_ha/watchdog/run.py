@@ -222,7 +222,10 @@ class Watch:
             return
         if not rescue.due(self.journal.read(), time.time()) or looker.refusal(move.target):
             return
-        if not rescue.stuck(looker.book.masters, looker.links):
+        if not rescue.named(self.place.master(move.target).host):
+            return
+        quiet = rescue.quiet(self.opts, len(self.place.masters))
+        if not rescue.stuck(looker.book.masters, looker.links, quiet):
             return
         log.warning("ha_watchdog: the minion is with no master and takes no event; it is restarted")
         try:
