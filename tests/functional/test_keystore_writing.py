@@ -293,6 +293,32 @@ def test_what_is_done_to_a_file_meanwhile_is_not_done_to_the_accepted_one(
     assert names(root, "minions") == {*IDS}
 
 
+@pytest.mark.parametrize("deed", [another_knocked, opened, half_removed])
+def test_what_is_done_to_a_file_while_it_is_made_durable(
+    root: Path, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Path, list[IO[str]]], None]
+) -> None:
+    knocked_long_ago(root)
+    real, streams = os.fsync, []
+    path = root / "minions_pre" / IDS[0]
+    inode = path.stat().st_ino
+
+    def sync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == inode and not done:
+            done.append(True)
+            deed(path, streams)
+        real(descriptor)
+
+    done: list[bool] = []
+    monkeypatch.setattr(os, "fsync", sync)
+    assert FileStore(root).apply(moves()).failed == {}
+    assert done
+    for stream in streams:
+        stream.close()
+    accepted = root / "minions" / IDS[0]
+    assert accepted.read_text() == KEYS[key_of(0)]
+    assert stat.S_IMODE(accepted.stat().st_mode) == 0o600
+
+
 def test_a_file_system_without_second_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: str, target: str) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))

@@ -132,14 +132,14 @@ def link_whole(
         if uid not in (-1, before.st_uid):
             os.fchown(descriptor, uid, -1)
         os.fsync(descriptor)
-        linked = _linked(os.fstat(descriptor))
+        linked = _linked(before)._replace(mode=stat.S_IFREG | mode)
         os.link(source, temporary)
     except OSError:
         return None
     finally:
         os.close(descriptor)
     try:
-        # Another key may have come there since it was opened.
+        # It may have been written to, or another key may have come there, since it was read.
         if _linked(os.lstat(temporary)) != linked:
             os.unlink(temporary)
             return None
