@@ -82,15 +82,12 @@ class Running:
 class Links:
     """
     The established TCP connections of the minion's process; None when they cannot be seen.
-    ``sought`` are those that it is just making, which nobody has accepted yet. ``unanswered`` says
-    to how many probes in a row the other end has not answered, where it is one or more and somebody
-    has looked.
+    ``sought`` are those that it is just making, which nobody has accepted yet.
     """
 
     seen: frozenset[Link] | None
     note: str | None = None
     sought: frozenset[Link] = frozenset()
-    unanswered: Mapping[Link, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import pytest
 
 from lab import wait_for
 from saltext_ha.errors import HaError
-from saltext_ha.restarting import detached, processes
+from saltext_ha.restarting import detached, processes, restart
+from saltext_ha.watchdog import rescue
+from saltext_ha.watchdog.journal import Journal
 
 pytestmark = pytest.mark.core
 
@@ -44,6 +46,20 @@ def test_it_is_no_child_of_who_starts_it(tmp_path: Path, module: str) -> None:
         assert process not in psutil.Process().children(recursive=True)
     finally:
         process.kill()
+
+
+def test_a_minion_that_could_not_be_started_anew_is_in_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = restart.Way(("/no/such/salt-minion",))
+    monkeypatch.setattr(restart, "way", lambda minion, opts: gone)
+    journal = Journal(tmp_path)
+    rescue.begin(os.getpid(), {"pidfile": str(tmp_path / "pid")}, journal, "m1")
+    wait_for(lambda: len(journal.read()) == 2, 20, "it is noted")
+    assert [each.why for each in journal.read()] == [
+        rescue.STUCK,
+        "could not be started anew: /no/such/salt-minion: No such file or directory",
+    ]
 
 
 def test_who_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltext_ha import binding
-from saltext_ha.binding import Links, Master, Running
+from saltext_ha.binding import Link, Links, Master, Running
 from saltext_ha.watchdog import admission, publisher
 from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.decide import Look
@@ -82,12 +82,12 @@ def where(
     return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
 
 
-def _unanswered(master: Master | None, links: Links) -> int:
+def _missing(master: Master | None, unanswered: Mapping[Link, int]) -> int:
     """How many probes in a row are without an answer on a connection to *master*."""
     if master is None:
         return 0
     ends = {(ip, port) for ip in master.ips for port in (master.port, master.publish_port)}
-    return max((count for link, count in links.unanswered.items() if link in ends), default=0)
+    return max((count for link, count in unanswered.items() if link in ends), default=0)
 
 
 class Looker:
@@ -97,6 +97,7 @@ class Looker:
     :param book: the masters.
     :param opts: the minion's configuration, for Salt's transport.
     :param links: shows the connections of the minion's process as they are now.
+    :param unanswered: to how many probes in a row nobody has answered on them.
     :param timeout: seconds for which an answer is waited for.
     """
 
@@ -105,9 +106,11 @@ class Looker:
         book: Book,
         opts: Mapping[str, Any],
         links: Callable[[], Links],
+        unanswered: Callable[[], Mapping[Link, int]],
         timeout: float,
     ) -> None:
-        self.book, self.opts, self.links, self.timeout = book, opts, links, timeout
+        self.book, self.opts, self.timeout = book, opts, timeout
+        self.links, self.unanswered = links, unanswered
         self.last: str | None = None
         self.notes: dict[str, str] = {}
         self.silent: frozenset[str] = frozenset()
@@ -136,7 +139,7 @@ class Looker:
         if subscribed is not False:
             self.last = here
         problem = "its publisher does not answer" if here in self.silent else None
-        missing = _unanswered(current, links)
+        missing = _missing(current, self.unanswered())
         if here and self._in_vain(here, answers.get(here, False), missing):
             problem = "nobody answers on the connection to it"
             self.notes[here] = f"{missing} probes of the connection to it without an answer"

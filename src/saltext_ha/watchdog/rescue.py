@@ -83,14 +83,19 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
     way = restart.way(minion, opts)
     journal.add(Entry(time.time(), None, current, STUCK))
     pidfile = str(opts.get("pidfile") or "")
-    detached.start(__name__, {"way": asdict(way), "minion": minion, "pidfile": pidfile})
+    order = {"way": asdict(way), "minion": minion, "pidfile": pidfile, "current": current}
+    detached.start(__name__, {**order, "cachedir": str(journal.path.parents[1])})
 
 
 def main() -> None:
     """That process."""
     order = detached.take()
     minion, pidfile = order["minion"], order["pidfile"]
-    restart.restart(restart.read(order["way"]), lambda: processes.running(pidfile, minion))
+    try:
+        restart.restart(restart.read(order["way"]), lambda: processes.running(pidfile, minion))
+    except Exception as exc:  # nobody else can say so
+        failed = Entry(time.time(), None, order["current"], f"could not be started anew: {exc}")
+        Journal(order["cachedir"]).add(failed)
 
 
 if __name__ == "__main__":

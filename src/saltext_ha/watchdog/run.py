@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltext_ha import binding, minion_opts
-from saltext_ha.binding import Links, Master, Running
+from saltext_ha.binding import Link, Links, Master, Running
 from saltext_ha.errors import HaError
 from saltext_ha.watchdog import decide, journal, probes, report, rescue
 from saltext_ha.watchdog import order as orders
@@ -57,9 +57,15 @@ class Site:
         return next(each for each in self.book.masters if each.configured == entry)
 
 
-def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) -> Site:
+def site(
+    opts: Mapping[str, Any],
+    links: Callable[[], Links],
+    timeout: float,
+    unanswered: Callable[[], Mapping[Link, int]] = dict,
+) -> Site:
     """
-    Put together what a watch over the minion with *opts* needs; *links* shows its connections.
+    Put together what a watch over the minion with *opts* needs; *links* shows its connections, and
+    *unanswered* to how many probes in a row nobody has answered on them.
 
     In an engine of a minion that is bound to several masters at once it is about the one master
     that the engine belongs to.
@@ -72,7 +78,7 @@ def site(opts: Mapping[str, Any], links: Callable[[], Links], timeout: float) ->
     settled = running.master_type == "failover" and not opts.get("random_master")
     first = running.entries[0] if settled and running.entries else None
     book = Book(running)
-    looker = Looker(book, opts, links, timeout)
+    looker = Looker(book, opts, links, unanswered, timeout)
     wait = float(opts.get("auth_timeout") or 60)
     limit = 15 + wait * max(1, len(running.entries) - 1)
     mover = Mover(opts, looker.bound, first, running.entries)
@@ -87,10 +93,12 @@ def run(opts: Mapping[str, Any], settings: Settings) -> None:
     """Watch until the minion ends."""
     parent = os.getppid()
 
-    def links() -> Links:
-        return replace(binding.established(parent), unanswered=probes.unanswered(parent))
-
-    place = site(opts, links, settings.timeout)
+    place = site(
+        opts,
+        lambda: binding.established(parent),
+        settings.timeout,
+        lambda: probes.unanswered(parent),
+    )
     if not place.masters:
         log.info("ha_watchdog: this minion has no master; nothing to watch")
         return
