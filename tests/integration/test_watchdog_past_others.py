@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
-from lab import Master, wait_for
+from lab import Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import SOON, answering, book, ha, serves, watched, where
 
 pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
 
 
-def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> None:
+@contextmanager
+def three(
+    make_lab: MakeLab, keyless: str, down: str = ""
+) -> Iterator[tuple[Minion, Master, Master, Master]]:
+    """web1 on m1, and m1 to m3, of which *keyless* has no key of it, and *down* is not started."""
     with make_lab() as lab:
         quick = {"gather_job_timeout": 1, "timeout": 2}
         m1, m2, m3 = (lab.add_master(x, engine=False, config=quick) for x in ("m1", "m2", "m3"))
         for other in (m2, m3):
             m1.share_master_key(other)
         web1 = lab.add_minion("web1", [m1, m2, m3], "failover", config=watched(1, timeout=1))
-        for master in (m1, m2):
-            master.plant("minions", "web1", web1.pub)
-        lab.start_all([m1, m2, m3])
         for master in (m1, m2, m3):
+            if master.name != keyless:
+                master.plant("minions", "web1", web1.pub)
+        up = [master for master in (m1, m2, m3) if master.name != down]
+        lab.start_all(up)
+        for master in up:
             wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
         web1.start()
         answering(m1, [web1], SOON)
         wait_for(lambda: book(web1).last(), SOON, "the watchdog knows where it is")
+        yield web1, m1, m2, m3
 
+
+def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> None:
+    with three(make_lab, keyless="m3") as (web1, m1, m2, m3):
         assert asked_to(m1, m2)["result"] is True
         answering(m2, [web1], SOON)
         wait_for(lambda: where(web1) == m2.address, SOON, "the watchdog knows that it is with m2")
@@ -53,21 +66,7 @@ def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> Non
 
 def test_one_that_was_dead_when_it_was_passed_by_is_the_next(make_lab: MakeLab) -> None:
     """Salt leaves it in front in its list; here it would keep the minion, had that gone there."""
-    with make_lab() as lab:
-        quick = {"gather_job_timeout": 1, "timeout": 2}
-        m1, m2, m3 = (lab.add_master(x, engine=False, config=quick) for x in ("m1", "m2", "m3"))
-        for other in (m2, m3):
-            m1.share_master_key(other)
-        web1 = lab.add_minion("web1", [m1, m2, m3], "failover", config=watched(1, timeout=1))
-        for master in (m1, m3):
-            master.plant("minions", "web1", web1.pub)
-        lab.start_all([m1, m3])
-        for master in (m1, m3):
-            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
-        web1.start()
-        answering(m1, [web1], SOON)
-        wait_for(lambda: book(web1).last(), SOON, "the watchdog knows where it is")
-
+    with three(make_lab, keyless="m2", down="m2") as (web1, m1, m2, m3):
         assert asked_to(m1, m3)["result"] is True  # past m2
         answering(m3, [web1], SOON)
         wait_for(lambda: where(web1) == m3.address, SOON, "it is noted")
