@@ -9,14 +9,27 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import accept, check, exchange, failover, minions, propagate, rivals, scale, status
+from benchmarks import (
+    accept,
+    check,
+    cluster,
+    exchange,
+    failover,
+    minions,
+    propagate,
+    rivals,
+    scale,
+    status,
+)
 from benchmarks.report import Row, machine, markdown, table
 from lab.engines import quiet
 
 GROUPS = (
     "accept",
+    "cluster",
     "exchange",
     "propagate",
     "many",
@@ -97,6 +110,9 @@ def _plan(
     large = sizes[-1]
     samples, runs = (25, 3) if quick else (200, 5)
     yield "accept", lambda root: [accept.measure(50 if quick else 250)]
+    # Salt 3006 has no cluster, and that of 3007 shares its keys.
+    if int(version("salt").partition(".")[0]) >= 3008:
+        yield "cluster", lambda root: cluster.measure(5 if quick else 20, 2 if quick else 5)
     for size in sizes:
         yield "exchange", partial(exchange.measure, size=size, rounds=20 if quick else 100)
     for size in sizes:

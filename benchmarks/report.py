@@ -16,6 +16,7 @@ import psutil
 
 from benchmarks.rsync import Shot
 
+RIVALS = ("rsync", "lsyncd", "unison", "Salt's cluster")
 COLUMNS = (
     "work",
     "keys",
@@ -25,9 +26,7 @@ COLUMNS = (
     "p99",
     "bytes",
     "memory",
-    "rsync",
-    "lsyncd",
-    "unison",
+    *RIVALS,
     "rsync bytes",
     "budget",
     "ok",
@@ -113,7 +112,7 @@ class Row:
             _ms(self.p99),
             _size(self.bytes),
             _size(self.memory),
-            *(_ms(times.get(name)) for name in ("rsync", "lsyncd", "unison")),
+            *(_ms(times.get(name)) for name in RIVALS),
             _size(size),
             str(self.budget or "-"),
             {True: "yes", False: "NO", None: "-"}[self.ok],
