@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab import Lab, Master, Minion, wait_for
+from lab.cli import Result
 from tests.integration.conftest import MakeLab
 
 pytestmark = pytest.mark.timeout(240)
@@ -105,6 +106,26 @@ def test_masters_lists_all_in_configured_order(site: Site) -> None:
 
 
 @pytest.mark.core
+def test_ping_masters_asks_each(site: Site) -> None:
+    for minion, expected in (
+        (site.hot, [(site.m1, False), (site.m2, True)]),
+        (site.shared, [(site.m2, True), (site.other, False)]),
+    ):
+        rows = ask(site.m2, minion, "ha.ping_masters")
+        assert [(row["address"], row["port"], row["current"], row["answers"]) for row in rows] == [
+            (master.address, master.ret_port, current, True) for master, current in expected
+        ]
+    pinged = ping_locally(site.hot)
+    assert pinged.returncode == 0, pinged
+
+
+def ping_locally(minion: Minion) -> Result:
+    """Without a master: the way for who sits at the minion and wonders."""
+    command = ("salt-call", "--local", "--retcode-passthrough", "ha.ping_masters", "timeout=1.5")
+    return minion.cli(*command)
+
+
+@pytest.mark.core
 def test_two_masters_on_one_address_are_told_apart(site: Site) -> None:
     for master in (site.m2, site.other):
         answer = ask(master, site.shared, "ha.current_master", ping=True)
@@ -131,6 +152,7 @@ def test_a_frozen_master_keeps_its_connection_but_does_not_answer(site: Site) ->
         started = time.monotonic()
         first, second = ask(site.m2, site.hot, "ha.masters", "timeout=1.5", ping=True)
         took = time.monotonic() - started
+        pinged = ping_locally(site.hot)
     finally:
         site.m1.resume()
     assert first["connected"] is True
@@ -139,6 +161,14 @@ def test_a_frozen_master_keeps_its_connection_but_does_not_answer(site: Site) ->
     assert first["ping"]["note"]
     assert second["ping"]["answers"] is True
     assert took < 15  # Salt's own limit for a request is 60 s
+    rows = pinged.data["local"]
+    assert pinged.returncode == 1
+    assert [(row["address"], row["answers"]) for row in rows] == [
+        (site.m1.address, False),
+        (site.m2.address, True),
+    ]
+    assert rows[0]["note"]
+    assert 0 < rows[1]["milliseconds"] < 3000
 
 
 def test_salt_call_speaks_for_the_running_minion(site: Site) -> None:

@@ -408,6 +408,24 @@ def test_odd_configurations_do_not_raise(
     assert answer["note"]
     assert answer["ping"]["answers"] is None
     ha.masters(ping=True)
+    monkeypatch.setattr(ha, "__context__", {}, raising=False)
+    rows = ha.ping_masters()
+    assert not any(row["answers"] for row in rows)
+    # 17 is an address, though nobody's.
+    assert ha.__context__["retcode"] == (1 if values.get("master") == 17 else 2)
+
+
+def test_masters_that_do_not_answer_are_an_error(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ha, "__context__", {}, raising=False)
+    rows = ha.ping_masters(timeout=1)
+    assert [(row["address"], row["port"], row["answers"]) for row in rows] == [
+        (M1, 4506, False),
+        (M2, 4508, False),
+    ]
+    assert all(row["note"] and row["milliseconds"] is None for row in rows)
+    assert ha.__context__["retcode"] == 1
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", None, 301, float("nan")])

@@ -126,6 +126,45 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     return rows
 
 
+def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
+    """
+    Do the masters of this minion answer it? All are asked at the same time.
+
+    timeout
+        Seconds to wait for the answers.
+
+    Returns a list of dictionaries, a master each in the order of the configuration:
+
+    ``address``, ``port``
+        where its requests go
+    ``current``
+        whether it is the one that the minion is with
+    ``answers``
+        True: one of its workers has answered; False: none has; None: there was no address to ask
+    ``milliseconds``
+        how long that took; None without an answer
+    ``note``
+        where it did not answer: why
+
+    The return code is 0 when all have answered, 1 when one has not, 2 when one could not be asked,
+    or none is known.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' ha.ping_masters
+        salt-call --retcode-passthrough ha.ping_masters timeout=1
+    """
+    rows = []
+    for row in masters(ping=True, timeout=timeout):
+        place = {name: row[name] for name in ("address", "port", "current")}
+        rows.append(place | row["ping"])
+    answers = [row["answers"] for row in rows]
+    __context__["retcode"] = 2 if None in answers or not rows else int(False in answers)
+    return rows
+
+
 def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     """
     Known traps in the configuration files of this minion. Needs no master: ``salt-call --local``.
