@@ -41,6 +41,8 @@ GROUPS = (
 )
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
+IDLE = 600.0
+QUICK_IDLE = 70.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--idle",
         type=float,
-        default=10.0,
         metavar="SECONDS",
-        help="how long an engine with nothing to do is watched (default: 10)",
+        help="how long an engine with nothing to do is watched, longer than its scan_interval"
+        f" (default: {IDLE:g}; {QUICK_IDLE:g} with --quick)",
     )
     parser.add_argument("--folder", type=Path, help="where to put the key folders (a local disk)")
     options = parser.parse_args(argv)
@@ -77,9 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     quiet()
     about = machine()
     print("\n".join(f"{key:11} {value}" for key, value in about.items()), flush=True)
+    idle = options.idle or (QUICK_IDLE if options.quick else IDLE)
     rows: list[Row] = []
     failed = False
-    for name, work in _plan(options.quick, options.keys, options.idle):
+    for name, work in _plan(options.quick, options.keys, idle):
         if name not in options.only:
             continue
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -130,8 +133,8 @@ def _plan(
         if size <= 10_000:
             yield "many", partial(scale.many, size=size)
     for size in sizes:
-        # How long nothing happens matters at one size.
-        yield "start", partial(scale.start, size=size, idle=idle if size == large else 1.0)
+        # What nothing costs matters at one size.
+        yield "start", partial(scale.start, size=size, idle=idle if size == large else None)
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
     yield "status", partial(status.measure, size=large, samples=samples // 4)
     yield "minions", partial(minions.group, size=min(large, minions.MINIONS))

@@ -26,6 +26,7 @@ COLUMNS = (
     "p99",
     "bytes",
     "memory",
+    "idle CPU",
     *RIVALS,
     "rsync bytes",
     "budget",
@@ -36,14 +37,16 @@ WORDS = (COLUMNS.index("budget"), COLUMNS.index("ok"))
 
 @dataclass(frozen=True)
 class Budget:
-    """What a piece of work may cost; None is not limited. Milliseconds, bytes on the
-    wire, and bytes of memory.
+    """
+    What a piece of work may cost; None is not limited. Milliseconds, bytes on the wire, bytes of
+    memory, and percent of one processor while nothing happens.
     """
 
     median: float | None = None
     p99: float | None = None
     bytes: int | None = None
     memory: int | None = None
+    idle: float | None = None
 
     def __str__(self) -> str:
         parts = [
@@ -51,6 +54,7 @@ class Budget:
             f"p99 ≤ {_ms(self.p99)}" if self.p99 is not None else "",
             f"≤ {_size(self.bytes)}" if self.bytes is not None else "",
             f"≤ {_size(self.memory)}" if self.memory is not None else "",
+            f"≤ {_percent(self.idle)}" if self.idle is not None else "",
         ]
         return ", ".join(part for part in parts if part)
 
@@ -64,6 +68,7 @@ class Row:
     :param bytes: on the wire.
     :param rivals: the same work by other tools, by their name.
     :param memory: bytes that one engine holds.
+    :param idle: percent of one processor that it uses while nothing happens.
     """
 
     work: str
@@ -72,6 +77,7 @@ class Row:
     bytes: int | None = None
     rivals: Mapping[str, Shot] = field(default_factory=dict)
     memory: int | None = None
+    idle: float | None = None
     budget: Budget | None = None
 
     @property
@@ -96,6 +102,7 @@ class Row:
             (self.p99, self.budget.p99),
             (self.bytes, self.budget.bytes),
             (self.memory, self.budget.memory),
+            (self.idle, self.budget.idle),
         )
         return all(limit is None or (value or 0) <= limit for value, limit in pairs)
 
@@ -112,6 +119,7 @@ class Row:
             _ms(self.p99),
             _size(self.bytes),
             _size(self.memory),
+            _percent(self.idle),
             *(_ms(times.get(name)) for name in RIVALS),
             _size(size),
             str(self.budget or "-"),
@@ -128,6 +136,7 @@ class Row:
             "p99_ms": self.p99,
             "bytes": self.bytes,
             "memory": self.memory,
+            "idle_percent": self.idle,
             "rivals": {name: dataclasses.asdict(shot) for name, shot in self.rivals.items()},
             "budget": dataclasses.asdict(self.budget) if self.budget else None,
             "ok": self.ok,
@@ -193,6 +202,10 @@ def _size(value: int | None) -> str:
         if value >= limit:
             return f"{value / limit:.4g} {unit}"
     return f"{value} B"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} %"
 
 
 def _ratio(theirs: float | None, ours: float | None) -> str:

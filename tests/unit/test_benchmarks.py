@@ -31,3 +31,4 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     assert row.ok  # the 99th of 100 is still fast
     assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
     assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False
+    assert Row("work", 1, idle=1.1, budget=Budget(idle=1)).ok is False
