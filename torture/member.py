@@ -164,40 +164,59 @@ class Member:
 
     def save_replica(self, known: set[int]) -> None:
         """Back replica.db up as it is (the engine may run: what SQLite has committed so far)."""
-        target = self.place.root / f"{self.name}.replica"
+        target = self._backup("replica", known)
+        self._copy_replica(target)
+
+    def restore_replica(self) -> None:
+        """Put the backup in the place of replica.db."""
+        self._put_replica(self.copies["replica"].path)
+
+    def save_folder(self, known: set[int]) -> None:
+        """Back the key folder up."""
+        self._copy_folder(self._backup("folder", known))
+
+    def restore_folder(self) -> None:
+        """Put that backup in place of the key folder."""
+        self._put_folder(self.copies["folder"].path)
+
+    def save_machine(self) -> None:
+        """Back replica.db and the key folder up, as they are in one instant: the engine stands."""
+        target = self._backup("machine", set())
+        self._copy_replica(target)
+        self._copy_folder(target)
+
+    def restore_machine(self) -> None:
+        """Put both back."""
+        path = self.copies["machine"].path
+        self._put_replica(path)
+        self._put_folder(path)
+
+    def _backup(self, name: str, known: set[int]) -> Path:
+        target = self.place.root / f"{self.name}.{name}"
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
+        self.copies[name] = Copy(target, known, self.folders.look())
+        return target
+
+    def _copy_replica(self, target: Path) -> None:
         for suffix in ("", "-wal"):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copy2(self._replica(suffix), target / f"replica.db{suffix}")
         with contextlib.closing(sqlite3.connect(target / "replica.db")) as copy:
             copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self.copies["replica"] = Copy(target, known, self.folders.look())
 
-    def restore_replica(self) -> Copy | None:
-        """Put the backup in the place of replica.db."""
-        copy = self.copies.get("replica")
-        if copy:
-            self.lose_replica()
-            shutil.copy2(copy.path / "replica.db", self._replica())
-        return copy
+    def _put_replica(self, source: Path) -> None:
+        self.lose_replica()
+        shutil.copy2(source / "replica.db", self._replica())
 
-    def save_folder(self, known: set[int]) -> None:
-        """Back the key folder up."""
-        target = self.place.root / f"{self.name}.pki"
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self.place.pki_dir, target, symlinks=True)
-        self.copies["folder"] = Copy(target, known, self.folders.look())
+    def _copy_folder(self, target: Path) -> None:
+        shutil.copytree(self.place.pki_dir, target / "pki", symlinks=True)
 
-    def restore_folder(self) -> Copy | None:
-        """Put that backup in place of the key folder."""
-        copy = self.copies.get("folder")
-        if copy:
-            new = self.place.pki_dir.with_name("pki.new")
-            shutil.copytree(copy.path, new, symlinks=True)
-            self.place.pki_dir.rename(self.place.folder / f"pki.old-{os.urandom(3).hex()}")
-            new.rename(self.place.pki_dir)
-        return copy
+    def _put_folder(self, source: Path) -> None:
+        new = self.place.pki_dir.with_name("pki.new")
+        shutil.copytree(source / "pki", new, symlinks=True)
+        self.place.pki_dir.rename(self.place.folder / f"pki.old-{os.urandom(3).hex()}")
+        new.rename(self.place.pki_dir)
 
     def _replica(self, suffix: str = "") -> Path:
         path = self.place.replica_file

@@ -224,9 +224,32 @@ class Player(People):
         self._forget(member, set())
         return True
 
+    def _save_machine(self, step: Step) -> bool:
+        member = self._member(step)
+        if not member.disk.healthy or member.stopped:
+            return False
+        # A snapshot is of one instant.
+        member.freeze()
+        member.save_machine()
+        member.cont()
+        return True
+
+    def _restore_machine(self, step: Step) -> bool:
+        member = self._member(step)
+        if "machine" not in member.copies or not member.disk.healthy:
+            return False
+        member.kill()
+        with _Hands(self.world, member):
+            member.restore_machine()
+        self._lose_track(member)
+        return True
+
     def _forget(self, member: Member, known: set[int]) -> None:
-        self.ledger.forgot(member.name)
+        self._lose_track(member)
         self._ghosts(member, known)
+
+    def _lose_track(self, member: Member) -> None:
+        self.ledger.forgot(member.name)
         # An AES key that was still to be rotated was written down in what is lost.
         now = time.monotonic()
         self.world.hands.setdefault(member.name, []).append(

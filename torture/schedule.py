@@ -43,6 +43,7 @@ class _Author:
             (4, self.lost_replica),
             (3, self.older_replica),
             (3, self.older_folder),
+            (3, self.reverted),
             (3, self.unmounted),
             (3, self.replay),
             (2, self.membership),
@@ -300,6 +301,18 @@ class _Author:
         if self.rng.random() < 0.5:
             self.add("kill", on=name)
         self.add("restore_folder", on=name)
+        self.add("start", on=name)
+        self.settle()
+
+    def reverted(self) -> None:
+        """A virtual machine goes back to its snapshot: nothing on it shows that it did."""
+        name = self.one()
+        about = self.known()
+        self.add("save_machine", on=name)
+        self.add("delete", on=self.rng.choice(self.others(name)), id=about, wait=True)
+        self.some(0, 3)
+        self.settle(0.8)
+        self.add("restore_machine", on=name)
         self.add("start", on=name)
         self.settle()
 
