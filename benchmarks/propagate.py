@@ -51,7 +51,13 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
             rivals=compared.accept if compared else {},
             budget=budget,
         ),
-        Row(f"delete, {last}", size, deletes, rivals=compared.delete if compared else {}),
+        Row(
+            f"delete, {last}",
+            size,
+            deletes,
+            rivals=compared.delete if compared else {},
+            budget=budget,
+        ),
     ]
 
 

@@ -91,7 +91,7 @@ def horizon() -> None:
 
 def rotation() -> None:
     """Key files go, and the AES key stays."""
-    vars(startup)["revoke"] = lambda opts: None
+    vars(startup)["revoke"] = lambda opts, gone: None
 
 
 def quiet_conflicts() -> None:

@@ -62,7 +62,8 @@ class Keeper(Observer):
     """
     An observer that also takes in what others decided, and brings the store to it.
 
-    :param revoke: rotates the AES key and cleans caches; called once a batch.
+    :param revoke: rotates the AES key and cleans caches; called once a batch, with the ids that
+        have no key any more, or None where these are not known since a crash.
     :param enforce: whether the store is ever written.
     :param parts: as :class:`Observer` takes them.
     """
@@ -72,7 +73,7 @@ class Keeper(Observer):
         store: KeyStore,
         replica: Replica,
         *,
-        revoke: Callable[[], None],
+        revoke: Callable[[Collection[str] | None], None],
         enforce: bool = True,
         **parts: Any,
     ) -> None:
@@ -264,15 +265,24 @@ class Keeper(Observer):
         finally:
             self.missed.update(seen.unsettled)
         if self.replica.revocation_due:
-            point("revoke.begin")
-            self._revoke()
-            point("revoke.done")
-            with self.replica.transaction():
-                self.replica.revocation_due = False
-            point("revoke.marked")
+            self._revoke_now()
         if found != OURS or self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
+
+    def _revoke_now(self) -> None:
+        point("revoke.begin")
+        revoked = self._revoked
+        self._revoke(None if revoked is None else set(filter(self._has_no_key, revoked)))
+        point("revoke.done")
+        with self.replica.transaction():
+            self.replica.revocation_due = False
+        self._revoked = set()
+        point("revoke.marked")
+
+    def _has_no_key(self, minion_id: str) -> bool:
+        content = self.store.read(minion_id)
+        return content is not None and content.stored == ABSENT
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
         changes: list[Change] = []
@@ -332,7 +342,7 @@ class Keeper(Observer):
                     seen.unsettled.append(minion_id)
                     mark = 0
                 if plan.revokes(before[minion_id].stored, expected):
-                    self.replica.revocation_due = True
+                    self._revocation(minion_id)
                 if minion_id in held:
                     self.replica.unhold([minion_id])
                 if content is None or content.stored.slot != expected.slot:

@@ -294,9 +294,40 @@ def test_revoking_is_done_once_a_batch(m1: Master, m2: Master) -> None:
         m1.remove(minion_id)
     exchange(m1, m2)
     assert m2.files() == {}
-    assert m2.revoked == 1
+    assert m2.gone == [set(ids)]
     m2.settle()
     assert m2.revoked == 1
+
+
+def test_caches_are_cleaned_of_ids_without_a_key_only(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2", "web3")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.remove("web2")
+    exchange(m1, m2)
+    assert m2.gone == [{"web2"}]
+    m1.remove("web3")
+    exchange(m1, m2)
+    assert m2.gone == [{"web2"}, {"web3"}]
+
+
+def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
+    m1: Master, m2: Master
+) -> None:
+    def fail() -> None:
+        raise StoreError("the rotate file cannot be written")
+
+    shared(m1, m2, "web1", "web2")
+    m1.remove("web1")
+    m1.remove("web2")
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.revoking = fail
+    with pytest.raises(StoreError):
+        m2.keeper.apply()
+    m2.knock("web1", 1)
+    m2.revoking = lambda: None
+    m2.settle()
+    assert m2.gone == [{"web2"}]
 
 
 def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master) -> None:
@@ -314,7 +345,8 @@ def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master) -> Non
     m2.revoking = lambda: None
     m2.restart()
     m2.settle()
-    assert m2.revoked == 1
+    # Of whom, was not written down.
+    assert m2.gone == [None]
 
 
 def test_a_new_pending_key_revokes_nothing(m1: Master, m2: Master) -> None:

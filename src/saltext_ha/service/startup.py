@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
         replica,
         name=config.name,
         guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
-        revoke=lambda: _revoke(service),
+        revoke=lambda gone: _revoke(service, gone),
         enforce=not service.only_reports,
         deleted_by_salt=member is not None and not service.only_reports,
         adopting=lost,
@@ -78,8 +79,8 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
     )
 
 
-def _revoke(service: Service) -> None:
-    revoke(service.opts)
+def _revoke(service: Service, gone: Collection[str] | None) -> None:
+    revoke(service.opts, gone)
     service.counters.rotations += bool(service.opts.get("rotate_aes_key"))
 
 

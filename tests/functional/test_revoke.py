@@ -1,0 +1,85 @@
+"""Caches that are cleaned when keys go: what Salt itself would clean, without reading every key."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.cache
+import salt.key
+
+from lab import key_folders
+from lab.engines import Place
+from saltext_ha.keystore.revoke import revoke
+
+pytestmark = pytest.mark.core
+
+
+@pytest.fixture
+def opts(tmp_path: Path) -> dict[str, Any]:
+    """A master that has keys of *web1* and *web2*, and caches of *web3*, too."""
+    place = Place(tmp_path, "m1")
+    key_folders.plant(place.pki_dir, ["web1", "web2"])
+    cache = salt.cache.factory(place.opts)
+    for minion_id in ("web1", "web2", "web3"):
+        # 3006 and 3007, then 3008.
+        cache.store(f"minions/{minion_id}", "data", {"grains": {"id": minion_id}})
+        cache.store(f"minions/{minion_id}", "mine", {"test.ping": True})
+        cache.store("grains", minion_id, {"id": minion_id})
+        cache.store("pillar", minion_id, {"secret": 1})
+        cache.store("pillar", f"{minion_id}:dev", {"secret": 2})
+    return place.opts
+
+
+def cached(opts: dict[str, Any]) -> set[str]:
+    root = Path(opts["cachedir"])
+    files = (str(path.relative_to(root)) for path in root.rglob("*.p"))
+    return {name for name in files if name.startswith(("minions/", "grains/", "pillar/"))}
+
+
+def test_all_is_cleaned_that_salt_cleans(opts: dict[str, Any], tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    shutil.copytree(opts["cachedir"], kept)
+    before = cached(opts)
+    revoke(opts, {"web3"})
+    ours = before - cached(opts)
+    shutil.rmtree(opts["cachedir"])
+    kept.rename(opts["cachedir"])
+    key = salt.key.get_key(opts)
+    key.check_minion_cache()
+    key.event.destroy()
+    salts = before - cached(opts)
+    assert salts
+    assert salts <= ours
+    assert ours == {name for name in before if "web3" in name}
+
+
+def test_nothing_is_cleaned_of_ids_that_are_not_gone(opts: dict[str, Any]) -> None:
+    before = cached(opts)
+    revoke(opts, set())
+    assert cached(opts) == before
+
+
+def test_where_it_is_not_known_who_is_gone_salt_looks(opts: dict[str, Any]) -> None:
+    before = cached(opts)
+    revoke(opts, None)
+    gone = before - cached(opts)
+    assert gone
+    assert all("web3" in name for name in gone)
+
+
+def test_caches_stay_where_the_configuration_says_so(opts: dict[str, Any]) -> None:
+    before = cached(opts)
+    revoke({**opts, "preserve_minion_cache": True}, {"web3"})
+    revoke({**opts, "preserve_minion_cache": True}, None)
+    assert cached(opts) == before
+
+
+def test_the_aes_key_is_rotated_unless_the_configuration_says_no(opts: dict[str, Any]) -> None:
+    rotate = Path(opts["cachedir"], ".dfn")
+    revoke({**opts, "rotate_aes_key": False}, {"web3"})
+    assert not rotate.exists()
+    revoke(opts, {"web3"})
+    assert rotate.exists()
