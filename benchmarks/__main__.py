@@ -24,7 +24,7 @@ from benchmarks import (
     scale,
     status,
 )
-from benchmarks.report import Row, machine, markdown, table
+from benchmarks.report import Row, growth, machine, markdown, table
 from lab.engines import quiet
 
 GROUPS = (
@@ -34,6 +34,7 @@ GROUPS = (
     "propagate",
     "many",
     "start",
+    "newcomer",
     "check",
     "status",
     "minions",
@@ -97,9 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         rows += measured
         print(table(measured), file=sys.stderr, flush=True)
-    print(f"\n{table(rows)}")
+    print(f"\n{table(rows)}\n\n{growth(rows)}")
     if options.markdown:
-        options.markdown.write_text(markdown(rows), encoding="utf-8")
+        options.markdown.write_text(f"{markdown(rows)}\n{growth(rows)}", encoding="utf-8")
     if options.json:
         data = {"about": about, "rows": [row.data() for row in rows]}
         options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")
@@ -135,6 +136,8 @@ def _plan(
     for size in sizes:
         # What nothing costs matters at one size.
         yield "start", partial(scale.start, size=size, idle=idle if size == large else None)
+    for size in sizes:
+        yield "newcomer", partial(scale.newcomer, size=size)
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
     yield "status", partial(status.measure, size=large, samples=samples // 4)
     yield "minions", partial(minions.group, size=min(large, minions.MINIONS))

@@ -106,21 +106,26 @@ class Row:
         )
         return all(limit is None or (value or 0) <= limit for value, limit in pairs)
 
+    def theirs(self, name: str) -> float | None:
+        """Milliseconds of the tool *name*, if it was measured."""
+        shot = self.rivals.get(name)
+        return shot.ms if shot else None
+
     def cells(self) -> list[str]:
         """One text a column."""
-        times = {name: shot.ms for name, shot in self.rivals.items()}
+        fastest = min((shot.ms for shot in self.rivals.values()), default=None)
         size = next((s.bytes for s in self.rivals.values() if s.bytes is not None), None)
         return [
             self.work,
             _spaced(self.keys),
-            _ratio(min(times.values()) if times else None, self.median),
+            _ratio(fastest, self.median),
             _ratio(size, self.bytes),
             _ms(self.median),
             _ms(self.p99),
             _size(self.bytes),
             _size(self.memory),
             _percent(self.idle),
-            *(_ms(times.get(name)) for name in RIVALS),
+            *(_ms(self.theirs(name)) for name in RIVALS),
             _size(size),
             str(self.budget or "-"),
             {True: "yes", False: "NO", None: "-"}[self.ok],
@@ -162,6 +167,35 @@ def markdown(rows: Sequence[Row]) -> str:
     """The same as docs have it."""
     lines = [COLUMNS, ["---"] * len(COLUMNS), *(row.cells() for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+GROWTH = ("work", "keys", "grows", *RIVALS[:3])
+
+
+def growth(rows: Sequence[Row]) -> str:
+    """
+    What grows how much from the fewest keys to the most, in Markdown; empty when all rows have the
+    same number of keys.
+    """
+    by_work: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.median:
+            by_work.setdefault(row.work, []).append(row)
+    lines = []
+    for work, found in by_work.items():
+        small, large = (pick(found, key=lambda row: row.keys) for pick in (min, max))
+        if small.keys < large.keys:
+            others = [_times(small.theirs(name), large.theirs(name)) for name in RIVALS[:3]]
+            keys = f"{_spaced(small.keys)} → {_spaced(large.keys)}"
+            lines.append([work, keys, _times(small.median, large.median), *others])
+    if not lines:
+        return ""
+    lines = [list(GROWTH), ["---"] * len(GROWTH), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _times(small: float | None, large: float | None) -> str:
+    return f"× {large / small:.3g}" if small and large else "-"
 
 
 def machine() -> dict[str, str]:

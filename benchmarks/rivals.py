@@ -83,7 +83,7 @@ def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
 
     works = (nothing, accept, delete)
     found: dict[str, list[Shot]] = {}
-    for name, tool in (("rsync", rsync.copy), ("unison", _unison)):
+    for name, tool in (("rsync", rsync.copy), ("unison", unison)):
         target = root / name
         tool(source, target)
         found[name] = [_shots(tool, source, target, runs, change) for change in works]
@@ -117,7 +117,7 @@ def _shots(
     return Shot(median(shot.ms for shot in shots), int(median(sizes)) if sizes else None)
 
 
-def _unison(source: Path, target: Path) -> Shot:
+def unison(source: Path, target: Path) -> Shot:
     """One run, both ways as unison does; its archives lie beside the target."""
     target.mkdir(parents=True, exist_ok=True)
     command = ["unison", str(source), str(target), "-batch", "-silent", "-ui", "text"]

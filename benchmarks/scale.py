@@ -1,14 +1,15 @@
-"""What grows with the number of keys: starting, memory, and thousands of accepts at once."""
+"""What grows with the number of keys: starting, joining, memory, thousands of accepts at once."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import rsync
+from benchmarks import rivals, rsync
 from benchmarks.report import Budget, Row
 from lab import key_folders
-from lab.engines import EngineProcess, Place, level
+from lab.engines import EngineProcess, Place, befriend, level
 from lab.wait import wait_for
 
 COLD = Budget(median=10_000)
@@ -16,6 +17,8 @@ WARM = Budget(median=2_000)
 AT_REST = Budget(memory=150 * 2**20, idle=1.0)
 MANY = Budget(median=5_000)
 PATIENCE = 300.0
+
+Tool = Callable[[Path, Path], rsync.Shot]
 
 
 def start(root: Path, size: int, idle: float | None) -> list[Row]:
@@ -42,6 +45,29 @@ def _at_rest(engine: EngineProcess, size: int, idle: float) -> Row:
     return Row(work, size, memory=engine.memory(), idle=share, budget=AT_REST)
 
 
+def newcomer(root: Path, size: int) -> list[Row]:
+    """A master without keys joins one that has *size*: until it has them all, from its start."""
+    old, new = Place(root, "m1"), Place(root, "m2")
+    key_folders.plant(old.pki_dir, key_folders.ids(size))
+    with EngineProcess(old):
+        pass  # takes the keys in
+    befriend(old, new)
+    with EngineProcess(old), EngineProcess(new) as joining:
+        began = time.perf_counter()
+        wait_for(
+            lambda: key_folders.count(new.pki_dir) == size,
+            PATIENCE,
+            "all keys on the new master",
+            poll=size / 100_000,  # looking costs the more, the more there are
+        )
+        took = (joining.start_seconds + time.perf_counter() - began) * 1000
+    others = {
+        "rsync": rsync.copy(old.pki_dir, root / "rsync"),
+        "unison": rivals.unison(old.pki_dir, root / "unison"),
+    }
+    return [Row("a new master takes all keys", size, [took], rivals=others)]
+
+
 def many(root: Path, size: int) -> list[Row]:
     """
     *size* keys accepted on the first of three masters, until all three hold them.
@@ -52,9 +78,11 @@ def many(root: Path, size: int) -> list[Row]:
     first = places[0]
     pending = key_folders.ids(size)
     level(places, pending, key_folders.PENDING)
-    copies = [root / "copy2", root / "copy3"]
-    for copy in copies:
-        rsync.copy(first.pki_dir, copy)
+    tools = {"rsync": rsync.copy, "unison": rivals.unison}
+    copies = {name: [root / f"{name}2", root / f"{name}3"] for name in tools}
+    for name, tool in tools.items():
+        for copy in copies[name]:
+            tool(first.pki_dir, copy)
     engines = [EngineProcess(place) for place in places]
     try:
         for engine in engines:
@@ -76,10 +104,10 @@ def many(root: Path, size: int) -> list[Row]:
     finally:
         for engine in engines:
             engine.stop()
-    shot = _rsync_many(first.pki_dir, copies)
+    others = {name: _both(tool, first.pki_dir, copies[name]) for name, tool in tools.items()}
     name = "accepts on m1 → on all three"
     return [
-        Row(name, size, [took], rivals={"rsync": shot}, budget=MANY),
+        Row(name, size, [took], rivals=others, budget=MANY),
         Row(f"{name}, work of the busiest engine", size, [max(work) * 1000]),
     ]
 
@@ -88,6 +116,9 @@ def _accepted(place: Place) -> tuple[int, int]:
     return key_folders.count(place.pki_dir), key_folders.count(place.pki_dir, key_folders.PENDING)
 
 
-def _rsync_many(source: Path, targets: list[Path]) -> rsync.Shot:
-    shots = [rsync.copy(source, target) for target in targets]
-    return rsync.Shot(sum(s.ms for s in shots), sum(s.bytes or 0 for s in shots))
+def _both(
+    tool: Callable[[Path, Path], rsync.Shot], source: Path, targets: list[Path]
+) -> rsync.Shot:
+    shots = [tool(source, target) for target in targets]
+    sizes = [shot.bytes for shot in shots if shot.bytes is not None]
+    return rsync.Shot(sum(shot.ms for shot in shots), sum(sizes) if sizes else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.report import COLUMNS, Budget, Row, markdown, table
+from benchmarks.report import COLUMNS, Budget, Row, growth, markdown, table
 from benchmarks.rsync import Shot
 
 
@@ -32,3 +32,14 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
     assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False
     assert Row("work", 1, idle=1.1, budget=Budget(idle=1)).ok is False
+
+
+def test_how_it_grows_is_said_from_the_fewest_keys_to_the_most() -> None:
+    rows = [
+        Row("work", size, [ms], rivals={"rsync": Shot(ms * 10)})
+        for size, ms in ((1000, 2.0), (10_000, 3.0), (100_000, 5.0))
+    ]
+    assert growth([*rows, Row("other", 1000, [1.0])]).splitlines()[2:] == [
+        "| work | 1 000 → 100 000 | × 2.5 | × 2.5 | - | - |"
+    ]
+    assert growth(rows[:1]) == ""
