@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import rivals, rsync
@@ -19,6 +19,7 @@ MANY = Budget(median=5_000)
 PATIENCE = 300.0
 
 Tool = Callable[[Path, Path], rsync.Shot]
+TOOLS: Mapping[str, Tool] = {"rsync": rsync.copy, "unison": rivals.unison}
 
 
 def start(root: Path, size: int, idle: float | None) -> list[Row]:
@@ -61,10 +62,9 @@ def newcomer(root: Path, size: int) -> list[Row]:
             poll=size / 100_000,  # looking costs the more, the more there are
         )
         took = (joining.start_seconds + time.perf_counter() - began) * 1000
-    others = {
-        "rsync": rsync.copy(old.pki_dir, root / "rsync"),
-        "unison": rivals.unison(old.pki_dir, root / "unison"),
-    }
+    source = root / "source"
+    rsync.copy(old.pki_dir, source)
+    others = {name: tool(source, root / name) for name, tool in TOOLS.items()}
     return [Row("a new master takes all keys", size, [took], rivals=others)]
 
 
@@ -78,11 +78,11 @@ def many(root: Path, size: int) -> list[Row]:
     first = places[0]
     pending = key_folders.ids(size)
     level(places, pending, key_folders.PENDING)
-    tools = {"rsync": rsync.copy, "unison": rivals.unison}
-    copies = {name: [root / f"{name}2", root / f"{name}3"] for name in tools}
-    for name, tool in tools.items():
-        for copy in copies[name]:
-            tool(first.pki_dir, copy)
+    source = root / "source"
+    rsync.copy(first.pki_dir, source)
+    copies = {name: [root / f"{name}2", root / f"{name}3"] for name in TOOLS}
+    for name, tool in TOOLS.items():
+        _all(tool, source, copies[name])
     engines = [EngineProcess(place) for place in places]
     try:
         for engine in engines:
@@ -104,7 +104,8 @@ def many(root: Path, size: int) -> list[Row]:
     finally:
         for engine in engines:
             engine.stop()
-    others = {name: _both(tool, first.pki_dir, copies[name]) for name, tool in tools.items()}
+    rsync.copy(first.pki_dir, source)
+    others = {name: _all(tool, source, copies[name]) for name, tool in TOOLS.items()}
     name = "accepts on m1 → on all three"
     return [
         Row(name, size, [took], rivals=others, budget=MANY),
@@ -116,9 +117,7 @@ def _accepted(place: Place) -> tuple[int, int]:
     return key_folders.count(place.pki_dir), key_folders.count(place.pki_dir, key_folders.PENDING)
 
 
-def _both(
-    tool: Callable[[Path, Path], rsync.Shot], source: Path, targets: list[Path]
-) -> rsync.Shot:
+def _all(tool: Callable[[Path, Path], rsync.Shot], source: Path, targets: list[Path]) -> rsync.Shot:
     shots = [tool(source, target) for target in targets]
     sizes = [shot.bytes for shot in shots if shot.bytes is not None]
     return rsync.Shot(sum(shot.ms for shot in shots), sum(sizes) if sizes else None)
