@@ -70,6 +70,22 @@ def test_a_kept_connection_that_was_closed_is_replaced(m1: Master, m2: Master) -
     asyncio.run(main())
 
 
+def test_a_client_that_was_closed_opens_nothing_any_more(m1: Master, m2: Master) -> None:
+    """An engine that ends closes its links first, and some task of it may still be asking."""
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
+            await client.call("echo")
+            await client.close()
+            with pytest.raises(PeerUnreachable, match=r"127\.0\.0\.1:\d+ is not called any more"):
+                await client.call("echo")
+            assert listener._acceptor is not None
+            await until(lambda: not listener._acceptor.authenticated)
+
+    asyncio.run(main())
+
+
 def test_a_kept_connection_that_ends_under_a_call_is_replaced(m1: Master, m2: Master) -> None:
     """As when the peer restarts just then; but a peer that always hangs up is not asked again."""
     requests: list[int] = []

@@ -67,7 +67,7 @@ class PeerClient:
             self.bytes_received = self._exchange.bytes_received
 
     async def close(self) -> None:
-        """Close the kept connections; calls in progress fail."""
+        """Close the kept connections; calls in progress fail, and so do later ones."""
         await self._exchange.close()
 
 
@@ -141,6 +141,7 @@ class Exchange:
             expected = hashlib.sha256(ssl.PEM_cert_to_DER_cert(expected)).digest()
         self._expected = aiohttp.Fingerprint(expected) if expected else None
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def call(
         self, method: str, payload: Mapping[str, Any], repeat: bool = False
@@ -170,9 +171,9 @@ class Exchange:
         return content
 
     async def close(self) -> None:
+        self._closed = True
         if self._session is not None:
             await self._session.close()
-            self._session = None
 
     async def _post(self, method: str, body: bytes) -> tuple[int, bytes]:
         request = self._open().post(
@@ -195,7 +196,9 @@ class Exchange:
             return response.status, b"".join(parts)
 
     def _open(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
+        if self._closed:
+            raise PeerUnreachable(f"{self._address} is not called any more")
+        if self._session is None:
             # The connector compares the fingerprint right after the handshake, before the
             # request is written; the context of each request is what does the TLS.
             connector = aiohttp.TCPConnector(
