@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -64,27 +65,33 @@ class Core:
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.replica.close()
 
-    async def scan(self) -> None:
+    async def scan(self) -> float:
         """
         One pass over the store. Neither the listing nor a pass that finds thousands of changes
         holds up who waits for the keeper, and what is found first is on its way first.
+
+        :return: what the listing cost, in seconds of a processor.
         """
         self._passes += 1
         try:
-            await self._pass()
+            return await self._pass()
         finally:
             self._passes -= 1
 
-    async def _pass(self) -> None:
-        listing = asyncio.get_running_loop().run_in_executor(None, self.keeper.store.changed)
+    async def _pass(self) -> float:
         try:
-            ids = await listing
+            ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
             portions = await self.run(lambda: self.keeper.weigh({*ids, *self.keeper.missed}))
         except HaError as exc:
             self._note(str(exc))
-            return
+            return 0.0
         for portion in portions or [[]]:
             await self._work(partial(self.keeper.observe, portion))
+        return cost
+
+    def _list(self) -> tuple[Iterable[str], float]:
+        began = time.thread_time()
+        return self.keeper.store.changed(), time.thread_time() - began
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""

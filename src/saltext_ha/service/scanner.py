@@ -9,13 +9,18 @@ from saltext_ha.service.hints import Hints
 from saltext_ha.service.tasks import Tasks
 
 FOLDER_INTERVAL = 1.0
+# What happens in the folders is seen by their times, and a regular pass finds next to nothing: it
+# is to cost no more than this part of a processor, unless it were put off this many intervals.
+SHARE = 0.005
+LONGEST = 10
 
 
 class Scanner:
     """
     Has *core* look.
 
-    :param interval: seconds between two passes over a store where nothing seems to happen.
+    :param interval: seconds between two passes over a store where nothing seems to happen; longer
+        where these would cost too much, see :func:`pause`.
     """
 
     def __init__(self, core: Core, hints: Hints, interval: float) -> None:
@@ -41,6 +46,12 @@ class Scanner:
                 await core.scan()
 
     async def _scan_regularly(self) -> None:
+        wait = self._interval
         while True:
-            await asyncio.sleep(self._interval)
-            await self._core.scan()
+            await asyncio.sleep(wait)
+            wait = pause(self._interval, await self._core.scan())
+
+
+def pause(interval: float, cost: float) -> float:
+    """Seconds until the next regular pass, after one that cost *cost* seconds of a processor."""
+    return min(max(interval, cost / SHARE), interval * LONGEST)
