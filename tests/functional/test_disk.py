@@ -19,6 +19,8 @@ import pytest
 
 from lab.key_folders import public_keys
 from lab.wait import wait_for
+from saltext_ha import minion_key
+from saltext_ha.errors import HaError
 from tests.processes import ACCEPTED, PENDING, REJECTED, SOON, Group, Keys, Master
 
 KEYS = dict(zip((f"web{number}" for number in range(6)), public_keys(7), strict=False))
@@ -138,6 +140,77 @@ def test_a_full_disk_delays_and_loses_nothing(
     del expected[PENDING, "web5"]
     group.comes_to(expected | keys(ACCEPTED, "web5"))
     assert m2.rotation.exists()
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Iterator[Group]:
+    """Two masters with a conflict of ``db``, and a deleted ``web0``; m2 has lost many keys."""
+    group = Group(tmp_path, "m1", "m2")
+    many = dict(zip((f"app{number}" for number in range(12)), public_keys(1), strict=False))
+    try:
+        for master, text in zip(group.masters, public_keys(2), strict=False):
+            master.knock({minion_id: key + "\n" for minion_id, key in (many | KEYS).items()})
+            master.knock({"db": text + "\n"})
+            master.accept(*many, "db", "web0")
+        group.start()
+        m1, m2 = group.masters
+        for master in group.masters:
+            wait_for(lambda m=master: conflicts(m) == ["db"], SOON, "all know of both keys")
+        m1.delete("web0")
+        m1.ask("sync")
+        wait_for(lambda: (ACCEPTED, "web0") not in m2.shown(), SOON, "m2 follows")
+        m2.delete(*many)
+        wait_for(lambda: held(m2) == len(many), SOON, "m2 holds them back")
+        yield group
+    finally:
+        group.kill()
+
+
+def conflicts(master: Master) -> list[str]:
+    return [conflict["id"] for conflict in master.ask("status").get("conflicts", ())]
+
+
+def held(master: Master) -> int:
+    return sum(row["keys"] for row in master.ask("status").get("held", ()))
+
+
+def test_what_an_operator_orders_on_a_full_disk_is_refused(torn: Group) -> None:
+    m1, m2 = torn.masters
+    kept = minion_key.show(minion_key.fingerprint(m1.shown()[ACCEPTED, "db"]), short=False)
+    orders: dict[str, dict[str, str]] = {
+        "pause": {},
+        "resolve": {"minion": "db", "fingerprint": kept},
+        "restore": {"minion": "web0"},
+        "release": {},
+        "refill": {},
+    }
+    disk = LimitedFiles(m2)
+    disk.fill()
+    for command, payload in orders.items():
+        with pytest.raises(HaError, match=f"replica.db: {UNUSABLE}.* not done.* run it again"):
+            m2.engine.control(command, payload)
+    many = m2.engine.control("restore", {"minion": "web*", "since": "1h"})
+    assert (many["changes"], many["retcode"]) == ([], 1)
+    assert UNUSABLE in many["notes"][0]
+    everywhere = m1.engine.control("pause", {"all": True})
+    assert everywhere["retcode"] == 2
+    assert "m2: not done: " in everywhere["notes"][-1]
+    assert UNUSABLE in everywhere["notes"][-1]
+    assert m1.engine.control("resume", {})["retcode"] == 0
+    disk.free()
+    wait_for(lambda: UNUSABLE not in m2.note(), SOON, "m2 can write")
+    assert "paused" not in m2.note()
+    assert conflicts(m2) == ["db"]
+    assert held(m2) == 12
+    for command in ("resolve", "restore", "release"):
+        assert m2.engine.control(command, orders[command])["retcode"] == 0
+    torn.comes_to(
+        {(ACCEPTED, "db"): m1.shown()[ACCEPTED, "db"]}
+        | keys(ACCEPTED, "web0")
+        | keys(PENDING, *(KEYS.keys() - {"web0"}))
+    )
+    assert m2.engine.control("pause", {})["notes"]
+    assert "paused" in m2.note()
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EROFS", "EIO"])

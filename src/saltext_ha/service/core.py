@@ -132,40 +132,83 @@ class Core:
         await self._work(lambda: Seen([], []))
 
     async def release(self, by: str) -> list[str]:
-        """Believe the disappearances that were held back, as *by* says; the ids concerned."""
+        """
+        Believe the disappearances that were held back, as *by* says; the ids concerned.
+
+        :raises HaError: not all of it could be written down.
+        """
         held = sorted(await self.run(self.replica.held))
-        await self._work(lambda: self.keeper.release(by))
+        await self._order(lambda: self.keeper.release(by))
         return held
 
     async def adopt(self) -> None:
         """
         Bring the store, whatever became of it, to what is known of the keys; after a lost replica
         once a peer's knowledge was pulled. See :meth:`.Observer.adopt`.
+
+        :raises HaError: not all of it could be written down.
         """
-        await self._work(self.keeper.adopt)
+        await self._work(self.keeper.adopt, asked=True)
+
+    async def refill(self) -> None:
+        """
+        :meth:`adopt`, as an operator says.
+
+        :raises HaError: not all of it could be written down.
+        """
+        await self._order(self.keeper.adopt)
 
     async def pause(self, paused: bool) -> None:
-        """Stop writing the store, or go on with what was heard meanwhile; survives a restart."""
+        """
+        Stop writing the store, or go on with what was heard meanwhile; survives a restart.
+
+        :raises HaError: it could not be written down, and is as it was.
+        """
 
         def note() -> Seen:
             with self.replica.transaction():
                 self.replica.paused = paused
             return Seen([], [])
 
-        await self._work(note)
+        await self._order(note)
 
     async def decide(self, minion_id: str, states: Mapping[bytes, str], by: str) -> None:
-        """Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`."""
-        await self._work(lambda: Seen(self.keeper.decide(minion_id, states, by), []))
+        """
+        Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`.
 
-    async def _work(self, look: Callable[[], Seen]) -> None:
-        """*look*, publish what it found, then apply; problems are kept for the status."""
+        :raises HaError: they could not be written down; none of them holds.
+        """
+        await self._order(lambda: Seen(self.keeper.decide(minion_id, states, by), []))
+
+    async def _order(self, look: Callable[[], Seen]) -> None:
+        """:meth:`_work` for an operator, who alone can try it again."""
+        try:
+            await self._work(look, asked=True)
+        except HaError as exc:
+            raise HaError(
+                f"{exc}; so this is not done. Mend that (is the disk full?), and run it again"
+            ) from exc
+
+    async def _work(self, look: Callable[[], Seen], *, asked: bool = False) -> None:
+        """
+        *look*, publish what it found, then apply; problems are kept for the status.
+
+        :param asked: whoever asked is told, too, when *look* could not write down what it is to.
+            What is written down and cannot be applied yet will be.
+        """
 
         def finish() -> tuple[Seen, bool]:
             return self.keeper.apply(), self.keeper.unfinished()
 
         try:
-            self._follow(await self.run(look))
+            found = await self.run(look)
+        except HaError as exc:
+            self._note(str(exc))
+            if asked:
+                raise
+            return
+        self._follow(found)
+        try:
             seen, unfinished = await self.run(finish)
             self._follow(seen)
         except HaError as exc:

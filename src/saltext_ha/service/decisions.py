@@ -84,8 +84,12 @@ class Decisions:
                 notes.append(f"left as it is: {exc}")
         changes: list[dict[str, Any]] = []
         answer: dict[str, Any] = self._answer([], payload)
-        for minion_id, records, states in plans:
-            answer = await self._decide(minion_id, records, states, payload, "ha.restore")
+        for done, (minion_id, records, states) in enumerate(plans):
+            try:
+                answer = await self._decide(minion_id, records, states, payload, "ha.restore")
+            except HaError as exc:
+                notes.append(f"{len(plans) - done} ids from {minion_id} on are left: {exc}")
+                break
             changes += answer["changes"]
         return {**answer, "changes": changes, "notes": notes, "retcode": 1 if notes else 0}
 
@@ -106,7 +110,7 @@ class Decisions:
         if not held and not core.keeper.holds.doubt:
             raise HaError(f"nothing is held on {here}: its key store is as it should be")
         if not payload.get("test"):
-            await core.adopt()
+            await core.refill()
         return self._answer([_change(here, i, shown, known) for i, known, shown in held], payload)
 
     def _held(self) -> list[tuple[str, str, str]]:

@@ -34,6 +34,7 @@ class Links(Mapping[str, Link]):
         self._service = service
         self._tasks = tasks
         self._links: dict[str, Link] = {}
+        self._not_rebuilt = ""
 
     def __getitem__(self, name: str) -> Link:
         return self._links[name]
@@ -115,7 +116,9 @@ class Links(Mapping[str, Link]):
                 await service.retention.pull(up[0])
             await service.core.adopt()
         except HaError as exc:
-            log.warning("ha replica: not rebuilt yet: %s", exc)
+            if str(exc) != self._not_rebuilt:
+                self._not_rebuilt = str(exc)
+                log.warning("ha replica: not rebuilt yet: %s", exc)
         if not service.core.keeper.adopting:
             source = up[0].peer.name if up else "no peer"
             log.info("ha replica: rebuilt from %s and the key store", source)

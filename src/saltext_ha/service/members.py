@@ -59,7 +59,7 @@ class Members:
                 "pause", {"pause": not enforce}, service.config.peer_timeout
             )
             notes += [f"{name}: {answer.get('note')}" for name, answer in sorted(answers.items())]
-            notes += [f"{name} was not told: {why}" for name, why in sorted(errors.items())]
+            notes += [f"{name}: not done: {why}" for name, why in sorted(errors.items())]
         return {"kind": "notice", "notes": notes, "retcode": 2 if errors else 0}
 
     async def _enforce(self, enforce: bool, by: str) -> dict[str, Any]:
