@@ -120,7 +120,9 @@ def check_url(value: Any) -> str:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise ValueError("takes letters, digits, '.', '_' and '-', at most 64, none of them first")
+        raise ValueError(
+            "takes at most 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
     return value
 
 

@@ -8,7 +8,6 @@ compared with what was last seen or applied; see ``replication/change.py`` for w
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from saltext_ha.columns import NEVER, Applied, Known
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
-from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
 from saltext_ha.replica import Replica, batches
 from saltext_ha.replication import change, plan
@@ -46,9 +45,6 @@ NO_KEY = "its key file is unreadable, or no public key in PEM"
 MAX_REFUSED = 1000
 # How long after Salt deleted a key its event may come.
 EVENT_DELAY = 10.0
-# Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
-# key folder, and renames it then. Who really has such an id is recorded a moment later.
-TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
@@ -278,6 +274,7 @@ class Observer:
                 self._refuse(minion_id, NO_KEY)
             elif not content.stored.slot and not content.stored.denied:
                 self.refused.pop(minion_id, None)
+            # Who really has such an id is recorded a moment later.
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
                 seen.unsettled.append(minion_id)
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -40,6 +41,22 @@ def opts(tmp_path: Path) -> dict[str, Any]:
     names = {"cachedir": "cache", "pki_dir": "pki", "pidfile": "minion.pid"}
     folders = {name: str(tmp_path / path) for name, path in names.items()}
     return {"conf_file": str(conf_file), "id": "web1", "caller": True, **folders}
+
+
+def test_the_file_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = tmp_path / "minion.d.conf"
+    record.replace(path, "one")
+    record.replace(path, "two", 0o600)
+    assert synced == [False, True] * 2
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("two", 0o600)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def target(opts: dict[str, Any]) -> Path:

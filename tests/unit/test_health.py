@@ -6,8 +6,9 @@ import asyncio
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -104,8 +105,13 @@ def test_what_is_waited_for_in_vain_is_asked_anew() -> None:
 
 
 @contextmanager
-def talker(words: bytes | None) -> Iterator[int]:
-    """A port where whoever connects is told *words*, or nothing: the kernel alone accepts."""
+def talker(words: bytes | None, pause: float = 0) -> Iterator[int]:
+    """
+    A port where whoever connects is told *words*, or nothing: the kernel alone accepts.
+
+    :param pause: seconds before each byte; 0: all at once.
+    """
+    parts = [bytes([byte]) for byte in words or b""] if pause else [words or b""]
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -114,8 +120,10 @@ def talker(words: bytes | None) -> Iterator[int]:
                     connection, _ = server.accept()
                 except OSError:
                     return
-                connection.sendall(words or b"")
-                connection.close()
+                with connection, suppress(OSError):
+                    for part in parts:
+                        time.sleep(pause)
+                        connection.sendall(part)
 
         if words is not None:
             threading.Thread(target=serve, daemon=True).start()
@@ -139,6 +147,8 @@ def test_a_publisher_has_to_say_something() -> None:
         assert asked(port) == "does not speak ZeroMQ"
     with talker(b"\xff") as port:
         assert asked(port) == "hung up"
+    with talker(b"\xff" + bytes(8) + b"\x7f\x03", pause=0.1) as slow:
+        assert asked(slow) == "timed out"
     assert asked(port) == "refused the connection"
 
 

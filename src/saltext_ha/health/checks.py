@@ -1,6 +1,7 @@
 """
-The questions to the doors of one master. Each blocks until its deadline at the latest, and returns
-what is wrong: an empty text is a good answer.
+The questions to the doors of one master. Each blocks, and returns what is wrong: an empty text is a
+good answer. The timeout is for all of it; only a salt-api that sends its answer in drops takes
+longer, and whoever asks does not wait for it.
 
 A connection alone proves nothing: the kernel accepts it for a process that hangs. So each door has
 to say something of its own.
@@ -13,6 +14,7 @@ import ipaddress
 import json
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +44,19 @@ def request_port(opts: Mapping[str, Any], timeout: float) -> str:
 
 def publisher(opts: Mapping[str, Any], timeout: float) -> str:
     """Connect to the publish port; with ZeroMQ its process has to greet."""
+    end = time.monotonic() + timeout
     where = own_address(opts.get("interface")), int(opts["publish_port"])
     greets = opts.get("transport", "zeromq") == "zeromq" and not opts.get("ssl")
     try:
         with socket.create_connection(where, timeout) as connection:
             if not greets:
                 return ""
-            connection.settimeout(timeout)
             greeting = b""
             while len(greeting) < GREETING:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                connection.settimeout(left)
                 part = connection.recv(GREETING - len(greeting))
                 if not part:
                     return "hung up"

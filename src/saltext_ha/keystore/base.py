@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import Step
+
+# Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
+# key folder, and renames it then.
+TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
 
 class Content(NamedTuple):

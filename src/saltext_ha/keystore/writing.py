@@ -67,7 +67,7 @@ def spread(work: Callable[[T, int], R], items: Sequence[T]) -> list[R]:
 
 def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) -> None:
     """
-    Have *target* hold *text*, or what it held before; its folder is to be made durable yet.
+    Have *target* hold *text*, or what it held before; the folder is still to be made durable.
 
     :param uid: the owner; -1, or one that may not be given, leaves this process's.
     """

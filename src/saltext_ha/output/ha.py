@@ -50,8 +50,8 @@ def output(data: Any, **kwargs: Any) -> str:
     """
     Render what a function of the ``ha`` runner returned.
 
-    :param data: a mapping with a ``kind`` (status, consistency, keys, sync, history, peers, invite,
-        join, join_plan, error). Anything else is shown by Salt's ``nested`` outputter.
+    :param data: a mapping with a ``kind``, as every function of the runner and of the module ``ha``
+        returns, or such by minion. Anything else is shown by Salt's ``nested`` outputter.
     :returns: the text to print, in colour where Salt wants colour.
 
     CLI Example:

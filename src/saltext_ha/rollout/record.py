@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from saltext_ha.peering.files import write_whole
 from saltext_ha.restarting.processes import Known, living
 
 TRYING = "trying"  # the minion restarts, or is looking for a master
@@ -74,11 +74,5 @@ def write(cachedir: str, record: Record) -> None:
 
 def replace(target: Path, text: str, mode: int = 0o644) -> None:
     """Write *text* to *target*, whole or not at all; it is on disk when this returns."""
-    # Salt reads *.conf only, so that a half-written one is none.
-    fresh = target.with_name(f".{target.name}.new")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.chmod(mode)
-    fresh.replace(target)
+    # Salt reads *.conf only: what is half written has another name.
+    write_whole(target, text.encode(), mode)

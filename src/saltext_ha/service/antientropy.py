@@ -1,9 +1,9 @@
 """
 Anti-entropy: two masters find what differs between their replicas, and exchange just that.
 
-The caller drives; the peer answers from :class:`Answers`. In sync it costs one request of a few
-dozen bytes, whatever the number of keys. Otherwise the branches that differ are asked for, then
-their buckets, then the records themselves in both directions.
+The caller drives; the peer answers by :func:`answer_digest` and its like. In sync it costs one
+request of a few dozen bytes, whatever the number of keys. Otherwise the branches that differ are
+asked for, then their buckets, then the records themselves in both directions.
 """
 
 from __future__ import annotations

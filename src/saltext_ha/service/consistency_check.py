@@ -193,8 +193,8 @@ class _Check:
 
     async def meet(self, link: Link, rounds: int) -> None:
         """
-        A trifle, before anything that takes its time: one that hangs is noticed as soon as ever,
-        and nobody is busy yet while the clocks are compared.
+        Ask a peer a trifle, before anything that takes its time: one that hangs is noticed as soon
+        as ever, and nobody is busy yet while the clocks are compared.
         """
         name = link.peer.name
         measured = []
@@ -213,7 +213,7 @@ class _Check:
             self.unreached[name] = MALFORMED
 
     async def ask(self, link: Link) -> None:
-        """For the digests."""
+        """Ask a peer for its digests."""
         name = link.peer.name
         try:
             answer = await link.call(
@@ -230,7 +230,7 @@ class _Check:
             self.unreached[name] = MALFORMED
 
     async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
-        """For what is not as it is here."""
+        """Ask a peer for the facts whose digests are not as they are here."""
         name = link.peer.name
         theirs = self._digests[name]
         differ = [section for section, one in told.items() if theirs.get(section) != one.digest]

@@ -170,11 +170,11 @@ class Group:
 
 
 def table(raw: Any) -> dict[str, Stored]:
-    """What a master shows, as :meth:`Views.shown` puts it."""
-    table = {}
-    for minion_id, state, key, denied in raw or ():
-        table[str(minion_id)] = Stored(state, key, frozenset(denied))
-    return table
+    """What a master shows, as :meth:`Group.shown` puts it."""
+    return {
+        str(minion_id): Stored(state, key, frozenset(denied))
+        for minion_id, state, key, denied in raw or ()
+    }
 
 
 def texts(answer: Mapping[str, Any], name: str) -> list[str]:

@@ -76,7 +76,7 @@ class Watcher:
     """
     Asks, and keeps the verdict.
 
-    :ivar state: None when nothing is asked here (``ha: health: false``).
+    :ivar state: ``verdict.UNDECIDED`` for ever when nothing is asked here (``ha: health: false``).
     """
 
     def __init__(self, service: Service, settings: Settings | None) -> None:

@@ -73,7 +73,7 @@ class Service:
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
         self.in_cluster = ""
-        """Why it does not beside Salt's own cluster; empty without one, or with ``repair``."""
+        """Why it leaves that to Salt's own cluster; empty without one, or with ``repair``."""
         self.only_reports = ""
         """Why this master never writes its key store; empty when it does."""
         self.draining = False

@@ -134,7 +134,7 @@ class SharedStore:
         return await self._shown(link)
 
     async def _still(self, link: Link) -> bool | None:
-        """Whether a store that was ours, too, is it yet."""
+        """Whether a store that was ours, too, still is."""
         name, now = link.peer.name, time.monotonic()
         awaited, since = self._awaited.get(name, ("", now))
         answer = await link.call("signature", {"anew": not awaited})
