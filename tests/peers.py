@@ -14,7 +14,7 @@ from saltext_ha.peering import identity, tls
 from saltext_ha.peering.admission import Admission
 from saltext_ha.peering.client import PeerClient
 from saltext_ha.peering.connection import Limits
-from saltext_ha.peering.invites import Invites
+from saltext_ha.peering.invites import Invite, Invites
 from saltext_ha.peering.listener import Handler, PeerListener
 from saltext_ha.peering.membership import Membership
 from saltext_ha.peering.standing import Standing
@@ -34,6 +34,7 @@ class Master:
         self.url = f"https://127.0.0.1:{free_port()}"
         self.listener: PeerListener | None = None
         self.shared: dict[str, Any] = {}
+        self.handed: list[dict[str, Any]] = []
         self.secret: bytes | None = None
         self.share_master_key = False
 
@@ -55,11 +56,16 @@ class Master:
             membership,
             self.trust,
             Invites(self.state_dir),
-            share=lambda invite: self.shared if invite.share_master_key else {},
+            share=self._share,
             standing=Standing(self.state_dir, self.group, self.share_master_key, self.secret)
             if self.secret
             else None,
         )
+
+    def _share(self, invite: Invite) -> dict[str, Any]:
+        """What it hands over besides; it is kept in ``handed``, too."""
+        self.handed.append(self.shared if invite.share_master_key else {})
+        return self.handed[-1]
 
     @property
     def applicant(self) -> Applicant:

@@ -84,7 +84,7 @@ def by_token(
     ours = identity.load_or_create(settings.state_dir, settings.name)
     trust = Trust(settings.state_dir)
     _begin_replica(settings, trust)
-    placing = _Placing(opts, force, "salt-run ha.join with the same token and force=True")
+    placing = _Placing(opts, force, handover.TRY_AGAIN)
     joined = asyncio.run(
         by_tokens.join(
             ours,

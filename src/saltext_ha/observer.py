@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from saltext_ha import minion_key
+from saltext_ha.batches import batches
 from saltext_ha.columns import NEVER, Applied, Known
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
-from saltext_ha.replica import Replica, batches
+from saltext_ha.replica import Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.digest import in_order

@@ -13,11 +13,10 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 from saltext_ha import columns, schema
+from saltext_ha.batches import batches as batches
 from saltext_ha.columns import Applied
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.faults import point
@@ -29,9 +28,6 @@ from saltext_ha.rows import Rows, Shown
 from saltext_ha.tally import Tally
 
 REPLICA_FILE = "replica.db"
-BATCH = 500
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -446,10 +442,3 @@ class Replica:
 
     def _set_meta(self, name: str, value: str) -> None:
         self._db.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))
-
-
-def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    """*items* in lists of at most *size*: what one transaction takes."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch

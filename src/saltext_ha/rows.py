@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from saltext_ha import columns
+from saltext_ha.batches import batches
 from saltext_ha.columns import NEVER, Applied
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record, record_digest
@@ -154,8 +155,7 @@ class Rows:
         self._shown.update(found)
 
     def _select(self, names: str, table: str, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        for start in range(0, len(ids), PER_STATEMENT):
-            some = ids[start : start + PER_STATEMENT]
+        for some in batches(ids, PER_STATEMENT):
             marks = ", ".join(["(?, ?)"] * len(some))
             yield from self._db.execute(
                 # In this order; SQLite would scan the table for "(bucket, id) IN (VALUES ...)".

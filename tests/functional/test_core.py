@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.batches import BATCH
 from saltext_ha.observer import Seen
-from saltext_ha.replica import BATCH
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from saltext_ha.service import core
 from saltext_ha.service.core import Core

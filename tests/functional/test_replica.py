@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from saltext_ha import rows
+from saltext_ha.batches import BATCH
 from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError
-from saltext_ha.replica import BATCH, Replica
+from saltext_ha.replica import Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -148,7 +149,8 @@ CHILD = """
 import sys
 from pathlib import Path
 from saltext_ha.columns import Applied
-from saltext_ha.replica import BATCH, Replica
+from saltext_ha.batches import BATCH
+from saltext_ha.replica import Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
 

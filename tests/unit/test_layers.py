@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "saltext_ha"
 ORDER = re.findall(
     r"\w+",
     """
-    errors faults version checked secret hysteresis cluster clear binding replication
+    errors faults version batches checked secret hysteresis cluster clear binding replication
     control minion_key master_key minion_opts evidence
     columns history history_text schema rows tally
     health api settings config keystore replica restarting watchdog
@@ -33,6 +33,7 @@ SETTINGS = {"consistency.settings", "health.settings", "web.settings"}
 # Values in, values out.
 PURE = (
     "replication",
+    "batches",
     "hysteresis",
     "health.verdict",
     "consistency.comparison",

@@ -106,7 +106,7 @@ def key(name, one, two, **more):
     same = one == two
     states = {"m1": one, "m2": two}
     return {"id": name, "fingerprint": FP1, "states": states, "same": same, "conflict": False,
-            "note": "", **more}  # fmt: skip
+            **more}  # fmt: skip
 
 
 def test_keys():
@@ -114,14 +114,14 @@ def test_keys():
         keys(
             key("web07", "accepted", "pending"),
             key("web08", "accepted", "accepted"),
-            key("db02", "accepted", None, conflict=True, note="since Monday"),
+            key("db02", "accepted", None, conflict=True),
             key("db03", "denied", "unknown", fingerprint=None),
         ),
         """
         Id     Fingerprint       m1        m2        Note
         web07  3a:9f:12:44:0b:…  accepted  pending
         web08  3a:9f:12:44:0b:…  accepted  accepted
-        db02   3a:9f:12:44:0b:…  accepted  -         conflict; since Monday
+        db02   3a:9f:12:44:0b:…  accepted  -         conflict
         db03   ?                 denied    ?
         4 keys · 3 not the same everywhere · 1 conflict
         """,
@@ -142,6 +142,21 @@ def test_one_key_shows_its_whole_fingerprint():
 
 def test_no_keys():
     shows(keys(), "no keys")
+
+
+def test_keys_of_a_master_that_could_not_be_asked():
+    shows(
+        keys(key("web07", "accepted", "unknown"), unknown={"m2": "10.0.0.2:4530 timed out"}),
+        f"""
+        Id     Fingerprint       m1        m2
+        web07  3a:9f:12:44:0b:…  accepted  ?
+        m2 could not be asked: 10.0.0.2:4530 timed out
+        1 key · 1 not the same everywhere
+        {FP1}
+        """,
+    )
+    gone = "m2 could not be asked: 10.0.0.2:4530 timed out"
+    shows(keys(unknown={"m2": "10.0.0.2:4530 timed out"}), f"{gone}\nno keys")
 
 
 def test_wide_and_combining_characters_keep_columns_aligned():
@@ -168,7 +183,9 @@ def test_long_ids_are_cut_to_fit_the_screen():
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    text = ha.output(keys(key("a\x1b[2Jb\u202ec\nd", "accepted", "pending", note="\x07")))
+    text = ha.output(
+        keys(key("a\x1b[2Jb\u202ec\nd", "accepted", "pending"), unknown={"m2": "\x07"})
+    )
     assert "a?[2Jb?c d" in text
     assert not set(text) & set("\x1b\u202e\x07")
 

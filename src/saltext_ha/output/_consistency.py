@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._text import (
+    LONGEST_REASON,
     Screen,
     clean,
     count,
@@ -15,6 +16,7 @@ from saltext_ha.output._text import (
     duration,
     excerpts,
     inline,
+    not_asked,
     number,
     pad,
     shorten,
@@ -25,18 +27,13 @@ TITLE = 10  # cells of a section's title
 WIDEST_PATH = 40
 LONGEST_PATH = 300
 WIDEST_VALUE = 60
-LONGEST_REASON = 200
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the result of :func:`saltext_ha.consistency.result.answer`."""
     unreached: Mapping[str, Any] = data.get("unknown") or {}
     asked = [clean(name) for name in data.get("masters") or [] if name not in unreached]
-    lines = [
-        f"{screen.paint(clean(name), 'unknown')} could not be asked: "
-        f"{shorten(clean(why), LONGEST_REASON)}"
-        for name, why in unreached.items()
-    ]
+    lines = not_asked(data, screen)
     quiet: dict[str, list[str]] = {"same": [], "unknown": []}
     for name, section in (data.get("sections") or {}).items():
         own = {

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, count, duration, number, shorten, table
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    count,
+    duration,
+    not_asked,
+    number,
+    shorten,
+    table,
+)
 
 LISTED = 200  # minions; all of them are in the JSON
 LONGEST = 300
@@ -38,7 +47,7 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
     columns = ["Master", "State", "Minions", "Connections", "Listening for"]
     lines = table(screen, columns, masters, right=("Minions", "Connections"))
-    lines += _unknown(data, screen)
+    lines += not_asked(data, screen)
     rows = _troubled(data.get("minions") or [])
     if not rows:
         return [*lines, "no accepted minion matches"]
@@ -60,7 +69,7 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answer of ``ha.reachability``."""
     masters = [str(name) for name in data.get("masters") or []]
-    lines = _unknown(data, screen)
+    lines = not_asked(data, screen)
     rows = _troubled(data.get("minions") or [])
     if not rows:
         return [*lines, "no accepted minion matches"]
@@ -89,7 +98,7 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answers of ``ha.drain`` and ``ha.rebalance``."""
-    lines = _unknown(data, screen)
+    lines = not_asked(data, screen)
     found = data.get("moves") or []
     rows = [
         [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row)]
@@ -129,13 +138,6 @@ def _cell(row: Mapping[str, Any], master: str) -> str:
 
 def _number(value: Any) -> str:
     return "?" if value is None else number(value)
-
-
-def _unknown(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    return [
-        f"{screen.paint(clean(name), 'unknown')} could not be asked: {shorten(clean(why), LONGEST)}"
-        for name, why in sorted((data.get("unknown") or {}).items())
-    ]
 
 
 def _troubled(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

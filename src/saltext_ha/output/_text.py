@@ -13,6 +13,7 @@ from typing import Any
 
 NARROWEST = 12  # a column is not shrunk below this many cells
 GAP = "  "
+LONGEST_REASON = 200
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _STYLES = {
     **dict.fromkeys(("ok", "running", "accepted", "same", "active"), "GREEN"),
@@ -111,6 +112,15 @@ def distinct(values: Iterable[Any]) -> list[str]:
         if len(set(short)) == len(set(texts)):
             return short
         parts += 5
+
+
+def not_asked(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Which masters are missing from an answer, and why: its part ``unknown``."""
+    return [
+        f"{screen.paint(clean(name), 'unknown')} could not be asked: "
+        f"{shorten(clean(why), LONGEST_REASON)}"
+        for name, why in sorted((data.get("unknown") or {}).items())
+    ]
 
 
 def table(

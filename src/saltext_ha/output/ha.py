@@ -29,6 +29,7 @@ from saltext_ha.output._text import (
     distinct,
     duration,
     fingerprint,
+    not_asked,
     number,
     shorten,
     table,
@@ -220,15 +221,15 @@ def _keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     keys = data.get("keys") or []
     masters = [str(name) for name in data.get("masters") or []]
     if not keys:
-        return ["no keys", *_notes(data)]
+        return [*not_asked(data, screen), "no keys"]
     rows = []
     for key in keys:
         states = key.get("states") or {}
         shown = fingerprint(key.get("fingerprint") or "?")
         rows.append([str(key.get("id")), shown, *(_state(states.get(m, "-")) for m in masters)])
-    entries = [{**key, "note": _key_note(key)} for key in keys]
+    entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
     columns = ["Id", "Fingerprint", *map(clean, masters)]
-    lines = _with_notes(screen, columns, rows, entries, [])
+    lines = _with_notes(screen, columns, rows, entries, []) + not_asked(data, screen)
     differ = sum(not key.get("same") for key in keys)
     conflicts = len({key.get("id") for key in keys if key.get("conflict")})
     summary = [count(len(keys), "key")]
@@ -239,18 +240,13 @@ def _keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if len(keys) == 1 and keys[0].get("fingerprint"):
         # Whoever asks for one key is about to compare it with what the minion says.
         lines.append(clean(keys[0]["fingerprint"]))
-    return lines + _notes(data)
+    return lines
 
 
 def _state(state: Any) -> str:
     if state is None:
         return "-"
     return "?" if state == "unknown" else str(state)
-
-
-def _key_note(key: Mapping[str, Any]) -> str:
-    notes = ["conflict"] if key.get("conflict") else []
-    return "; ".join([*notes, *([str(key["note"])] if key.get("note") else [])])
 
 
 def _sync(data: Mapping[str, Any], screen: Screen) -> list[str]:

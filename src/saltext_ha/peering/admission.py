@@ -50,7 +50,7 @@ class Admission:
         membership: Membership,
         trust: Trust,
         invites: Invites,
-        share: Callable[[Invite], Mapping[str, Any]] | None = None,
+        share: Callable[[Invite], Mapping[str, Any]],
         preview: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         standing: Standing | None = None,
     ) -> None:
@@ -191,7 +191,7 @@ class Admission:
         self._trust.check(joiner)
 
     def _shared(self, invite: Invite) -> dict[str, Any]:
-        return dict(self._share(invite)) if self._share else {}
+        return dict(self._share(invite))
 
     def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
         if self._standing is None:

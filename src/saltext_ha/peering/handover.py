@@ -32,7 +32,7 @@ from saltext_ha.peering.files import sync_dir, write_whole
 PRIVATE_MODE = 0o400
 PUBLIC_MODE = 0o644
 _FORM = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-_TRY_AGAIN = "salt-run ha.join with the same token and force=True"
+TRY_AGAIN = "salt-run ha.join with the same token and force=True"
 
 
 def take(opts: Mapping[str, Any], roles: Sequence[str] = ROLES) -> dict[str, str]:
@@ -85,7 +85,7 @@ def place(
     opts: Mapping[str, Any],
     shared: Mapping[str, Any],
     force: bool = False,
-    again: str = _TRY_AGAIN,
+    again: str = TRY_AGAIN,
 ) -> list[str]:
     """
     Put the pairs that :func:`take` read on another master in place here.
@@ -201,7 +201,7 @@ def foretell(
             elif force:
                 notes.append(f"{role} key: {path} would be replaced by the group's and kept beside")
             else:
-                problems.append(_in_the_way(opts, role, _TRY_AGAIN))
+                problems.append(_in_the_way(opts, role, TRY_AGAIN))
     except (OSError, ValueError) as exc:
         problems.append(f"the keys could not be compared: {type(exc).__name__}")
     except TrustError as exc:

@@ -35,14 +35,13 @@ Place = Callable[[Mapping[str, Any]], None]
 @dataclass(frozen=True)
 class Joined:
     """
-    How it went: the group, its other members that are pinned now, who of them was not told yet
-    (name → reason; they hear of it within a sync), and what the inviter handed over besides.
+    How it went: the group, its other members that are pinned now, and who of them was not told yet
+    (name → reason; they hear of it within a sync).
     """
 
     group: str
     members: tuple[str, ...]
     unreached: Mapping[str, str] = field(default_factory=dict)
-    shared: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -126,9 +125,8 @@ def accept(
     for member in members:
         trust.check(member)
     shared, unreached = reply.get("shared"), reply.get("unreached")
-    shared = shared if isinstance(shared, dict) else {}
     if place is not None:
-        place(shared)
+        place(shared if isinstance(shared, dict) else {})
     for member in members:
         point("join.pin")
         trust.pin(member)
@@ -137,7 +135,6 @@ def accept(
         group,
         tuple(member.name for member in members),
         unreached if isinstance(unreached, dict) else {},
-        shared,
     )
 
 

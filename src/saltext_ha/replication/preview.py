@@ -40,10 +40,15 @@ def joined(sides: Iterable[Records]) -> dict[bytes, Record]:
     """All that any of *sides* knows of one id."""
     records: dict[bytes, Record] = {}
     for side in sides:
-        for key, record in side.items():
-            ours = records.get(key)
-            records[key] = merge(ours, record) if ours else record
+        add(records, side.values())
     return records
+
+
+def add(known: dict[bytes, Record], records: Iterable[Record]) -> None:
+    """Merge *records* of one id into what is *known* of it."""
+    for record in records:
+        ours = known.get(record.fingerprint)
+        known[record.fingerprint] = merge(ours, record) if ours else record
 
 
 def settled(records: Records, shown: Stored, one_denied: bool) -> Stored:

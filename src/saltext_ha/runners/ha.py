@@ -187,7 +187,8 @@ def keys_(match: str = "*") -> Answer:
         Which minion ids, as a shell-style glob.
 
     Returns a dict: ``keys``, a list of rows with id, full fingerprint and the state on each
-    master. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
+    master (None: not there), ``same`` and ``conflict``; ``unknown``: masters that could not be
+    asked, and why. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
 
     CLI Example:
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
+from saltext_ha.batches import batches
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.replica import Replica
 from saltext_ha.replication.digest import BUCKETS, FANOUT, SHORT, DigestTree, differing
@@ -26,7 +27,7 @@ RECORDS_PER_MESSAGE = 2000
 BYTES_PER_MESSAGE = 2 * 1024 * 1024
 
 Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-T = TypeVar("T")
+chunks = batches
 
 
 @dataclass
@@ -283,9 +284,4 @@ def portions(buckets: Sequence[int], replica: Replica) -> list[list[int]]:
     sample = buckets[:: max(1, len(buckets) // 16)][:16]
     density = 1 + sum(len(replica.digests_in(bucket)) for bucket in sample) // max(1, len(sample))
     size = max(1, RECORDS_PER_MESSAGE // density)
-    return list(chunks(buckets, size))
-
-
-def chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:
-    """*items* in lists of at most *size*."""
-    return (list(items[i : i + size]) for i in range(0, len(items), size))
+    return list(batches(buckets, size))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from saltext_ha.batches import batches
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import ACCEPTED
@@ -125,8 +126,8 @@ class Bound:
             known = core.replica
             return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
 
-        for start in range(0, len(new), AT_ONCE):  # others wait for the replica, too
-            heard.accept(await core.run(read, new[start : start + AT_ONCE]))
+        for some in batches(new, AT_ONCE):  # others wait for the replica, too
+            heard.accept(await core.run(read, some))
 
     async def settle_regularly(self) -> None:
         """:meth:`settle`, more often than too many can be heard for the first time."""

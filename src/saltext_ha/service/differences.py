@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.replication import preview
 from saltext_ha.replication.placement import Stored, accepted_keys
-from saltext_ha.replication.preview import settled
-from saltext_ha.replication.record import Record, merge
+from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, key_pages
 from saltext_ha.service.antientropy import RECORDS
 from saltext_ha.service.group import SLOW, Command, Group
@@ -93,11 +93,9 @@ class Differences:
         unreachable: dict[str, str] = {}
         lagging: set[str] = set()
 
-        def add(records: Iterable[Record]) -> None:
+        def learn(records: Iterable[Record]) -> None:
             for record in records:
-                known = merged.setdefault(record.minion_id, {})
-                ours = known.get(record.fingerprint)
-                known[record.fingerprint] = merge(ours, record) if ours else record
+                preview.add(merged.setdefault(record.minion_id, {}), [record])
 
         for name, link in list(service.links.items()):
             try:
@@ -107,8 +105,8 @@ class Differences:
                 for group in await core.run(antientropy.portions, buckets, core.replica):
                     question = await core.run(antientropy.question, core.replica, group)
                     answer = await link.call("compare", question, SLOW)
-                    add(antientropy.read_records(answer.get("records"))[0])
-                    add(await core.run(antientropy.wanted, core.replica, answer.get("want")))
+                    learn(antientropy.read_records(answer.get("records"))[0])
+                    learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
                 # Where the records agree, a store may still lag: paused, or not writable.
                 lagging |= await self._keys.differing_ids(link)
             except HaError as exc:
@@ -121,7 +119,7 @@ class Differences:
                 record for i in core.replica.brought(ids) for record in core.replica.get(i).values()
             ]
 
-        add(await core.run(own))
+        learn(await core.run(own))
         tables = await self._group.keys_of(ids)
         changes = []
         conflicts = set()
@@ -130,7 +128,7 @@ class Differences:
             if len(accepted_keys(records.values())) > 1:
                 conflicts.add(minion_id)
             for name, stored in tables[minion_id].items():
-                wanted = settled(records, stored, self._one_denied(name))
+                wanted = preview.settled(records, stored, self._one_denied(name))
                 if wanted != stored:
                     changes.append(change_row(name, minion_id, stored, wanted))
         return changes, conflicts, unreachable

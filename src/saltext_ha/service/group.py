@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from saltext_ha import minion_key
+from saltext_ha.batches import batches
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
-from saltext_ha.service.antientropy import RECORDS, chunks
+from saltext_ha.service.antientropy import RECORDS
 from saltext_ha.service.link import Link
 
 if TYPE_CHECKING:
@@ -140,9 +141,9 @@ class Group:
     async def keys_of(self, ids: list[str]) -> dict[str, dict[str, Stored]]:
         """For each id what every master that answers shows for it."""
         tables: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
-        for chunk in chunks(ids, 10 * MAX_SHOWN):
-            answers, _ = await self.ask("keys", {"ids": chunk}, SLOW)
-            tables[self.service.config.name].update(table(await self.shown({"ids": chunk})))
+        for batch in batches(ids, 10 * MAX_SHOWN):
+            answers, _ = await self.ask("keys", {"ids": batch}, SLOW)
+            tables[self.service.config.name].update(table(await self.shown({"ids": batch})))
             for name, answer in answers.items():
                 tables.setdefault(name, {}).update(table(answer.get("keys")))
         return {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha import minion_key
+from saltext_ha.batches import batches
 from saltext_ha.consistency import result
 from saltext_ha.consistency.rules import DRIFT, NOTE
 from saltext_ha.consistency.sections import KEYS
@@ -94,7 +95,7 @@ class KeySection:
             core.replica.placements, PLACEMENTS, link.call
         )
         ids: set[str] = set()
-        for group in antientropy.chunks(buckets, MAX_SHOWN):
+        for group in batches(buckets, MAX_SHOWN):
             theirs = _placed(await link.call("placed", {"buckets": group}, SLOW))
             ours = _placed(
                 await core.run(antientropy.answer_placed, core.replica, {"buckets": group})

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from saltext_ha.batches import batches
 from saltext_ha.errors import (
     HaError,
     InvalidRecord,
@@ -202,7 +203,7 @@ class Link:
         # of them would begin with the same.
         order = list(theirs)
         random.shuffle(order)
-        for branches in antientropy.chunks(order, BRANCHES):
+        for branches in batches(order, BRANCHES):
             differing = [branch for branch in branches if tree.short(branch) != theirs[branch]]
             claimed = self._claims.take(differing, self.peer.name, time.monotonic())
             done.left |= len(claimed) < len(differing)

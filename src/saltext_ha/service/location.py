@@ -11,20 +11,12 @@ from typing import Any
 
 from saltext_ha.service.heard import Sight
 
-BOUND = "bound"
-PARTLY = "partly"
-SEEN = "seen"
-SILENT = "silent"
-UNKNOWN = "unknown"
-
-STATES = {
-    UNKNOWN: "no master has heard of it since its engine started",
-    SILENT: "heard once, but not lately; or it does not answer",
-    SEEN: "it authenticated or sent something there; salt-call does so, too",
-    PARTLY: "bound to several masters at once, and not heard by all of them",
-    BOUND: "its daemon was heard there",
-}
-"""What a minion may be, those first that need somebody's attention."""
+# What a minion may be.
+BOUND = "bound"  # its daemon was heard there
+PARTLY = "partly"  # bound to several masters at once, and not heard by all of them
+SEEN = "seen"  # it authenticated or sent something there; salt-call does so, too
+SILENT = "silent"  # heard once, but not lately; or it does not answer
+UNKNOWN = "unknown"  # no master has heard of it since its engine started
 
 
 def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any]:

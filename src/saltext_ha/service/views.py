@@ -188,7 +188,6 @@ class Views:
                         "states": states,
                         "same": same,
                         "conflict": minion_id in conflicts,
-                        "note": "",
                     }
                 )
         differ = any(not row["same"] for row in rows)
