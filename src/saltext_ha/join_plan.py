@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import cluster, control, minion_key
+from saltext_ha import cluster, control
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import EngineUnavailable, PeerUnreachable, TrustError
 from saltext_ha.keystore import open_store
@@ -28,11 +28,9 @@ from saltext_ha.peering.token import decode
 from saltext_ha.peering.trust import PEERS_DIR, Trust
 from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import accepted_keys
-from saltext_ha.replication.preview import Known, meeting
-from saltext_ha.replication.record import Record
+from saltext_ha.replication.preview import NOTHING, Known, joined, meeting
 from saltext_ha.service import key_pages
-from saltext_ha.service.differences import change_row
+from saltext_ha.service.key_rows import conflict_row, moved_row
 from saltext_ha.service.members import OBSERVES, PAUSED
 
 
@@ -89,7 +87,7 @@ def plan(
         "members": [member.name for member in first.members],
         "problems": problems,
         "key_problems": key_problems,
-        "changes": [change_row(c.side, c.minion_id, c.before, c.after) for c in changes],
+        "changes": [moved_row(c.side, c.minion_id, c.before, c.after) for c in changes],
         "conflicts": [_conflict(minion_id, sides) for minion_id in conflicts],
         "unreachable": {},
         "notes": [
@@ -206,20 +204,9 @@ def _about(side: _Side, answer: Mapping[str, Any]) -> None:
 
 
 def _conflict(minion_id: str, sides: Mapping[str, Mapping[str, Known]]) -> dict[str, Any]:
-    keys: dict[str, str | None] = {}
-    shown = set()
-    records: list[Record] = []
-    for name, known in sides.items():
-        entry = known.get(minion_id)
-        if entry is None:
-            continue
-        records += entry.records.values()
-        if entry.shown.key:
-            keys[name] = f"{entry.shown.state} {minion_key.show(entry.shown.key)}"
-            shown.add(entry.shown.key)
-    for key in set(accepted_keys(records)) - shown:
-        keys["elsewhere"] = f"accepted {minion_key.show(key)}"
-    return {"id": minion_id, "keys": keys}
+    known = {name: side.get(minion_id, NOTHING) for name, side in sides.items()}
+    shown = {name: entry.shown for name, entry in known.items()}
+    return conflict_row(minion_id, shown, joined(each.records for each in known.values()).values())
 
 
 def _list(value: Any) -> list[Any]:

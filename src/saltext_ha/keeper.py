@@ -180,7 +180,7 @@ class Keeper(Observer):
     def _is_done(self, record: Record) -> bool:
         """Whether the key was deleted, and is out of the store."""
         applied = self.replica.applied(record.minion_id)
-        there = {applied.stored.key, *applied.stored.denied}
+        there = applied.stored.keys
         return record.state == DELETED and not applied.dirty and record.fingerprint not in there
 
     def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:

@@ -18,7 +18,7 @@ from saltext_ha.peering.trust import Trust
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import key_pages
 from saltext_ha.service.hints import Hint
-from saltext_ha.service.key_section import text
+from saltext_ha.service.key_rows import text
 from tests.engines import no_bus, run, running, until
 from tests.fixtures import named
 from tests.keys import public_key

@@ -60,7 +60,7 @@ def test_status_with_everything():
     data = status(
         state="ok",
         tolerates=1,
-        conflicts=[{"id": "db02", "keys": {"m1": FP1, "m2": FP2}}],
+        conflicts=[{"id": "db02", "keys": {"m1": FP1, "m2": FP2, "m3": None}}],
         held=[{"master": "m2", "keys": 512}],
         refused={"not a minion id": 1200},
         notes=["paused on m2"],
@@ -74,7 +74,7 @@ def test_status_with_everything():
         m1 *    running  3008.3    10 412        3         2  9f3c1e  -       6 120  1 s
           m1: old
         1 conflict: different keys accepted for one id
-          db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…
+          db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…   m3 -
           → salt-run ha.resolve ID FINGERPRINT
         1 change held
           m2: 512 accepted keys vanished there at once; nothing was deleted elsewhere

@@ -32,6 +32,14 @@ def stored(state: str, key: bytes, *denied: bytes) -> Stored:
     return Stored(state, key, frozenset(denied))
 
 
+def test_what_a_store_shows_of_each_key() -> None:
+    shown = Stored(ACCEPTED, A, frozenset({B}), frozenset({(PENDING, C)}))
+    assert shown.keys == {A, B}
+    assert [shown.state_of(key) for key in (A, B, C)] == [ACCEPTED, DENIED, None]
+    assert ABSENT.keys == frozenset()
+    assert ABSENT.state_of(A) is None
+
+
 def wanted(current: Stored = ABSENT, **states: str) -> Stored:
     keys = {"a": A, "b": B, "c": C}
     answers = {

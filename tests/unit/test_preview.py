@@ -7,7 +7,7 @@ import pytest
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.preview import Known, meeting
 from saltext_ha.replication.record import Dot, Record, Value
-from saltext_ha.service.differences import change_row
+from saltext_ha.service.key_rows import moved_row
 
 pytestmark = pytest.mark.core
 
@@ -28,7 +28,7 @@ def side(node: str, shown: Stored, **states: str) -> dict[str, Known]:
 def rows(*sides: dict[str, Known], one_denied: bool = True) -> list[tuple[str, str, str]]:
     named = {f"m{number}": known for number, known in enumerate(sides, 1)}
     changes, _ = meeting(named, dict.fromkeys(named, one_denied))
-    made = [change_row(c.side, c.minion_id, c.before, c.after) for c in changes]
+    made = [moved_row(c.side, c.minion_id, c.before, c.after) for c in changes]
     words = [
         (
             row["master"],

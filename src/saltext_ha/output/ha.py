@@ -199,9 +199,8 @@ def _conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
     entries = []
     for conflict in conflicts:
         keys = conflict.get("keys") or {}
-        prints = "   ".join(
-            f"{clean(name)} {fp}" for name, fp in zip(keys, distinct(keys.values()), strict=True)
-        )
+        shown = distinct(_state(key) for key in keys.values())
+        prints = "   ".join(f"{clean(name)} {fp}" for name, fp in zip(keys, shown, strict=True))
         entries.append(f"{clean(conflict.get('id'))}   {prints}".rstrip())
     return [*lines, *_listed(entries), "  → salt-run ha.resolve ID FINGERPRINT"]
 

@@ -39,6 +39,17 @@ class Stored:
         """All slot entries, the one that counts and those left behind."""
         return self.extra | {self.slot} if self.slot else self.extra
 
+    @property
+    def keys(self) -> frozenset[bytes]:
+        """The keys that Salt reads for the id: that in the slot, and the denied ones."""
+        return self.denied | {self.key} if self.key else self.denied
+
+    def state_of(self, key: bytes) -> str | None:
+        """The state of *key* as Salt reads it; None when it is not there."""
+        if key == self.key:
+            return self.state
+        return DENIED if key in self.denied else None
+
 
 ABSENT = Stored()
 

@@ -11,10 +11,11 @@ from saltext_ha import minion_key
 from saltext_ha.errors import HaError
 from saltext_ha.history import VIA
 from saltext_ha.observer import OPERATOR
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.placement import ABSENT, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
 from saltext_ha.service.actors import name
 from saltext_ha.service.group import Command, Group
+from saltext_ha.service.key_rows import NO_KEY, change_row, key_text, text
 
 GLOB = re.compile(r"[*?\[]")
 SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
@@ -100,7 +101,7 @@ class Decisions:
         if not payload.get("test"):
             await core.release(_signed(payload, "ha.release"))
         return self._answer(
-            [_change("all", i, f"held, {known}", shown) for i, known, shown in held], payload
+            [change_row("all", i, f"held, {known}", shown) for i, known, shown in held], payload
         )
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +112,9 @@ class Decisions:
             raise HaError(f"nothing is held on {here}: its key store is as it should be")
         if not payload.get("test"):
             await core.refill()
-        return self._answer([_change(here, i, shown, known) for i, known, shown in held], payload)
+        return self._answer(
+            [change_row(here, i, shown, known) for i, known, shown in held], payload
+        )
 
     def _held(self) -> list[tuple[str, str, str]]:
         """(id, what is known of it, what the store shows) of all that is held on this master."""
@@ -120,8 +123,8 @@ class Decisions:
         for minion_id in core.replica.held():
             known = place(core.replica.get(minion_id).values(), ABSENT)
             content = core.keeper.store.read(minion_id)
-            shown = _slot(content.stored) if content else "unreadable"
-            found.append((minion_id, _slot(known), shown))
+            shown = text(content.stored) or NO_KEY if content else "unreadable"
+            found.append((minion_id, text(known) or NO_KEY, shown))
         return found
 
     async def _decide(
@@ -137,12 +140,7 @@ class Decisions:
             by = _signed(payload, command)
             await self._group.service.core.decide(minion_id, states, by)
         changes = [
-            _change(
-                "all",
-                minion_id,
-                f"{records[key].state} {minion_key.show(key)}",
-                f"{state} {minion_key.show(key)}",
-            )
+            change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))
             for key, state in states.items()
             if records[key].state != state
         ]
@@ -202,11 +200,3 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = 
 def _signed(payload: Mapping[str, Any], command: str) -> str:
     """By whom a decision was made, and with which command."""
     return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"
-
-
-def _change(master: str, minion_id: str, before: str, after: str) -> dict[str, Any]:
-    return {"master": master, "id": minion_id, "from": before, "to": after}
-
-
-def _slot(stored: Stored) -> str:
-    return f"{stored.state} {minion_key.show(stored.slot[1])}" if stored.slot else "absent"

@@ -8,12 +8,13 @@ from typing import Any
 
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.replication import preview
-from saltext_ha.replication.placement import Stored, accepted_keys
+from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, key_pages
 from saltext_ha.service.antientropy import RECORDS
 from saltext_ha.service.group import SLOW, Command, Group
-from saltext_ha.service.key_section import KeySection, text
+from saltext_ha.service.key_rows import moved_row
+from saltext_ha.service.key_section import KeySection
 
 
 class Differences:
@@ -130,7 +131,7 @@ class Differences:
             for name, stored in tables[minion_id].items():
                 wanted = preview.settled(records, stored, self._one_denied(name))
                 if wanted != stored:
-                    changes.append(change_row(name, minion_id, stored, wanted))
+                    changes.append(moved_row(name, minion_id, stored, wanted))
         return changes, conflicts, unreachable
 
     def _one_denied(self, name: str) -> bool:
@@ -140,14 +141,3 @@ class Differences:
             return service.core.keeper.store.one_denied
         link = service.links.get(name)
         return bool(link.info.get("one_denied", True)) if link else True
-
-
-def change_row(master: str, minion_id: str, before: Stored, after: Stored) -> dict[str, Any]:
-    """One planned change as ``ha.sync`` and ``ha.join`` print it."""
-    gone = "deleted" if before.slot or before.denied else "absent"
-    return {
-        "master": master,
-        "id": minion_id,
-        "from": text(before) or "absent",
-        "to": text(after) or gone,
-    }

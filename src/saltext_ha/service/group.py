@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from saltext_ha import minion_key
 from saltext_ha.batches import batches
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.service.antientropy import RECORDS
+from saltext_ha.service.key_rows import conflict_row
 from saltext_ha.service.link import Link
 
 if TYPE_CHECKING:
@@ -147,26 +147,20 @@ class Group:
             for name, answer in answers.items():
                 tables.setdefault(name, {}).update(table(answer.get("keys")))
         return {
-            minion_id: {name: table.get(minion_id, ABSENT) for name, table in tables.items()}
+            minion_id: {name: shown.get(minion_id, ABSENT) for name, shown in tables.items()}
             for minion_id in ids
         }
 
     async def conflicts(self, ids: list[str]) -> list[dict[str, Any]]:
+        """The rows of *ids*, which are in conflict; see :func:`.conflict_row`."""
         if not ids:
             return []
         core = self.service.core
         tables = await self.keys_of(ids)
         conflicts = []
         for minion_id in ids:
-            keys = {
-                name: f"{stored.state} {minion_key.show(stored.key)}" if stored.key else None
-                for name, stored in tables[minion_id].items()
-            }
             records = await core.run(core.replica.get, minion_id)
-            shown = {stored.key for stored in tables[minion_id].values()}
-            for key in set(accepted_keys(records.values())) - shown:
-                keys["elsewhere"] = f"accepted {minion_key.show(key)}"
-            conflicts.append({"id": minion_id, "keys": keys})
+            conflicts.append(conflict_row(minion_id, tables[minion_id], records.values()))
         return conflicts
 
 

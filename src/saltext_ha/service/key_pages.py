@@ -112,14 +112,12 @@ def everything(replica: Replica) -> dict[str, Known]:
 
 
 def _row(record: Record, stored: Stored) -> list[Any]:
-    key = record.fingerprint
-    state = stored.state if stored.key == key else DENIED if key in stored.denied else None
     return [
         record.minion_id,
-        key,
+        record.fingerprint,
         [[*value.dot, value.state] for value in record.values],
         [list(seen) for seen in record.context],
-        state,
+        stored.state_of(record.fingerprint),
     ]
 
 

@@ -16,6 +16,7 @@ from saltext_ha.replication.placement import Stored
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import PLACEMENTS
 from saltext_ha.service.group import MAX_SHOWN, SLOW, Group
+from saltext_ha.service.key_rows import text
 from saltext_ha.service.link import Link
 
 HELD = (
@@ -123,13 +124,6 @@ def _denied(counts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
     return [{"path": "denied", "values": values, "severity": NOTE, "fix": DENIED}]
 
 
-def text(stored: Stored) -> str:
-    """``accepted 3a:9f:…, denied 77:01:…``; empty where the store shows nothing."""
-    shown = [f"{stored.state} {minion_key.show(stored.slot[1])}"] if stored.slot else []
-    shown += [f"denied {minion_key.show(key)}" for key in sorted(stored.denied)]
-    return ", ".join(shown)
-
-
 def _difference(
     minion_id: str, stored: Mapping[str, Stored], unreached: Mapping[str, str], conflict: bool
 ) -> dict[str, Any]:
@@ -140,7 +134,7 @@ def _difference(
         if conflict
         else "salt-run ha.sync"
     )
-    keys = {key for s in stored.values() for key in (*s.denied, *([s.key] if s.key else []))}
+    keys = {key for one in stored.values() for key in one.keys}
     return {
         "path": minion_id,
         "values": values,
@@ -149,8 +143,7 @@ def _difference(
         "conflict": conflict,
         "keys": {
             minion_key.show(key, short=False): {
-                name: s.state if s.key == key else "denied" if key in s.denied else None
-                for name, s in stored.items()
+                name: one.state_of(key) for name, one in stored.items()
             }
             for key in sorted(keys)
         },

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha import cluster, minion_key
 from saltext_ha.config import HaConfig
 from saltext_ha.errors import HaError
 from saltext_ha.replication.digest import bucket_of
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
+from saltext_ha.replication.placement import ABSENT, accepted_keys
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
 from saltext_ha.service.group import SLOW, Command, Group, table, texts
@@ -165,19 +165,19 @@ class Views:
         answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
         tables = {service.config.name: table(await self._group.shown({"glob": glob}))}
         tables.update({name: table(answer.get("keys")) for name, answer in answers.items()})
-        ids = sorted({minion_id for table in tables.values() for minion_id in table})
+        ids = sorted({minion_id for shown in tables.values() for minion_id in shown})
         conflicts = set(await service.core.run(service.core.replica.conflicts))
         masters = [service.config.name, *sorted({*answers, *errors})]
         rows = []
         for minion_id in ids:
-            stored = {name: table.get(minion_id, ABSENT) for name, table in tables.items()}
-            there = _keys(stored.values())
+            stored = {name: shown.get(minion_id, ABSENT) for name, shown in tables.items()}
+            there = {key for one in stored.values() for key in one.keys}
             if minion_id in conflicts:
                 records = await service.core.run(service.core.replica.get, minion_id)
                 there |= set(accepted_keys(records.values()))
             for key in sorted(there):
                 states: dict[str, str | None] = {
-                    name: _state_of(stored[name], key) if name in stored else "unknown"
+                    name: stored[name].state_of(key) if name in stored else "unknown"
                     for name in masters
                 }
                 same = len(set(states.values())) == 1 and "unknown" not in states.values()
@@ -251,13 +251,3 @@ def one_master_key(config: HaConfig, opts: Mapping[str, Any]) -> str:
         "other one salt-run ha.join TOKEN force=True"
     )
     return f"{command}, then restart salt-master there"
-
-
-def _keys(shown: Iterable[Stored]) -> set[bytes]:
-    return {key for s in shown for key in (*s.denied, *([s.key] if s.key else []))}
-
-
-def _state_of(stored: Stored, key: bytes) -> str | None:
-    if stored.key == key:
-        return stored.state
-    return "denied" if key in stored.denied else None
