@@ -1,25 +1,22 @@
-"""Engines in this process, the words to talk to them, and nobody who fires events."""
+"""Engines in this process, and the words to talk to them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
-
-import pytest
 
 from lab.engines import Engine, Place, befriend
 from saltext_ha.runners import ha as runner
-from saltext_ha.service.announce import Announcer
-from saltext_ha.service.events import EventBus
+
+QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 
 
-@pytest.fixture(autouse=True)
-def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
-    monkeypatch.setattr(EventBus, "listen", lambda self, stop: None)
-    monkeypatch.setattr(Announcer, "_work", lambda self: None)
+def places(root: Path, *names: str, ha: Any = None, **options: Any) -> list[Place]:
+    """Masters below *root* with the same configuration: *options*, and its part *ha*."""
+    return [Place(root, name, {**QUICK, **(ha or {})}, options) for name in names]
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Two masters' keepers, as :mod:`tests.functional.keepers` has them; two masters' salt-apis."""
+"""Keepers and salt-apis of two masters; engines without an event bus."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from saltext_ha.service.announce import Announcer
+from saltext_ha.service.events import EventBus
 from tests.api_server import Server
 from tests.functional.keepers import Master
+
+
+@pytest.fixture
+def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
+    monkeypatch.setattr(EventBus, "listen", lambda self, stop: None)
+    monkeypatch.setattr(Announcer, "_work", lambda self: None)
 
 
 @pytest.fixture

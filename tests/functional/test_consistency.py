@@ -25,13 +25,11 @@ from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.links import Links
 from saltext_ha.service.sync_server import SyncServer
-from tests.engines import met, no_bus, run, until
+from tests.engines import met, run, until
 from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
 
-__all__ = ["no_bus"]
-
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 
 def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:

@@ -12,13 +12,10 @@ import salt.fileserver
 import salt.utils.gitfs
 
 from lab.engines import Place
-from tests.engines import no_bus
 from tests.functional.comparing import checked, found, place
 from tests.repositories import commit, git, head, repository
 
-__all__ = ["no_bus"]
-
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 # GitPython is there with each Salt; newer ones have one more that takes the git command alone.
 PROVIDERS = ["gitpython", *(["gitcli"] if hasattr(salt.utils.gitfs, "GitCLI") else [])]

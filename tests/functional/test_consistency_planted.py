@@ -17,13 +17,11 @@ import pytest
 from saltext_ha.consistency import access, master_key, options, sections
 from saltext_ha.consistency.options import TABLE, Level
 from saltext_ha.consistency.rules import DRIFT, NOTE, Rule
-from tests.engines import met, no_bus, run, until
+from tests.engines import met, run, until
 from tests.functional.comparing import SAID, checked, found, place
 from tests.keys import public_key
 
-__all__ = ["no_bus"]
-
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 COMPARED: dict[str, tuple[str, Rule]] = {
     **{option: ("options", rule) for option, rule in options.RULES.items()},

@@ -20,20 +20,13 @@ from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
-from tests.engines import met, no_bus, until
+from tests.engines import QUICK, met, places, until
 from tests.keys import public_key
 
-__all__ = ["no_bus"]
-
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 KEYS = [public_key(number) for number in range(4)]
-QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
-
-
-def places(root: Path, *names: str, ha: Any = None, **options: Any) -> list[Place]:
-    return [Place(root, name, {**QUICK, **(ha or {})}, options) for name in names]
 
 
 def accept(place: Place, minion_id: str, key: int = 0) -> None:

@@ -23,11 +23,12 @@ from saltext_ha.peering.standing import STANDING
 from saltext_ha.peering.trust import Peer, make_peer
 from saltext_ha.replica import Replica
 from saltext_ha.service import antientropy, retention
-from tests.engines import no_bus as no_bus
 from tests.engines import running
 from tests.fixtures import named
 from tests.keys import public_key
 from tests.peers import Master, befriend, echo, http, raw_call, until
+
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 m1, m2 = named(Master, "m1", "m2")
 

@@ -19,11 +19,11 @@ from saltext_ha.replication.placement import Stored
 from saltext_ha.service import key_pages
 from saltext_ha.service.hints import Hint
 from saltext_ha.service.key_rows import text
-from tests.engines import no_bus, run, running, until
+from tests.engines import run, running, until
 from tests.fixtures import named
 from tests.keys import public_key
 
-__all__ = ["no_bus"]
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 A, B = public_key(0), public_key(1)
 FOLDERS = {"accepted": "minions", "pending": "minions_pre", "rejected": "minions_rejected"}

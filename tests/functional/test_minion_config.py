@@ -12,13 +12,10 @@ from lab.engines import Place
 from saltext_ha import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
-from tests.engines import met, no_bus, run
-from tests.functional.test_engines import places
+from tests.engines import met, places, run
 from tests.keys import public_key
 
-__all__ = ["no_bus"]
-
-pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(60), pytest.mark.usefixtures("no_bus")]
 
 
 @pytest.fixture

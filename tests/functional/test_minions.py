@@ -19,14 +19,11 @@ from saltext_ha.service import bound, drain, heard, jobs
 from saltext_ha.service.heard import Sight
 from saltext_ha.service.jobs import new_jids
 from saltext_ha.service.orders import MOVE, PING, WHERE, Order
-from tests.engines import no_bus, run, running, until
+from tests.engines import QUICK, run, running, until
 from tests.keys import public_key
 
-__all__ = ["no_bus"]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
-
-QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 SECONDS = 0.5
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from lab.engines import Place, free_port
 from saltext_ha.service import views
-from tests.engines import join, no_bus, run, running, until
+from tests.engines import join, run, running, until
 from tests.fixtures import named
 
-__all__ = ["no_bus"]
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
 

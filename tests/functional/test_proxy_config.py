@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from lab.engines import Place, free_port
-from tests.engines import met, no_bus, run
+from tests.engines import met, run
 from tests.functional.comparing import place
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
-
-__all__ = ["no_bus"]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 
 def master(root: Path, name: str, port: int | None, **ha: Any) -> Place:

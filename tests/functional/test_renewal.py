@@ -17,11 +17,11 @@ from saltext_ha.peering.invites import make_token
 from saltext_ha.peering.join import join
 from saltext_ha.peering.trust import Removed, make_peer
 from tests.engines import join as join_group
-from tests.engines import no_bus, run, running, until
+from tests.engines import run, running, until
 from tests.fixtures import named
 from tests.peers import Master, befriend, echo
 
-__all__ = ["no_bus"]
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
 

@@ -21,13 +21,11 @@ from saltext_ha.columns import Applied
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
-from tests.engines import met, no_bus, run
+from tests.engines import met, run
 from tests.functional.comparing import place
 from tests.keys import public_key
 
-pytestmark = pytest.mark.timeout(180)
-
-__all__ = ["no_bus"]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
 
 UP = Health(True, True, 0, 0.0, "")
 Scene = Callable[[Page, list[Engine]], Awaitable[None]]

@@ -21,11 +21,9 @@ from saltext_ha.web.listener import StatusListener
 from saltext_ha.web.pages import Pages
 from saltext_ha.web.settings import Settings
 from tests.certificates import self_signed
-from tests.engines import no_bus, running, until
+from tests.engines import running, until
 
-pytestmark = pytest.mark.core
-
-__all__ = ["no_bus"]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 TOKEN = "0123456789" * 4
 

@@ -22,12 +22,10 @@ from saltext_ha.errors import HaError
 from saltext_ha.hysteresis import Health
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
-from tests.engines import met, no_bus, run, running, until
+from tests.engines import met, run, running, until
 from tests.functional.comparing import place
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
-
-__all__ = ["no_bus"]
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 UP = Health(True, True, 0, 0.0, "")
 DOWN = Health(False, True, 0, 0.0, "request port: timed out")

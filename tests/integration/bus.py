@@ -1,10 +1,12 @@
-"""What is heard on a master's event bus, as a reactor hears it."""
+"""What is heard on a master's event bus, as a reactor hears it, and what is documented of it."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import salt.utils.event
@@ -13,6 +15,20 @@ from lab import Master
 from tests.integration.group import SOON
 
 Events = list[tuple[str, dict[str, Any]]]
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
+CHECKED = ("salt/ha/drift", "salt/ha/consistent")  # of the consistency check
+
+
+def documented() -> dict[str, set[str]]:
+    """The tags that the documentation lists, with the keys of their data."""
+    rows = [line.split("|")[1:4] for line in DOCUMENT.read_text().splitlines() if "|" in line]
+    found: dict[str, set[str]] = {}
+    for first, _, last in rows:
+        for tag in re.findall(r"`(salt/ha/[a-z/]+)`", first):
+            keys = re.findall(r"`([a-z_]+)`", last)
+            found.setdefault(tag, set(keys))
+    return found
 
 
 @contextmanager

@@ -12,10 +12,9 @@ import pytest
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from saltext_ha.consistency import sections
-from tests.integration.bus import Events, heard
+from tests.integration.bus import CHECKED, Events, documented, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, configure, files_of, group, level, plant, row, shown
-from tests.integration.test_events import CHECKED, documented
 
 pytestmark = pytest.mark.timeout(120)
 

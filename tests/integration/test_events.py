@@ -14,14 +14,12 @@ from salt.utils.event import SaltEvent
 import saltext_ha.errors
 from lab import Lab, Master, wait_for
 from saltext_ha.service.announce import Announcer
-from tests.integration.bus import heard, tags
+from tests.integration.bus import CHECKED, documented, heard, tags
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
 
 pytestmark = pytest.mark.timeout(180)
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
-CHECKED = ("salt/ha/drift", "salt/ha/consistent")
 HEALTH = "salt/ha/health"
 HELD = [f"held{number}" for number in range(4)]
 
@@ -129,17 +127,6 @@ def test_keys_that_are_held_are_named(story: Story) -> None:
     (held,) = (data for tag, data in story.of_the_wipe if tag == "salt/ha/held")
     assert held["master"] == "m2"
     assert set(HELD) <= set(held["ids"])
-
-
-def documented() -> dict[str, set[str]]:
-    """The tags that the documentation lists, with the keys of their data."""
-    rows = [line.split("|")[1:4] for line in DOCUMENT.read_text().splitlines() if "|" in line]
-    found: dict[str, set[str]] = {}
-    for first, _, last in rows:
-        for tag in re.findall(r"`(salt/ha/[a-z/]+)`", first):
-            keys = re.findall(r"`([a-z_]+)`", last)
-            found.setdefault(tag, set(keys))
-    return found
 
 
 def test_the_documentation_names_every_event_and_all_that_it_carries(story: Story) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,46 +14,17 @@ import yaml
 
 from saltext_ha.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
-from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member, Place
+from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member
 from saltext_ha.lint.rules import CODES, RULES
 from saltext_ha.output import ha as outputter
 from saltext_ha.runners import ha as runner
+from tests.unit.linting import BASES, CASES, GROUPS, NEWEST, Case, facts_of_text, inspect, members
 
 pytestmark = pytest.mark.core
 
-Case = Mapping[str, Any]
-CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "lint_cases.yaml").read_text())
 ALONE = [case for case in CASES if "group" not in case]
-GROUPS = [case for case in CASES if "group" in case]
 BY_CODE = {rule.code: rule for rule in RULES}
 REPOSITORY = Path(__file__).parent.parent.parent
-
-BASES: dict[str, dict[str, Any]] = {
-    "single": {"master": "10.0.0.1"},
-    "hot": {"master": ["10.0.0.1", "10.0.0.2"]},
-    "failover": {
-        "master": ["10.0.0.1", "10.0.0.2"],
-        "master_type": "failover",
-        "master_alive_interval": 30,
-        "retry_dns": 0,
-        "tcp_keepalive_idle": 20,
-        "tcp_keepalive_intvl": 5,
-        "tcp_keepalive_cnt": 3,
-        "ha": {"lint": {"ignore": ["HA218"]}},
-    },
-    "master": {"interface": "10.0.0.1", "engines": [{"ha": {}}], "ha": {"name": "m1"}},
-    "cluster": {
-        "interface": "10.0.0.1",
-        "id": "10.0.0.1",
-        "cluster_id": "prod",
-        "cluster_peers": ["10.0.0.2"],
-        "cluster_secret": "drowssap",
-        "cluster_isolated_filesystem": True,
-        "engines": [{"ha": {}}],
-        "ha": {"name": "m1", "repair": True},
-    },
-}
-NEWEST = (3008, 3)
 
 
 def role_of(case: Case) -> str:
@@ -104,11 +75,6 @@ def facts_of(root: Path, case: Case, monkeypatch: pytest.MonkeyPatch, fixed: boo
     return dataclasses.replace(found, told=told, shared=shared, version=version)
 
 
-def inspect(facts: Facts) -> list[check.Finding]:
-    ignored = check.configured(facts.options)
-    return [f for f in check.inspect("x", facts) if f["code"] not in ignored]
-
-
 def title(case: Case) -> str:
     return f"{case['code']}-{CASES.index(case)}"
 
@@ -156,17 +122,6 @@ def test_only_on_the_releases_that_have_it(
         there = dataclasses.replace(facts, version=(release, 1))
         fires = case["code"] in {finding["code"] for finding in inspect(there)}
         assert fires == rule.holds_on((release, 1)), release
-
-
-def members(described: list[dict[str, Any]]) -> list[Member]:
-    found = []
-    for number, values in enumerate(described, 1):
-        options = {k: v for k, v in values.items() if k not in ("marks", "fingerprint")}
-        places = {option: Place("/etc/salt/master", 7) for option in options}
-        mark, key = values.get("marks", {}), values.get("fingerprint")
-        common = {"publish_port": 4505, "ret_port": 4506, "hash_type": "sha256"}
-        found.append(Member(f"m{number}", NEWEST, {**common, **options}, places, key, mark))
-    return found
 
 
 @pytest.mark.parametrize("case", GROUPS, ids=title)
@@ -292,15 +247,6 @@ def is_sls(document: dict[str, Any]) -> bool:
     return any(
         "." in str(key) for value in document.values() if type(value) is dict for key in value
     )
-
-
-def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> Facts:
-    """*text* is a part of a configuration: what else it takes stands elsewhere on that page."""
-    path = folder / name / role
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text if role == MINION or "engines" in text else f"{text}engines: [ha: {{}}]\n")
-    running = {"conf_file": str(path), "id": name, "pki_dir": str(path.parent)}
-    return collect.of_minion(running) if role == MINION else collect.of_master(running)
 
 
 @pytest.mark.parametrize(("source", "role", "text"), list(documented()))

@@ -13,7 +13,7 @@ import yaml
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import MASTER, MINION, Facts, Place, Setting
 from saltext_ha.lint.rules import RULES
-from tests.unit.test_lint import BASES, GROUPS, NEWEST, facts_of_text, inspect, members
+from tests.unit.linting import BASES, GROUPS, NEWEST, facts_of_text, inspect, members
 
 pytestmark = pytest.mark.core
 

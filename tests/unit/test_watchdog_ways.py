@@ -14,7 +14,7 @@ from saltext_ha.watchdog.admission import Refusal
 from saltext_ha.watchdog.decide import State
 from saltext_ha.watchdog.journal import Entry, Journal
 from saltext_ha.watchdog.move import DISCONNECTED, FAILBACK
-from tests.unit.test_watchdog_watch import M1, M2, M3, Salt, turns
+from tests.unit.watched import M1, M2, M3, Salt, turns
 
 pytestmark = pytest.mark.core
 

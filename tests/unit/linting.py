@@ -1,0 +1,68 @@
+"""What tests of ``ha.lint`` look at: the cases, and configurations of which facts are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from saltext_ha.lint import check, collect
+from saltext_ha.lint.model import MINION, Facts, Member, Place
+
+Case = Mapping[str, Any]
+CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "lint_cases.yaml").read_text())
+GROUPS = [case for case in CASES if "group" in case]
+
+BASES: dict[str, dict[str, Any]] = {
+    "single": {"master": "10.0.0.1"},
+    "hot": {"master": ["10.0.0.1", "10.0.0.2"]},
+    "failover": {
+        "master": ["10.0.0.1", "10.0.0.2"],
+        "master_type": "failover",
+        "master_alive_interval": 30,
+        "retry_dns": 0,
+        "tcp_keepalive_idle": 20,
+        "tcp_keepalive_intvl": 5,
+        "tcp_keepalive_cnt": 3,
+        "ha": {"lint": {"ignore": ["HA218"]}},
+    },
+    "master": {"interface": "10.0.0.1", "engines": [{"ha": {}}], "ha": {"name": "m1"}},
+    "cluster": {
+        "interface": "10.0.0.1",
+        "id": "10.0.0.1",
+        "cluster_id": "prod",
+        "cluster_peers": ["10.0.0.2"],
+        "cluster_secret": "drowssap",
+        "cluster_isolated_filesystem": True,
+        "engines": [{"ha": {}}],
+        "ha": {"name": "m1", "repair": True},
+    },
+}
+NEWEST = (3008, 3)
+
+
+def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> Facts:
+    """*text* is a part of a configuration: what else it takes stands elsewhere on that page."""
+    path = folder / name / role
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text if role == MINION or "engines" in text else f"{text}engines: [ha: {{}}]\n")
+    running = {"conf_file": str(path), "id": name, "pki_dir": str(path.parent)}
+    return collect.of_minion(running) if role == MINION else collect.of_master(running)
+
+
+def inspect(facts: Facts) -> list[check.Finding]:
+    ignored = check.configured(facts.options)
+    return [f for f in check.inspect("x", facts) if f["code"] not in ignored]
+
+
+def members(described: list[dict[str, Any]]) -> list[Member]:
+    found = []
+    for number, values in enumerate(described, 1):
+        options = {k: v for k, v in values.items() if k not in ("marks", "fingerprint")}
+        places = {option: Place("/etc/salt/master", 7) for option in options}
+        mark, key = values.get("marks", {}), values.get("fingerprint")
+        common = {"publish_port": 4505, "ret_port": 4506, "hash_type": "sha256"}
+        found.append(Member(f"m{number}", NEWEST, {**common, **options}, places, key, mark))
+    return found

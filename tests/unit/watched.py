@@ -1,0 +1,87 @@
+"""A minion that is played, and the watchdog that watches it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha import binding
+from saltext_ha.binding import Link, Links, Master
+from saltext_ha.watchdog import admission, publisher, run
+from saltext_ha.watchdog.admission import Refusal
+from saltext_ha.watchdog.journal import Journal
+from saltext_ha.watchdog.move import DISCONNECTED, FAILBACK
+from saltext_ha.watchdog.settings import Settings
+
+M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+QUICK = Settings(interval=5, timeout=1, failures=1, jitter=0, report=0)
+
+
+def on(*masters: str) -> Links:
+    return Links(frozenset((each, port) for each in masters for port in (4505, 4506)))
+
+
+class Salt:
+    """
+    A minion as Salt plays it: ``here`` is the master that it is with, ``up`` those that answer,
+    ``dumb`` those whose publisher says nothing, ``closed`` those that would not let it in;
+    ``fired`` what came on its bus.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **opts: Any) -> None:
+        self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, Refusal]()
+        self.dumb: set[str] = set()
+        self.asked: list[str] = []
+        self.fired: list[tuple[str, Any]] = []
+        self.steps: list[Links] = []
+        self.unanswered: dict[Link, int] = {}
+        usual = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
+        self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
+        self.order = list(self.opts.get("local_masters", self.opts["master"]))
+        self.site = run.site(self.opts, self.links, 0.2, lambda: self.unanswered)
+        monkeypatch.setattr(binding, "ping_all", self.ping_all)
+        monkeypatch.setattr(publisher, "problem", self.problem)
+        monkeypatch.setattr(admission, "refusal", self.refusal)
+        monkeypatch.setattr(self.site.mover, "fire", self.fire)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+    def links(self) -> Links:
+        return self.steps.pop(0) if self.steps else on(self.here)
+
+    def ping_all(self, opts: Any, masters: list[Master], timeout: float) -> list[dict[str, Any]]:
+        return [{"answers": each.configured in self.up} for each in masters]
+
+    def problem(self, master: Master, timeout: float, source: str | None) -> str | None:
+        return "its publisher says nothing" if master.configured in self.dumb else None
+
+    def refusal(self, opts: Any, master: Master, timeout: float) -> Refusal | None:
+        self.asked.append(str(master.configured))
+        return self.closed.get(str(master.configured))
+
+    def fire(self, tag: str, data: Any) -> None:
+        self.fired.append((tag, data))
+        if tag == FAILBACK:
+            self.order = [M1, M2, M3]
+        elif tag == DISCONNECTED:
+            self.order = [*(each for each in self.order if each != self.here), self.here]
+        else:
+            return
+        # It drops its connections a little later, and has new ones later still.
+        self.steps = [on(self.here), on(self.here), Links(frozenset()), Links(frozenset())]
+        self.here = next(each for each in self.order if each in self.up)
+
+    def watch(self, folder: Path, settings: Settings = QUICK) -> run.Watch:
+        return run.Watch(self.site, settings, Journal(folder), self.opts)
+
+    def tags(self) -> list[str]:
+        return [tag for tag, _ in self.fired]
+
+
+def turns(watch: run.Watch, count: int = 3) -> list[str]:
+    """Where the changes led that it has noted."""
+    for _ in range(count):
+        watch.turn()
+    return [each.target for each in watch.journal.read()]
