@@ -37,10 +37,16 @@ How the minion knows its masters (one of the three is needed):
 
 Options:
   --type failover|hot    one master at a time (default), or all at once
-  --publish-port PORT    of all masters (default 4505)
+  --publish-port PORT    of all masters (default 4505); none: each tells a hot minion
+                         its own
+  --transport NAME       that of the masters: zeromq (default), tcp or ws
   --alive-interval SEC   failover: how often the master is looked at (default 30)
-  --failback             failover: go back to the first master when it is there again
+  --failback             failover: go back to the first master when it has been good
+                         for a while. That is with --watchdog; without, Salt goes back
+                         at its first answer, and then swings
   --watchdog             run the engine ha_watchdog (saltext-ha on this minion)
+  --jitter SEC           watchdog: a move is put off by a random time up to this
+                         (default 2; for thousands of minions 3 for each thousand)
   --install              install salt-minion when it is not there, with Salt's
                          bootstrap script
   --bootstrap-url URL    where that script is (https only)
@@ -68,7 +74,8 @@ misused() {
 
 # -- what is asked for
 
-root='' kind=failover publish_port=4505 alive=30 failback=no watchdog=no
+root='' kind=failover publish_port=4505 transport=zeromq alive=30
+failback=no watchdog=no jitter=2
 finger='' sign_finger='' trust_first=no dry_run=no restart=no install=no sha256=''
 url=https://github.com/saltstack/salt-bootstrap/releases/latest/download/bootstrap-salt.sh
 hosts=''
@@ -89,8 +96,8 @@ while [ $# -gt 0 ]; do
             ;;
     esac
     case $option in
-        --type | --publish-port | --alive-interval | --finger | --sign-finger | --root | \
-            --bootstrap-url | --bootstrap-sha256)
+        --type | --publish-port | --transport | --alive-interval | --jitter | --finger | \
+            --sign-finger | --root | --bootstrap-url | --bootstrap-sha256)
             [ $# -gt 0 ] && [ -n "$1" ] || misused "$option needs a value"
             value=$1
             shift
@@ -99,7 +106,9 @@ while [ $# -gt 0 ]; do
     case $option in
         --type) kind=$value ;;
         --publish-port) publish_port=$value ;;
+        --transport) transport=$value ;;
         --alive-interval) alive=$value ;;
+        --jitter) jitter=$value ;;
         --finger) finger=$value ;;
         --sign-finger) sign_finger=$value ;;
         --root) root=${value%/} ;;
@@ -138,10 +147,27 @@ case $kind in
     failover | hot) ;;
     *) misused "--type $kind: takes failover or hot" ;;
 esac
-is_port "$publish_port" || misused "--publish-port $publish_port: is no port"
+if [ "$publish_port" = none ]; then
+    [ "$kind" = hot ] || misused "--publish-port none is for --type hot: Salt's check for a lost master looks
+at one port, so all masters of a failover minion must publish on the same"
+    publish_port=''
+else
+    is_port "$publish_port" || misused "--publish-port $publish_port: is no port, and not none"
+fi
+case $transport in
+    zeromq | tcp | ws) ;;
+    *) misused "--transport $transport: takes zeromq, tcp or ws" ;;
+esac
 case $alive in
     '' | *[!0-9]* | 0* | ??????*) misused "--alive-interval $alive: takes whole seconds, at least 1" ;;
 esac
+case $jitter in
+    '' | *[!0-9]* | 0?* | ?????*) misused "--jitter $jitter: takes whole seconds, at most 3600" ;;
+esac
+[ "$jitter" -le 3600 ] || misused "--jitter $jitter: takes whole seconds, at most 3600"
+if [ "$jitter" -ne 2 ] && [ "$watchdog" = no ]; then
+    misused "--jitter is the watchdog's: it needs --watchdog, too"
+fi
 if [ "$kind" = hot ] && [ "$failback" = yes ]; then
     misused "--failback is for --type failover: a hot minion is with all its masters"
 fi
@@ -174,7 +200,9 @@ fingerprint() {
 
 # -- the masters: request port and publish port told apart
 
-why_ports="A master takes two ports, the publish port ($publish_port) and the request port; behind
+# The one that nobody means as a request port.
+its_publish_port=${publish_port:-4505}
+why_ports="A master takes two ports, the publish port ($its_publish_port) and the request port; behind
 a host stands the request port ($REQUEST_PORT, or what a port map leads there). The publish port is
 given once, as --publish-port, or told by the master itself."
 
@@ -202,7 +230,7 @@ while [ -n "$rest" ]; do
         *:*) case ${host%%\%*} in *[!0-9a-fA-F:.]*) misused "$entry: that is no IPv6 address" ;; esac ;;
     esac
     is_port "$port" || misused "$entry: $port is no port; write $host:$REQUEST_PORT"
-    [ "$port" != "$publish_port" ] || misused "$entry: $port is the publish port of the masters.
+    [ "$port" != "$its_publish_port" ] || misused "$entry: $port is the publish port of the masters.
 $why_ports
 Write $host, or $host:$REQUEST_PORT"
     entry_hosts="$entry_hosts$host
@@ -270,8 +298,9 @@ drop_in() {
     fi
     if [ -n "$request_port" ]; then
         printf 'master_port: %s\n' "$request_port"
-        printf 'publish_port: %s\n' "$publish_port"
+        [ -z "$publish_port" ] || printf 'publish_port: %s\n' "$publish_port"
     fi
+    [ "$transport" = zeromq ] || printf 'transport: "%s"\n' "$transport"
     if [ "$kind" = failover ]; then
         printf 'retry_dns: 0\n'
         printf 'master_alive_interval: %s\n' "$alive"
@@ -295,7 +324,11 @@ drop_in() {
             printf 'auth_timeout: 10\n'
         fi
         printf 'engines:\n  - ha_watchdog: {}\n'
-        [ "$failback" = no ] || printf 'ha:\n  watchdog:\n    failback: true\n'
+        if [ "$failback" = yes ] || [ "$jitter" -ne 2 ]; then
+            printf 'ha:\n  watchdog:\n'
+            [ "$jitter" -eq 2 ] || printf '    jitter: %s\n' "$jitter"
+            [ "$failback" = no ] || printf '    failback: true\n'
+        fi
     fi
     if [ -n "$finger" ]; then
         printf 'master_finger: "%s"\n' "$finger"

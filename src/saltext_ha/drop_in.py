@@ -16,12 +16,16 @@ from typing import Any
 from saltext_ha.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT, bare_ip, split_entry
 from saltext_ha.errors import HaError
 from saltext_ha.lint.model import MINION, Facts, Place
+from saltext_ha.watchdog.settings import Settings
 
 NAME = "ha-masters.conf"
 #: By its first line a file is known for one of ours, that may be replaced.
 MARK = "# Written for saltext-ha: the masters of this minion."
 FAILOVER, HOT = TYPES = ("failover", "hot")
 ALIVE = 30  # seconds
+JITTER = int(Settings.jitter)
+ZEROMQ = "zeromq"
+TRANSPORTS = (ZEROMQ, "tcp", "ws")  # ws: since 3007
 DIGITS = 64
 _WORD = re.compile(r"[a-z]+")
 
@@ -33,8 +37,9 @@ class Wanted:
 
     ``masters`` are hosts, or ``host:port`` for a hot minion of masters with different request
     ports; then ``request_port`` is None, and ``publish_port`` is None where each master tells its
-    own. ``alive`` is in seconds. The minion knows its masters by ``finger``, or ``signed`` by the
-    ``master_sign.pub`` that it has, or by nothing.
+    own. ``alive`` is in seconds, and so is ``jitter``, the watchdog's. The minion knows its masters
+    by ``finger``, or ``signed`` by the ``master_sign.pub`` that it has, or by nothing. What is
+    Salt's or the watchdog's default, of ``transport`` and ``jitter``, is not written.
     """
 
     masters: tuple[str, ...]
@@ -46,6 +51,8 @@ class Wanted:
     watchdog: bool = False
     finger: str = ""
     signed: bool = False
+    transport: str = ZEROMQ
+    jitter: int = JITTER
 
 
 def wanted(
@@ -57,12 +64,15 @@ def wanted(
     watchdog: Any = False,
     finger: Any = "",
     signed: Any = False,
+    transport: Any = ZEROMQ,
+    jitter: Any = JITTER,
 ) -> Wanted:
     """
     The same from what somebody has written; hosts and ports are told apart.
 
     :param masters: ``host`` or ``host:port``, port being the request port; a list of them.
-    :param publish_port: None: each master tells its own.
+    :param publish_port: None: each master tells its own, to a hot minion.
+    :param jitter: whole seconds; other than the default with the watchdog only.
     :raises HaError: it makes no sense, or Salt would not do with it what is meant.
     """
     if isinstance(masters, str):
@@ -71,14 +81,24 @@ def wanted(
         raise HaError(f"masters: {masters!r}: takes a list of hosts")
     if type not in TYPES:
         raise HaError(f"type: {type!r}: takes failover or hot")
+    if transport not in TRANSPORTS:
+        raise HaError(f"transport: {transport!r}: takes {', '.join(TRANSPORTS)}")
     alive = _number("alive", alive)
+    jitter = _number("jitter", jitter, 0, 3600)
     if publish_port is not None:
         publish_port = _number("publish_port", publish_port)
+    elif type == FAILOVER:
+        raise HaError(
+            "publish_port: none is for type hot: Salt's check for a lost master looks at one port, "
+            "so all masters of a failover minion must publish on the same"
+        )
     for name, value in (("failback", failback), ("watchdog", watchdog), ("signed", signed)):
         if not isinstance(value, bool):
             raise HaError(f"{name}: {value!r}: takes True or False")
     if finger and signed:
         raise HaError("finger and signed exclude each other: masters that sign differ in their key")
+    if jitter != JITTER and not watchdog:
+        raise HaError("jitter is the watchdog's: it needs watchdog, too")
     if failback and type == HOT:
         raise HaError("failback is for type failover: a hot minion is with all its masters")
     known: list[tuple[str, int]] = []
@@ -113,6 +133,8 @@ def wanted(
         watchdog,
         fingerprint(finger) if finger else "",
         signed,
+        str(transport),
+        jitter,
     )
 
 
@@ -141,6 +163,8 @@ def options(wish: Wanted) -> dict[str, Any]:
         made["master_port"] = wish.request_port
     if wish.publish_port:
         made["publish_port"] = wish.publish_port
+    if wish.transport != ZEROMQ:
+        made["transport"] = wish.transport
     if failover:
         # Salt forces it to 0, and logs that as CRITICAL.
         made["retry_dns"] = 0
@@ -157,8 +181,13 @@ def options(wish: Wanted) -> dict[str, Any]:
         if failover:
             made |= {"master_tries": -1, "auth_timeout": 10}
         made["engines"] = [{"ha_watchdog": {}}]
+        ours: dict[str, Any] = {}
+        if wish.jitter != JITTER:
+            ours["jitter"] = wish.jitter
         if wish.failback:
-            made["ha"] = {"watchdog": {"failback": True}}
+            ours["failback"] = True
+        if ours:
+            made["ha"] = {"watchdog": ours}
     if wish.finger:
         made["master_finger"] = wish.finger
     elif wish.signed:
@@ -185,9 +214,12 @@ def sls(wish: Wanted) -> str:
         "watchdog": wish.watchdog or None,
         "finger": wish.finger or None,
         "signed": wish.signed or None,
+        "transport": wish.transport if wish.transport != ZEROMQ else None,
     }
     # The publish port is never left out: null is none for all masters, and the default is one.
     told = [(name, value) for name, value in state.items() if value or name == "publish_port"]
+    if wish.jitter != JITTER:
+        told.append(("jitter", wish.jitter))
     lines = [f"    - {name}: {json.dumps(value)}" for name, value in told]
     return "\n".join(["masters of this minion:", "  ha.multi_master:", *lines, ""])
 
@@ -212,9 +244,9 @@ def facts(
     )
 
 
-def _number(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
-        raise HaError(f"{name}: {value!r}: takes a whole number from 1 to 65535")
+def _number(name: str, value: Any, least: int = 1, most: int = 65535) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise HaError(f"{name}: {value!r}: takes a whole number from {least} to {most}")
     return value
 
 

@@ -14,18 +14,20 @@ from saltext_ha import drop_in
 from saltext_ha.errors import HaError
 from saltext_ha.service import endpoints, minion_config
 from saltext_ha.service.endpoints import Endpoint
+from saltext_ha.watchdog.settings import Settings, parse
 
 pytestmark = pytest.mark.core
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "install-minion.sh"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "deploy" / "install-minion.sh"
 FINGER = ":".join(["3a"] * 32)
 OTHER = ":".join(["77"] * 32)
 M1 = Endpoint("m1", "10.0.0.1", finger=FINGER)
 M2 = Endpoint("m2", "10.0.0.2", finger=FINGER)
 
 
-def config(*masters: Endpoint, errors: Any = None, **wish: Any) -> dict[str, Any]:
-    return minion_config.answer(list(masters), errors or {}, wish)
+def config(*masters: Endpoint, errors: Any = None, minions: int = 3, **wish: Any) -> dict[str, Any]:
+    return minion_config.answer(list(masters), errors or {}, minions, wish)
 
 
 def loaded(answer: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +86,27 @@ def test_ports_of_the_masters() -> None:
     hot = loaded(config(M1, replace(M2, request_port=4516, publish_port=4515), type="hot"))
     assert hot["master"] == ["10.0.0.1:4506", "10.0.0.2:4516"]
     assert "publish_port" not in hot
+
+
+def test_the_transport_of_the_masters() -> None:
+    over_tcp = [replace(each, transport="tcp") for each in (M1, M2)]
+    assert loaded(config(*over_tcp))["transport"] == "tcp"
+    assert "transport" not in loaded(config(M1, M2))
+    with pytest.raises(HaError, match=r"speak different transports: m1 zeromq, m2 tcp"):
+        config(M1, over_tcp[1])
+    with pytest.raises(HaError, match="takes zeromq, tcp, ws"):
+        drop_in.wanted(["m1"], transport="udp")
+
+
+@pytest.mark.parametrize(("minions", "jitter"), [(0, None), (500, None), (3000, 9), (10_000, 30)])
+def test_thousands_of_minions_are_given_time(minions: int, jitter: int | None) -> None:
+    answer = config(M1, M2, watchdog=True, minions=minions)
+    ours = loaded(answer).get("ha")
+    assert ours == (None if jitter is None else {"watchdog": {"jitter": jitter}})
+    # The watchdog takes what is written.
+    settings = parse(loaded(answer))
+    assert settings.jitter == (jitter or Settings.jitter)
+    assert "jitter" not in config(M1, M2, minions=minions)["text"], "nobody would read it"
 
 
 def test_different_keys_are_never_pinned() -> None:
@@ -145,6 +168,20 @@ def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
         drop_in.wanted(masters, finger=FINGER)
 
 
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"jitter": 30}, "needs watchdog"),
+        ({"jitter": 0.5, "watchdog": True}, "takes a whole number from 0 to 3600"),
+        ({"publish_port": None}, "none is for type hot"),
+        ({"publish_port": 0}, "takes a whole number from 1 to 65535"),
+    ],
+)
+def test_what_makes_no_sense_in_the_state(wish: dict[str, Any], words: str) -> None:
+    with pytest.raises(HaError, match=words):
+        drop_in.wanted(["m1", "m2"], **wish)
+
+
 def test_one_key_and_a_signature_are_not_both_insisted_on() -> None:
     with pytest.raises(HaError, match="finger and signed exclude each other"):
         drop_in.wanted(["m1", "m2"], finger=FINGER, signed=True)
@@ -170,23 +207,45 @@ def test_a_peer_that_talks_nonsense(raw: dict[str, Any]) -> None:
         endpoints.from_wire("m2", {})
 
 
+def test_what_the_page_has_people_write_by_hand_is_the_same() -> None:
+    page = (ROOT / "docs" / "minions.md").read_text(encoding="utf-8")
+    (block,) = [text for text in page.split("```") if text.startswith("yaml\n") and MASTER in text]
+    by_hand = yaml.safe_load(block.removeprefix("yaml\n"))
+    assert by_hand == drop_in.options(drop_in.Wanted(("10.0.0.1", "10.0.0.2"), watchdog=True))
+
+
+MASTER = "\nmaster_type: failover\n"
+OVER_TCP = {"transport": "tcp"}
+
+
 @pytest.mark.parametrize(
-    ("wish", "args"),
+    ("second", "wish", "args"),
     [
-        ({}, []),
-        ({"type": "hot"}, ["--type=hot"]),
-        ({"failback": True, "alive": 15}, ["--failback", "--alive-interval=15"]),
-        ({"failback": True, "watchdog": True}, ["--failback", "--watchdog"]),
-        ({"type": "hot", "watchdog": True}, ["--type=hot", "--watchdog"]),
+        ({}, {}, []),
+        ({}, {"type": "hot"}, ["--type=hot"]),
+        ({}, {"failback": True, "alive": 15}, ["--failback", "--alive-interval=15"]),
+        ({}, {"failback": True, "watchdog": True}, ["--failback", "--watchdog"]),
+        ({}, {"type": "hot", "watchdog": True}, ["--type=hot", "--watchdog"]),
+        ({}, {"watchdog": True, "minions": 10_000}, ["--watchdog", "--jitter=30"]),
+        (
+            {},
+            {"failback": True, "watchdog": True, "minions": 3000},
+            ["--failback", "--watchdog", "--jitter=9"],
+        ),
+        (OVER_TCP, {}, ["--transport=tcp"]),
+        (OVER_TCP, {"type": "hot"}, ["--type=hot", "--transport=tcp"]),
+        ({"publish_port": 4515}, {"type": "hot"}, ["--type=hot", "--publish-port=none"]),
     ],
 )
 def test_the_script_writes_the_same_file(
-    tmp_path: Path, wish: dict[str, Any], args: list[str]
+    tmp_path: Path, second: dict[str, Any], wish: dict[str, Any], args: list[str]
 ) -> None:
+    first = {key: value for key, value in second.items() if key == "transport"}
     command = ["sh", str(SCRIPT), f"--root={tmp_path}", f"--finger={FINGER}", *args]
     subprocess.run([*command, "10.0.0.1", "10.0.0.2"], check=True, capture_output=True)
     written = tmp_path / "etc" / "salt" / "minion.d" / drop_in.NAME
-    assert written.read_text() == config(M1, M2, **wish)["text"]
+    text = config(replace(M1, **first), replace(M2, **second), **wish)["text"]
+    assert written.read_text() == text
 
 
 MOVED = (replace(M1, request_port=4516), replace(M2, request_port=4516))
@@ -200,6 +259,8 @@ MOVED = (replace(M1, request_port=4516), replace(M2, request_port=4516))
         (MOVED, {"failback": True, "watchdog": True}),
         ((M1, replace(M2, publish_port=4515)), {"type": "hot"}),
         ((M1, replace(M2, request_port=4516, publish_port=4515)), {"type": "hot"}),
+        ((replace(M1, transport="tcp"), replace(M2, transport="tcp")), {}),
+        ((M1, M2), {"watchdog": True, "minions": 10_000}),
     ],
 )
 def test_the_state_that_manages_it_wants_the_same(

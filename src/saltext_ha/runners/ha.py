@@ -118,9 +118,11 @@ def minion_config(
     alive
         Failover: seconds between two looks at the master.
     failback
-        Failover: go back to the first master when it is there again.
+        Failover: go back to the first master when it has been good for a while. That is with
+        ``watchdog``; without it Salt goes back at its first answer, and then swings.
     watchdog
-        Run the engine ``ha_watchdog`` there, which notices a hung master, too.
+        Run the engine ``ha_watchdog`` there, which notices a hung master, too; with the ``jitter``
+        that suits the number of accepted minions.
 
     The masters stand in it as bare hosts, with the address under which peers reach them, and are
     known by the fingerprint of their key, or by their signature where they sign. Masters for which

@@ -10,8 +10,10 @@ from saltext_ha import binding, drop_in
 from saltext_ha.errors import HaError
 from saltext_ha.lint import check
 from saltext_ha.lint.model import INFO
+from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.service.endpoints import Endpoint, Endpoints
-from saltext_ha.service.group import Command
+from saltext_ha.service.group import Command, Group
+from saltext_ha.watchdog.settings import jitter_for
 
 SHARE = (
     "salt-run ha.invite share_master_key=True on the master whose key the minions know, ha.join "
@@ -23,8 +25,8 @@ SHARE = (
 class MinionConfig:
     """The command."""
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        self._endpoints = endpoints
+    def __init__(self, group: Group, endpoints: Endpoints) -> None:
+        self._group, self._endpoints = group, endpoints
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -33,16 +35,20 @@ class MinionConfig:
     async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.minion_config``."""
         masters, errors = await self._endpoints.all()
-        return await asyncio.to_thread(answer, masters, errors, payload)
+        core = self._group.service.core
+        counts = await core.run(core.replica.counts)
+        minions = counts.get(ACCEPTED, 0)
+        return await asyncio.to_thread(answer, masters, errors, minions, payload)
 
 
 def answer(
-    masters: list[Endpoint], errors: Mapping[str, str], payload: Mapping[str, Any]
+    masters: list[Endpoint], errors: Mapping[str, str], minions: int, payload: Mapping[str, Any]
 ) -> dict[str, Any]:
     """
     The answer of ``ha.minion_config``.
 
     :param masters: all masters; those that were not reached with their address alone.
+    :param minions: accepted ones of the group.
     :raises HaError: no configuration would do for these masters; says what mends it.
     """
     known = [each for each in masters if each.reached]
@@ -50,6 +56,10 @@ def answer(
     signed = _signed(known, kind)
     # A master that is away is taken to have the port of the others: a note says so.
     port = known[0].request_port
+    transports = {each.transport for each in known}
+    if len(transports) > 1:
+        raise HaError(f"the masters speak different transports: {_shown(known, 'transport')}")
+    watchdog = payload.get("watchdog", False)
     entries = [
         drop_in.joined(each.address, each.request_port if each.reached else port)
         for each in masters
@@ -60,16 +70,13 @@ def answer(
         _publish_port(known, str(kind)),
         payload.get("alive", drop_in.ALIVE),
         payload.get("failback", False),
-        payload.get("watchdog", False),
+        watchdog,
         "" if signed else known[0].finger,
         signed,
+        transports.pop(),
+        jitter_for(minions) if watchdog else drop_in.JITTER,
     )
     found = drop_in.options(wish)
-    transports = {each.transport for each in known}
-    if len(transports) > 1:
-        raise HaError(f"the masters speak different transports: {_shown(known, 'transport')}")
-    if transports != {"zeromq"}:
-        found["transport"] = transports.pop()
     notes = [
         f"{name} could not be asked ({why}): that its ports and its key are those of the others "
         "is not known"

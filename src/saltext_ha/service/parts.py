@@ -64,7 +64,7 @@ def make(service: Service) -> Parts:
         bound,
         Reachability(jobs, bound),
         drain,
-        MinionConfig(endpoints),
+        MinionConfig(group, endpoints),
         safe,
         proxy,
     )

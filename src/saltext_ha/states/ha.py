@@ -30,6 +30,8 @@ def multi_master(
     watchdog: bool = False,
     finger: str = "",
     signed: bool = False,
+    transport: str = "zeromq",
+    jitter: int = 2,
     timeout: float = 180,
     retry: bool = False,
 ) -> dict[str, Any]:
@@ -52,13 +54,19 @@ def multi_master(
     alive
         Failover: seconds between two looks at the master.
     failback
-        Failover: go back to the first master when it is there again.
+        Failover: go back to the first master when it has been good for a while. That is with
+        ``watchdog``; without it Salt goes back at its first answer, and then swings.
     watchdog
         Run the engine ``ha_watchdog``.
     finger
         SHA-256 fingerprint of the key that all masters have.
     signed
         The masters are known by the ``master_sign.pub`` that the minion has.
+    transport
+        That of the masters: ``zeromq``, ``tcp`` or ``ws``.
+    jitter
+        Watchdog: whole seconds up to which a move is put off by chance, so that thousands of
+        minions do not come at once: 3 for each thousand. ``ha.minion_config`` counts them.
     timeout
         Seconds that the minion may take to reach a master after its restart.
     retry
@@ -86,7 +94,16 @@ def multi_master(
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 1:
             raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
         wish = drop_in.wanted(
-            masters, type, publish_port, alive, failback, watchdog, finger, signed
+            masters,
+            type,
+            publish_port,
+            alive,
+            failback,
+            watchdog,
+            finger,
+            signed,
+            transport,
+            jitter,
         )
         pidfile = str(opts.get("pidfile") or "")
         if not caller and not opts.get("multiprocessing", True):

@@ -7,6 +7,7 @@ key, the value and what it takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -58,6 +59,17 @@ assert set(_FIELDS) == {field.name for field in fields(Settings)}
 
 SECTIONS = ("watchdog", "lint")
 """What may stand under ``ha:`` in the configuration of a minion."""
+
+
+def jitter_for(minions: int) -> int:
+    """
+    The ``jitter``, in seconds, that suits a group of so many *minions*: 3 for each thousand.
+
+    All of a dead master's minions find it out within one ``interval``; so that they do not come to
+    the next one faster than 400 a second, they are spread over the longer time the more
+    they are (tests/unit/test_watchdog_decide.py plays it). Up to some 600 the default will do.
+    """
+    return max(int(Settings.jitter), math.ceil(minions * 3 / 1000))
 
 
 def parse(opts: Mapping[str, Any]) -> Settings:
