@@ -52,13 +52,14 @@ Options:
   --bootstrap-url URL    where that script is (https only)
   --bootstrap-sha256 HEX what it must be
   --restart              restart salt-minion when the file has changed
+  --config-dir DIR       Salt's configuration (default /etc/salt)
   --root DIR             work below DIR, as for an image: DIR/etc/salt; never
                          restarts anything
   --dry-run              show what would change, change nothing
   --help                 this text
 
 Exit status: 0 as it should be (or, with --dry-run, would be), 1 refused or failed,
-2 wrong arguments. Nothing has been changed unless it is 0.
+2 wrong arguments. Unless it is 0, or the text says otherwise, nothing was changed.
 USAGE
 }
 
@@ -74,7 +75,7 @@ misused() {
 
 # -- what is asked for
 
-root='' kind=failover publish_port=4505 transport=zeromq alive=30
+root='' config_dir=/etc/salt kind=failover publish_port=4505 transport=zeromq alive=30
 failback=no watchdog=no jitter=2
 finger='' sign_finger='' trust_first=no dry_run=no restart=no install=no sha256=''
 url=https://github.com/saltstack/salt-bootstrap/releases/latest/download/bootstrap-salt.sh
@@ -97,7 +98,7 @@ while [ $# -gt 0 ]; do
     esac
     case $option in
         --type | --publish-port | --transport | --alive-interval | --jitter | --finger | \
-            --sign-finger | --root | --bootstrap-url | --bootstrap-sha256)
+            --sign-finger | --config-dir | --root | --bootstrap-url | --bootstrap-sha256)
             [ $# -gt 0 ] && [ -n "$1" ] || misused "$option needs a value"
             value=$1
             shift
@@ -111,6 +112,7 @@ while [ $# -gt 0 ]; do
         --jitter) jitter=$value ;;
         --finger) finger=$value ;;
         --sign-finger) sign_finger=$value ;;
+        --config-dir) config_dir=${value%/} ;;
         --root) root=${value%/} ;;
         --bootstrap-url) url=$value ;;
         --bootstrap-sha256) sha256=$value ;;
@@ -157,6 +159,10 @@ fi
 case $transport in
     zeromq | tcp | ws) ;;
     *) misused "--transport $transport: takes zeromq, tcp or ws" ;;
+esac
+case $config_dir in
+    /*) ;;
+    *) misused "--config-dir $config_dir: takes a path that begins with /" ;;
 esac
 case $alive in
     '' | *[!0-9]* | 0* | ??????*) misused "--alive-interval $alive: takes whole seconds, at least 1" ;;
@@ -339,7 +345,7 @@ drop_in() {
 
 # -- what is there already
 
-config=$root/etc/salt
+config=$root$config_dir
 folder=$config/minion.d
 target=$folder/$DROP_IN
 wanted=$(drop_in)
@@ -422,16 +428,35 @@ fi
 
 # -- Salt itself
 
-fetch() { # URL FILE: certificates are checked, nothing but https is followed
+# URL FILE: certificates are checked, nothing but https is followed. A startup file of the user's may
+# say otherwise, so none is read; -q counts as the first argument only.
+fetch() {
     if command -v curl >/dev/null 2>&1; then
-        curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' \
+        curl -q --fail --silent --show-error --location --proto '=https' --proto-redir '=https' \
             --tlsv1.2 --max-time 300 --output "$2" -- "$1"
     elif command -v wget >/dev/null 2>&1; then
-        # wget has no switch against a redirection to http.
-        wget --quiet --max-redirect=0 --secure-protocol=TLSv1_2 --timeout=300 --output-document="$2" -- "$1"
+        fetch_by_wget "$1" "$2"
     else
         fail "neither curl nor wget is there to fetch $1"
     fi
+}
+
+# wget has no switch against a redirection to http: it follows none, and each is looked at here.
+fetch_by_wget() {
+    from=$1 left=5
+    until said=$(LC_ALL=C wget --no-config --no-verbose --server-response --max-redirect=0 \
+        --secure-protocol=TLSv1_2 --timeout=300 --output-document="$2" -- "$from" 2>&1); do
+        to=$(printf '%s\n' "$said" | tr -d '\r' | sed -n 's/^ *[Ll]ocation: *//p' | head -n 1)
+        case $left$to in
+            [1-5]https://*) ;;
+            *)
+                printf '%s\n' "$said" >&2
+                [ -z "$to" ] || printf '%s\n' "$NAME: $to is not followed: only https, five times" >&2
+                return 1
+                ;;
+        esac
+        from=$to left=$((left - 1))
+    done
 }
 
 work='' fresh='' changed=no
@@ -443,14 +468,22 @@ tidy() {
 trap tidy EXIT
 trap 'exit 1' HUP INT TERM
 
+restarter=''
+if [ "$restart" = yes ] && [ -z "$root" ]; then
+    for each in systemctl service; do
+        [ -n "$restarter" ] || ! command -v "$each" >/dev/null 2>&1 || restarter=$each
+    done
+    [ -n "$restarter" ] || fail "--restart: neither systemctl nor service is there; run this without
+--restart, then restart salt-minion yourself"
+fi
+
 if [ "$install" = yes ] && ! command -v salt-minion >/dev/null 2>&1; then
     [ -z "$root" ] || fail "--install works on this host only, not below --root"
     if [ "$dry_run" = yes ]; then
         say "would install salt-minion with $url"
     else
         work=$(mktemp -d)
-        fetch "$url" "$work/bootstrap.sh" || fail "$url could not be fetched; nothing was changed. (Without curl,
-wget follows no redirection: name the last address with --bootstrap-url.)"
+        fetch "$url" "$work/bootstrap.sh" || fail "$url could not be fetched; nothing was changed"
         if [ -n "$sha256" ]; then
             there=$(sum_of <"$work/bootstrap.sh")
             [ "$there" = "$(printf '%s' "$sha256" | tr 'A-F' 'a-f')" ] ||
@@ -459,6 +492,16 @@ wget follows no redirection: name the last address with --bootstrap-url.)"
         sh "$work/bootstrap.sh" -X || fail "the bootstrap script failed; no masters were written"
         changed=yes
     fi
+fi
+
+# Without its engine the minion runs, and nobody watches.
+if [ "$watchdog" = yes ] && [ -z "$root" ] && command -v salt-minion >/dev/null 2>&1; then
+    # It names the extensions that its own Python has.
+    case $(salt-minion --versions-report 2>/dev/null || :) in
+        '' | *saltext[-_]ha:*) ;;
+        *) say "note: saltext-ha is not installed for this minion's Python, so the watchdog will not run.
+Install it there (salt-pip install …), then restart salt-minion." ;;
+    esac
 fi
 
 # -- write
@@ -488,14 +531,14 @@ fi
 if [ "$changed" = no ] || [ -n "$root" ]; then
     exit 0
 fi
-if [ "$restart" = no ]; then
-    say "restart the minion:  systemctl restart salt-minion"
-elif command -v systemctl >/dev/null 2>&1; then
-    systemctl restart salt-minion || fail "salt-minion could not be restarted"
-    say "restarted salt-minion"
-elif command -v service >/dev/null 2>&1; then
-    service salt-minion restart || fail "salt-minion could not be restarted"
-    say "restarted salt-minion"
-else
-    fail "the file is written; restart salt-minion yourself: neither systemctl nor service is there"
-fi
+case $restarter in
+    systemctl) set -- systemctl restart salt-minion ;;
+    service) set -- service salt-minion restart ;;
+    *)
+        say "restart the minion:  systemctl restart salt-minion"
+        exit 0
+        ;;
+esac
+"$@" || fail "$target was changed, and salt-minion could not be restarted ($*): restart it yourself,
+another run of this does not"
+say "restarted salt-minion"

@@ -20,10 +20,14 @@ import yaml
 
 from tests.certificates import self_signed
 
+pytestmark = pytest.mark.core
+
 SCRIPT = Path(__file__).parents[2] / "deploy" / "install-minion.sh"
 FINGER = ":".join(["3a"] * 32)
 PINNED = ("--finger", FINGER)
 Run = Callable[..., subprocess.CompletedProcess[str]]
+# What the script needs of a host; and sh, for what it has fetched.
+NEEDED = "awk cat cp diff grep head mkdir mktemp mv rm sed sh sha256sum sort tr uniq"
 
 
 def tool(name: str) -> str:
@@ -57,6 +61,22 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """The PATH of a host that has what the script needs, and nothing else."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in NEEDED.split():
+        (folder / name).symlink_to(tool(name))
+    return folder
+
+
+def add(host: Path, name: str, text: str) -> None:
+    """A program on that host: a shell script."""
+    (host / name).write_text(f"#!/bin/sh\n{text}\n")
+    (host / name).chmod(0o755)
 
 
 def written(etc: Path) -> dict[str, Any]:
@@ -130,6 +150,26 @@ def test_failback_and_watchdog(run: Run, etc: Path) -> None:
     # The watchdog goes back when the master has been good for a while; Salt at its first answer.
     assert (found["master_failback"], found["ha"]) == (False, {"watchdog": {"failback": True}})
     assert (found["engines"], found["master_tries"]) == ([{"ha_watchdog": {}}], -1)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--publish-port=none"], ["none is for --type hot", "must publish on the same"]),
+        (["--publish-port=no"], ["no: is no port, and not none"]),
+        (["--publish-port=none", "--type=hot", "m1:4505"], ["4505 is the publish port"]),
+        (["--transport=udp"], ["takes zeromq, tcp or ws"]),
+        (["--jitter=30"], ["it needs --watchdog"]),
+        (["--jitter=0.5", "--watchdog"], ["takes whole seconds"]),
+        (["--jitter=3601", "--watchdog"], ["at most 3600"]),
+        (["--config-dir=salt"], ["a path that begins with /"]),
+    ],
+)
+def test_wrong_options_are_explained(
+    run: Run, etc: Path, args: list[str], words: list[str]
+) -> None:
+    assert refused(run(*PINNED, *args, "m2", "m3"), *words)
+    assert not etc.exists()
 
 
 @pytest.mark.parametrize(
@@ -291,12 +331,21 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
             super().__init__(*args, directory=str(folder), **kwargs)
 
         def do_GET(self) -> None:
-            if self.path == "/moved":
+            if to := self.redirection():
                 self.send_response(302)
-                self.send_header("Location", f"http://127.0.0.1:{plain.server_port}/bootstrap.sh")
+                self.send_header("Location", to)
                 self.end_headers()
             else:
                 super().do_GET()
+
+        def redirection(self) -> str | None:
+            port = served.server_port
+            return {
+                "/moved": f"http://127.0.0.1:{plain.server_port}/bootstrap.sh",
+                "/latest": f"https://127.0.0.1:{port}/release",  # twice, as GitHub does
+                "/release": f"https://127.0.0.1:{port}/bootstrap.sh",
+                "/round": f"https://127.0.0.1:{port}/round",
+            }.get(self.path)
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -316,21 +365,31 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
             each.shutdown()
 
 
-def test_what_is_downloaded_is_verified(run: Run, server: tuple[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("fetcher", ["curl", "wget"])
+def test_what_is_downloaded_is_verified(
+    run: Run, server: tuple[str, Path], host: Path, tmp_path: Path, fetcher: str
+) -> None:
     # Not below a root, but never so far that it writes: the bootstrap script fails at the end.
-    assert tool("curl")
-    assert not shutil.which("salt-minion", path="/usr/bin:/bin")
     url, certificate = server
     ran = tmp_path / "ran"
-    trusting = {"CURL_CA_BUNDLE": str(certificate), "RAN": str(ran)}
+    # Whoever runs this may have told both to check nothing.
+    (tmp_path / ".curlrc").write_text("insecure\n")
+    (tmp_path / ".wgetrc").write_text("check_certificate = off\n")
+    usual = {"PATH": str(host), "HOME": str(tmp_path), "RAN": str(ran)}
+    if fetcher == "curl":
+        (host / fetcher).symlink_to(tool(fetcher))
+    else:  # it takes no certificate from the environment
+        add(host, fetcher, f'exec {tool(fetcher)} ${{CA:+--ca-certificate="$CA"}} "$@"')
+    trusting = {**usual, "CURL_CA_BUNDLE": str(certificate), "CA": str(certificate)}
 
     def install(address: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         options = ("--install", "--bootstrap-url", address)
         return run(*PINNED, *options, *args, "m1", rooted=False, **env)
 
     assert refused(install("http://127.0.0.1/bootstrap.sh"), "only https")
-    assert refused(install(f"{url}/bootstrap.sh", RAN=str(ran)), "could not be fetched")
+    assert refused(install(f"{url}/bootstrap.sh", **usual), "could not be fetched")
     assert refused(install(f"{url}/moved", **trusting), "could not be fetched")
+    assert refused(install(f"{url}/round", **trusting), "could not be fetched")
     assert refused(install(f"{url}/nothing", **trusting), "could not be fetched")
     wrong = install(f"{url}/bootstrap.sh", "--bootstrap-sha256", "0" * 64, **trusting)
     assert refused(wrong, "it was not run")
@@ -339,9 +398,87 @@ def test_what_is_downloaded_is_verified(run: Run, server: tuple[str, Path], tmp_
     good = install(f"{url}/bootstrap.sh", "--bootstrap-sha256", right, **trusting)
     assert refused(good, "the bootstrap script failed", "no masters were written")
     assert ran.read_text() == "ran\n"
+    good = install(f"{url}/latest", "--bootstrap-sha256", right, **trusting)
+    assert refused(good, "the bootstrap script failed"), good.stderr
+    assert ran.read_text() == "ran\nran\n"
+    (host / fetcher).unlink()
+    assert refused(install(f"{url}/latest", **trusting), "neither curl nor wget")
 
 
 def test_help_and_what_it_refuses_below_a_root(run: Run) -> None:
     result = run("--help")
     assert (result.returncode, "SALT_MASTER_HOSTS" in result.stdout) == (0, True)
     assert refused(run(*PINNED, "--install", "m1"), "not below --root")
+
+
+# -- what it tells, and does, besides
+
+CALLED = 'echo "${0##*/} $*" >>"$CALLS"; exit ${CODE:-0}'
+
+
+@pytest.mark.parametrize(
+    ("managers", "called"),
+    [
+        (["systemctl"], "systemctl restart salt-minion\n"),
+        (["service"], "service salt-minion restart\n"),
+        (["service", "systemctl"], "systemctl restart salt-minion\n"),
+    ],
+)
+def test_the_minion_is_restarted_when_the_file_has_changed(
+    run: Run, host: Path, tmp_path: Path, managers: list[str], called: str
+) -> None:
+    calls, conf = tmp_path / "calls", tmp_path / "conf"
+    for name in managers:
+        add(host, name, CALLED)
+
+    def install(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": str(host), "CALLS": str(calls), "CODE": str(code)}
+        return run(*PINNED, f"--config-dir={conf}", *args, rooted=False, **env)
+
+    told = install("m1")
+    assert (told.returncode, "restart the minion: " in told.stdout) == (0, True)
+    assert not calls.exists()
+    assert install("--restart", "--dry-run", "m1", "m2").returncode == 0
+    assert install("--restart", "m1").returncode == 0
+    assert not calls.exists(), "the file is as it was"
+    done = install("--restart", "m1", "m2")
+    assert (done.returncode, "restarted salt-minion" in done.stdout) == (0, True)
+    assert calls.read_text() == called
+    failed = install("--restart", "m1", code=4)
+    assert refused(failed, "was changed", "could not be restarted", called.strip())
+    assert '"m2"' not in (conf / "minion.d" / "ha-masters.conf").read_text()
+
+
+def test_a_restart_that_nobody_can_make_is_refused_before_anything_is_written(
+    run: Run, host: Path, tmp_path: Path
+) -> None:
+    conf = tmp_path / "conf"
+    args = (*PINNED, "--restart", f"--config-dir={conf}", "m1")
+    assert refused(run(*args, rooted=False, PATH=str(host)), "neither systemctl nor service")
+    assert not conf.exists()
+    # Below a root nobody is restarted, and it is not asked for whom.
+    assert run(*args, PATH=str(host)).returncode == 0
+    assert (tmp_path / "root" / str(conf)[1:] / "minion.d" / "ha-masters.conf").exists()
+
+
+def test_a_watchdog_that_the_minion_does_not_have_is_told(
+    run: Run, host: Path, tmp_path: Path
+) -> None:
+    words = "saltext-ha is not installed for this minion's Python"
+
+    def told(*args: str) -> bool:
+        env = {"PATH": str(host), "HOME": str(tmp_path)}
+        conf = f"--config-dir={tmp_path / 'conf'}"
+        result = run(*PINNED, *args, conf, "--dry-run", "m1", rooted=False, **env)
+        assert result.returncode == 0, result.stderr
+        return words in result.stdout
+
+    assert not told("--watchdog"), "there is no minion yet"
+    add(host, "salt-minion", "echo 'Salt Version:\n  Salt: 3008.3\n\nSalt Extensions:\n other: 1'")
+    assert told("--watchdog")
+    assert not told()
+    add(host, "salt-minion", "exit 1")
+    assert not told("--watchdog"), "not known"
+    (host / "salt-minion").unlink()
+    (host / "salt-minion").symlink_to(tool("salt-minion"))
+    assert not told("--watchdog"), "the one of these tests has it"
