@@ -24,6 +24,7 @@ COLUMNS = (
     "times smaller",
     "median",
     "p99",
+    "worst",
     "bytes",
     "memory",
     "idle CPU",
@@ -39,11 +40,13 @@ WORDS = (COLUMNS.index("budget"), COLUMNS.index("ok"))
 class Budget:
     """
     What a piece of work may cost; None is not limited. Milliseconds, bytes on the wire, bytes of
-    memory, and percent of one processor while nothing happens.
+    memory, and percent of one processor while nothing happens. ``worst``: every sample is held
+    against it.
     """
 
     median: float | None = None
     p99: float | None = None
+    worst: float | None = None
     bytes: int | None = None
     memory: int | None = None
     idle: float | None = None
@@ -52,6 +55,7 @@ class Budget:
         parts = [
             f"≤ {_ms(self.median)}" if self.median is not None else "",
             f"p99 ≤ {_ms(self.p99)}" if self.p99 is not None else "",
+            f"worst ≤ {_ms(self.worst)}" if self.worst is not None else "",
             f"≤ {_size(self.bytes)}" if self.bytes is not None else "",
             f"≤ {_size(self.memory)}" if self.memory is not None else "",
             f"≤ {_percent(self.idle)}" if self.idle is not None else "",
@@ -93,6 +97,11 @@ class Row:
         return sorted(self.ms)[math.ceil(len(self.ms) * 0.99) - 1]
 
     @property
+    def worst(self) -> float | None:
+        """The longest of the samples, in milliseconds."""
+        return max(self.ms, default=None)
+
+    @property
     def ok(self) -> bool | None:
         """Whether the budget is kept; None without one."""
         if self.budget is None:
@@ -100,6 +109,7 @@ class Row:
         pairs = (
             (self.median, self.budget.median),
             (self.p99, self.budget.p99),
+            (self.worst, self.budget.worst),
             (self.bytes, self.budget.bytes),
             (self.memory, self.budget.memory),
             (self.idle, self.budget.idle),
@@ -122,6 +132,7 @@ class Row:
             _ratio(size, self.bytes),
             _ms(self.median),
             _ms(self.p99),
+            _ms(self.worst),
             _size(self.bytes),
             _size(self.memory),
             _percent(self.idle),
@@ -139,6 +150,7 @@ class Row:
             "samples_ms": [round(value, 3) for value in self.ms],
             "median_ms": self.median,
             "p99_ms": self.p99,
+            "worst_ms": self.worst,
             "bytes": self.bytes,
             "memory": self.memory,
             "idle_percent": self.idle,

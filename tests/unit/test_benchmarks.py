@@ -30,6 +30,11 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     assert Row("work", 1, [0.5], rivals={"rsync": Shot(617.0)}).cells()[2] == "1 234"
     assert row.ok  # the 99th of 100 is still fast
     assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
+    late = Row("work", 3, [10.0, 11.0, 16.0], budget=Budget(median=15, worst=15))
+    assert late.ok is False, "one of three, whatever the others took"
+    shown = dict(zip(COLUMNS, late.cells(), strict=True))
+    assert (shown["worst"], shown["budget"]) == ("16 ms", "≤ 15 ms, worst ≤ 15 ms")
+    assert Row("work", 3, [10.0, 11.0, 15.0], budget=Budget(worst=15)).ok
     assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False
     assert Row("work", 1, idle=1.1, budget=Budget(idle=1)).ok is False
 
