@@ -19,6 +19,7 @@ from saltext_ha.watchdog.settings import Settings
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import (
+    ALLOWED,
     SOON,
     answering,
     book,
@@ -32,8 +33,6 @@ from tests.integration.watching import (
 )
 
 pytestmark = pytest.mark.timeout(280)
-
-BUDGET = 15.0  # seconds, at an interval of 5
 
 
 @dataclass
@@ -158,16 +157,20 @@ def test_a_master_that_does_not_work_is_left_in_time(
         trouble = fault(site.m1)
         started = time.monotonic()
         next(trouble)
-        took = answering(site.m2, site.minions, BUDGET * 2, started)
+        took = answering(site.m2, site.minions, ALLOWED * 2, started)
         for minion in site.minions:
             told = wait_for(lambda m=minion: failover(events, m.name), SOON, "it is told")
             assert (told["from"], told["to"]) == (site.m1.address, site.m2.address)
             # 3008 itself notices a connection that breaks; a master that hangs keeps them.
             assert "no answer" in told["why"] or (fault is gone and told["why"] == journal.SEEN)
+            assert told["seconds"] == history(minion)[-1].seconds
+            if told["why"] == journal.SEEN:
+                assert told["seconds"] is None, "nobody has measured it"
+            else:
+                assert 0 < told["seconds"] < ALLOWED
     next(trouble, None)
     print({name: round(seconds, 1) for name, seconds in took.items()})
-    # How fast it is on a quiet machine is for the benchmarks.
-    assert max(took.values()) < BUDGET * 1.5, took
+    assert max(took.values()) < ALLOWED, took
     for minion in site.minions:
         assert [each.target for each in history(minion)[before[minion.name] :]] == [site.m2.address]
         # 3006 and 3007 bring their own check back, without a pause, at the end of a move.
@@ -213,6 +216,7 @@ def test_healthy_masters_are_not_left(site: Site) -> None:
     answering(site.m1, site.minions, SOON)
 
 
+@pytest.mark.core
 def test_a_network_that_breaks(site: Site) -> None:
     """m1 behind a network that first drops all packets, then has lost its publisher only."""
     lab, m1, m2 = site.lab, site.m1, site.m2
@@ -292,10 +296,11 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
             publish.forget()
             took = heard_again((m1, m2), deaf, started)
         print({fault: {name: round(seconds, 1) for name, seconds in took.items()}})
-        assert max(took.values()) < BUDGET * 1.5, took
+        assert max(took.values()) < ALLOWED, took
         deaf.stop()
 
 
+@pytest.mark.core
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
     """m1 answers again, and has lost the minion's key: Salt would wait there for ever."""
     lab, m1, m2 = site.lab, site.m1, site.m2

@@ -15,6 +15,11 @@ from saltext_ha import binding
 from saltext_ha.watchdog.journal import Entry, Journal
 
 SOON = 60.0
+BUDGET = 15.0  # seconds, at an interval of 5
+# Two masters and their minions share a processor or two with whatever else runs here, and each step
+# of a failover (two looks, a sign-in, Salt's own) takes longer then. How fast it is where nothing
+# else runs is for the benchmarks, which hold every minion against BUDGET itself.
+ALLOWED = BUDGET * 1.5
 
 
 def watched(interval: float = 5, **more: Any) -> dict[str, Any]:
