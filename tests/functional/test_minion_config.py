@@ -68,6 +68,21 @@ def test_different_keys(pair: list[Place]) -> None:
     asyncio.run(check())
 
 
+def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> None:
+    for place in pair:
+        (place.pki_dir / "minions").mkdir()
+        for number in range(700):
+            (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
+
+    async def check() -> None:
+        async with met(*pair):
+            for place in pair:
+                found = await run(place, "minion_config", watchdog=True)
+                assert yaml.safe_load(found["text"])["ha"] == {"watchdog": {"jitter": 3}}
+
+    asyncio.run(check())
+
+
 def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
     """And that is a no: whoever does not know must not say yes."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from lab.wait import wait_for
 from saltext_ha import binding, drop_in
@@ -94,6 +95,15 @@ def test_masters_that_tell_their_publish_ports_themselves(opts: dict[str, Any]) 
     done = run(opts, type="hot", publish_port=None)
     assert done["result"] is True, done
     assert "publish_port" not in target(opts).read_text()
+    assert run(opts, publish_port=None)["result"] is False, "Salt's check looks at one port"
+
+
+def test_the_transport_and_what_is_the_watchdogs(opts: dict[str, Any]) -> None:
+    done = run(opts, transport="tcp", watchdog=True, jitter=30)
+    assert done["result"] is True, done
+    assert "HA203" in done["comment"], "and it says what that transport does to failover"
+    found = yaml.safe_load(target(opts).read_text())
+    assert (found["transport"], found["ha"]) == ("tcp", {"watchdog": {"jitter": 30}})
 
 
 @pytest.mark.parametrize(
