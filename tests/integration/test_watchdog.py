@@ -254,7 +254,9 @@ def test_a_network_that_breaks(site: Site) -> None:
         wait_for(lambda: where(far) == m2.address, SOON, "the deaf minion moves")
         last = book(far).last()
         assert last is not None
-        assert "not subscribed" in last.why or last.why == journal.SEEN
+        # 3008 connects elsewhere at once; else the watchdog finds that nobody greets it there.
+        seen = last.why == journal.SEEN
+        assert seen or last.why.startswith("its publisher does not answer for "), last.why
         answering(m2, [far], SOON)
         far.stop()
 
