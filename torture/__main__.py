@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from torture import report, schedule
@@ -16,7 +17,7 @@ from torture.faults import own_mounts
 from torture.history import History
 from torture.mutants import MUTANTS
 from torture.nursery import Nursery
-from torture.run import Setting, run
+from torture.run import Setting, broken, run
 from torture.shrink import shortest_prefix, without_idle_steps
 
 TRIES = 3
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the first history")
     parser.add_argument("--jobs", type=int, default=2, help="histories at a time")
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--step", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--mutant", choices=list(MUTANTS), default="", help="take this guard out")
@@ -47,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if options.show:
-        for number in range(options.histories):
-            print(schedule.history(options.seed + number).to_json())
+        for history in _histories(options):
+            print(history.to_json())
         return 0
     if options.worker:
         return _work(options)
@@ -77,11 +79,17 @@ class _Setting:
             nursery.close()
 
 
+def _histories(options: argparse.Namespace) -> Iterator[History]:
+    """As many as were asked for, of those that tell something of the mutant that was."""
+    all_of_them = (schedule.history(seed) for seed in count(options.seed))
+    mutant = MUTANTS.get(options.mutant)
+    return islice(filter(mutant.wanted if mutant else None, all_of_them), options.histories)
+
+
 def _work(options: argparse.Namespace) -> int:
-    """Every *step*-th history, one JSON line each on stdout."""
+    """Every *step*-th history from the *first* on, one JSON line each on stdout."""
     with _Setting(options) as setting:
-        for number in range(0, options.histories, options.step):
-            history = schedule.history(options.seed + number)
+        for history in islice(_histories(options), options.first, None, options.step):
             told = _one(history, setting, options)
             print(json.dumps(told), flush=True)
     return 0
@@ -115,8 +123,8 @@ def _parallel(options: argparse.Namespace, mutant: str) -> Iterator[dict[str, ob
     commands = []
     for job in range(jobs):
         command = [sys.executable, "-m", "torture", "--worker", "--step", str(jobs)]
-        command += ["--seed", str(options.seed + job)]
-        command += ["--histories", str(options.histories - job)]
+        command += ["--first", str(job), "--seed", str(options.seed)]
+        command += ["--histories", str(options.histories)]
         command += ["--keep", str(options.keep.resolve())] if options.keep else []
         command += ["--mutant", mutant] if mutant else []
         command += ["--no-shrink"] if options.no_shrink or mutant else []
@@ -184,20 +192,24 @@ def _tell(results: Iterator[dict[str, object]] | list[dict[str, object]]) -> int
 
 
 def _mutants(options: argparse.Namespace) -> int:
-    """Each mutant until a history fails; 1 when one survives them all."""
-    survivors = []
-    for mutant in MUTANTS:
+    """Each mutant until a history breaks an invariant; 1 when one survives, or torture fails."""
+    failed = False
+    for mutant in [options.mutant] if options.mutant else MUTANTS:
         tried = 0
         for tried, result in enumerate(_parallel(options, mutant), 1):
             flaws = result["flaws"]
-            if flaws:
-                assert isinstance(flaws, list)
-                print(f"{mutant}: red after {tried}, seed {result['seed']}: {flaws[0]}", flush=True)
+            assert isinstance(flaws, list)
+            seen = [flaw for flaw in flaws if broken([flaw])]
+            if seen:
+                print(f"{mutant}: red after {tried}, seed {result['seed']}: {seen[0]}", flush=True)
                 break
+            if flaws:
+                failed = True
+                print(f"{mutant}: ERROR, seed {result['seed']}: {flaws[0]}", flush=True)
         else:
-            survivors.append(mutant)
+            failed = True
             print(f"{mutant}: SURVIVED {tried} histories", flush=True)
-    return 1 if survivors else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -47,6 +47,10 @@ class History:
     steps: tuple[Step, ...] = field(default=())
     drops: bool = False
 
+    def has(self, do: str) -> bool:
+        """Whether one of its steps is of that kind."""
+        return any(step["do"] == do for step in self.steps)
+
     def prefix(self, length: int) -> History:
         """Its first *length* steps."""
         return self.with_steps(self.steps[:length])

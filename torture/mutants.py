@@ -7,6 +7,7 @@ A mutant is made in the process of an engine only, see :mod:`torture.engine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from saltext_ha.replica import Replica
 from saltext_ha.replication import guard, placement
 from saltext_ha.replication.record import ACCEPTED, DELETED, Record
 from saltext_ha.service import startup
+from torture.history import History
 
 
 def tombstones() -> None:
@@ -115,24 +117,41 @@ def idle_apply() -> None:
     vars_of(Keeper)("apply", again)
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
-    "tombstones": tombstones,
-    "causal-context": causal_context,
-    "hold": hold,
-    "apply-journal": apply_journal,
-    "pull-before-push": pull_before_push,
-    "late-knowledge": late_knowledge,
-    "horizon": horizon,
-    "rotation": rotation,
-    "quiet-conflicts": quiet_conflicts,
-    "idle-apply": idle_apply,
+@dataclass(frozen=True)
+class Mutant:
+    """
+    One guard.
+
+    :param take_out: takes it out of this process.
+    :param wanted: whether a history has what only this guard is for; the others tell nothing.
+    """
+
+    take_out: Callable[[], None]
+    wanted: Callable[[History], bool] = lambda history: True
+
+
+def _drops_and_reverts(history: History) -> bool:
+    return history.drops and history.has("restore_machine")
+
+
+MUTANTS: dict[str, Mutant] = {
+    "tombstones": Mutant(tombstones),
+    "causal-context": Mutant(causal_context),
+    "hold": Mutant(hold),
+    "apply-journal": Mutant(apply_journal),
+    "pull-before-push": Mutant(pull_before_push),
+    "late-knowledge": Mutant(late_knowledge),
+    "horizon": Mutant(horizon, _drops_and_reverts),
+    "rotation": Mutant(rotation),
+    "quiet-conflicts": Mutant(quiet_conflicts),
+    "idle-apply": Mutant(idle_apply),
 }
 
 
 def take_out(name: str) -> None:
     """Take the guard *name* out of this process; nothing when it is empty."""
     if name:
-        MUTANTS[name]()
+        MUTANTS[name].take_out()
 
 
 def vars_of(kind: type) -> Callable[[str, Any], None]:

@@ -8,7 +8,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from torture.play import Player
 from torture.world import Violation, World
 
 TAIL = 15
+INVARIANT = re.compile(r"I\d(?:/I\d)*\b")
 DROPPED = re.compile(r"ha tombstones dropped: keys=(\d+)")
 
 
@@ -51,6 +52,12 @@ class Setting:
     mutant: str = ""
     folder: Path | None = None
     keep: Path | None = None
+
+
+def broken(flaws: Iterable[str]) -> set[str]:
+    """The invariants that *flaws* begin with; none where torture itself, or an engine, failed."""
+    found = (INVARIANT.match(flaw) for flaw in flaws)
+    return {number for match in found if match for number in match[0].split("/")}
 
 
 def run(history: History, setting: Setting) -> Result:

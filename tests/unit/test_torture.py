@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
 
 import pytest
 
-from torture import schedule
+from torture import __main__, schedule
 from torture.checker import replaced, verdict
 from torture.history import History
 from torture.keys import ACCEPTED, PENDING, REJECTED, Slot
 from torture.ledger import DELETE, GRANT, KNOCK, REJECT, Ledger
 from torture.mutants import MUTANTS
+from torture.run import broken
 from torture.shrink import shortest_prefix, without_idle_steps
 from torture.watch import Change, Operation, by_engines, revoked
 
@@ -249,6 +253,41 @@ def test_steps_that_do_not_matter_are_left_out() -> None:
         return all(step in part.steps for step in needed)
 
     assert list(without_idle_steps(history, fails).steps) == needed
+
+
+# -- mutants
+
+
+@pytest.mark.parametrize(
+    ("flaw", "status"),
+    [
+        ("I2/I3 web1 on m2 is accepted/k0, against: #7", 0),
+        ("torture itself failed: Traceback (most recent call last)", 1),
+        ("m1: its log has a traceback", 1),
+        ("", 1),
+    ],
+)
+def test_only_a_broken_invariant_proves_that_a_mutant_is_seen(
+    flaw: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def results(options: Any, mutant: str) -> Iterator[dict[str, object]]:
+        for seed in range(3):
+            yield {"seed": seed, "flaws": [flaw] if flaw else []}
+
+    monkeypatch.setattr(__main__, "_parallel", results)
+    assert __main__.main(["--mutants"]) == status
+
+
+def test_which_invariants_are_broken() -> None:
+    flaws = ["I2/I3 web1 on m2 is absent", "I8 node01 went", "torture itself failed: I1", "I am"]
+    assert broken(flaws) == {"I2", "I3", "I8"}
+
+
+def test_a_mutant_is_tried_where_only_its_guard_helps() -> None:
+    wanted = filter(MUTANTS["horizon"].wanted, map(schedule.history, count(1)))
+    history = next(wanted)
+    assert history.drops
+    assert history.has("restore_machine")
 
 
 def test_every_guard_of_the_design_has_a_mutant() -> None:
