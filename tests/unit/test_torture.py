@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from torture.run import broken
 from torture.shrink import shortest_prefix, without_idle_steps
 from torture.watch import Change, Operation, by_engines, revoked
 
+ROOT = Path(__file__).parent.parent.parent
 PAIR = ("web1", "k0")
 BOTH = ["m1", "m2"]
 
@@ -229,6 +233,35 @@ def test_only_what_nobodys_hands_explain_was_done_by_an_engine() -> None:
     assert by_engines([change], near, {}) == []
     assert by_engines([change], elsewhere + before, {}) == [change]
     assert by_engines([change], [], {"m1": [Operation("m1", "", 10.9, 12.0)]}) == []
+
+
+# -- clocks
+
+CLOCKS = """
+from torture import clock
+import datetime, time
+right = time.time()
+clock.put_off(-7200)
+utc = datetime.timezone.utc
+shown = (
+    time.time(), time.time_ns() / 1e9, datetime.datetime.now(utc).timestamp(),
+    datetime.datetime.now().timestamp(),
+    datetime.datetime.utcnow().replace(tzinfo=utc).timestamp(),
+)
+assert all(7190 < right - at < 7210 for at in shown), (right, shown)
+assert isinstance(datetime.datetime.now(), datetime.datetime)
+import pathlib, sys
+from saltext_ha.peering import identity, succession
+own = identity.load_or_create(pathlib.Path(sys.argv[1]), "m1")
+begun = (succession.expiry(own.certificate) - identity.LIFETIME).timestamp()
+assert 7190 < right - begun < 7210, (right, begun)
+assert isinstance(datetime.datetime(2026, 1, 1), datetime.datetime)
+"""
+
+
+def test_every_wall_clock_of_an_engine_is_put_off(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", CLOCKS, str(tmp_path / "ha")]
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 # -- finding the part that fails
