@@ -23,6 +23,8 @@ from torture.world import BULK_KEY, Violation, World, pairs_of
 
 LONG = 50_000
 """Seconds that an invitation holds: longer than any clock is off."""
+DROPPED = 3.0
+"""Seconds in which a group that is level drops its tombstones: it looks every 0.4 s."""
 
 
 class Player(People):
@@ -242,6 +244,21 @@ class Player(People):
         with _Hands(self.world, member):
             member.restore_machine()
         self._lose_track(member)
+        return True
+
+    def _await_dropping(self, step: Step) -> bool:
+        """Until no master has a tombstone of the id, where they are dropped."""
+        group = [self.world.members[name] for name in self.world.group()]
+        if not self.world.drops or not all(member.healthy for member in group):
+            return False
+
+        def dropped() -> bool:
+            return not any(self.world.auditor.record(member, [step["id"]]) for member in group)
+
+        try:
+            wait_for(dropped, DROPPED, "tombstones dropped")
+        except (TimeoutError, HaError):
+            return False  # other keys of the id are still known, or somebody is not to be reached
         return True
 
     def _forget(self, member: Member, known: set[int]) -> None:

@@ -312,6 +312,7 @@ class _Author:
         self.add("delete", on=self.rng.choice(self.others(name)), id=about, wait=True)
         self.some(0, 3)
         self.settle(0.8)
+        self.add("await_dropping", id=about)
         self.add("restore_machine", on=name)
         self.add("start", on=name)
         self.settle()
