@@ -16,11 +16,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from torture.keys import FOLDERS
+from torture.keys import ACCEPTED, FOLDERS, PENDING, REJECTED
 
 CLONE_NEWNS = 0x00020000
 SIZE = "24m"
 BALLOON = "balloon"
+SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
 
 
 def own_mounts() -> bool:
@@ -45,16 +46,22 @@ class Disk:
 
     def __init__(self, home: Path, pki_dir: Path, mounting: bool) -> None:
         self.home, self.pki_dir = home, pki_dir
-        self.full = self.read_only = self.away = False
+        self.full = self.read_only = self.away = self.wiped = False
         self._mounted = mounting and _run(
             "mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700", "none", str(_made(home))
         )
         self._away = home / "pki.away"
+        self._aside = home / "minions.aside"
 
     @property
     def healthy(self) -> bool:
         """Whether an engine can work here."""
-        return not (self.full or self.read_only or self.away)
+        return not (self.full or self.read_only or self.emptied)
+
+    @property
+    def emptied(self) -> bool:
+        """Whether its accepted keys are missing."""
+        return self.away or self.wiped
 
     def limit(self, pid: int) -> None:
         """Have a full disk be full for the engine *pid*, too, where there is no real one."""
@@ -115,11 +122,36 @@ class Disk:
             self._away.rename(self.pki_dir)
         self.away = False
 
+    def wipe(self) -> None:
+        """``rm minions/*``: the folder stays, and the signature in it."""
+        self.wiped = True
+        self._aside.mkdir()
+        for path in self._accepted().iterdir():
+            if not path.name.startswith("."):
+                path.rename(self._aside / path.name)
+
+    def put_back(self) -> None:
+        """What :meth:`wipe` removed is there again, but for ids that have a key by now."""
+        if self.wiped:
+            for path in self._aside.iterdir():
+                slots = (self.pki_dir / FOLDERS[state] / path.name for state in SLOT_STATES)
+                if not any(slot.exists() for slot in slots):
+                    path.rename(self._accepted() / path.name)
+            self.fill_up()
+
+    def fill_up(self) -> None:
+        """It was filled again by other means."""
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self.wiped = False
+
     def close(self) -> None:
         """Take the mounts away."""
         self.unprotect()
         if self._mounted:
             _run("umount", "-l", str(self.home))
+
+    def _accepted(self) -> Path:
+        return self.pki_dir / FOLDERS[ACCEPTED]
 
     def _permit(self, mode: int) -> None:
         for name in FOLDERS.values():

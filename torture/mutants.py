@@ -45,9 +45,13 @@ def causal_context() -> None:
     vars(keeper)["merge"] = merge
 
 
-def hold() -> None:
-    """However many keys are gone, and whosever folder it is: it is believed."""
+def too_many() -> None:
+    """However many keys are gone from the right folder: it is believed."""
     vars_of(guard.RevocationGuard)("allows", lambda self, ids, accepted, now: True)
+
+
+def signature() -> None:
+    """Whosever folder it is: it is believed."""
     vars_of(provenance.Provenance)("look", lambda self: provenance.OURS)
 
 
@@ -137,7 +141,8 @@ def _drops_and_reverts(history: History) -> bool:
 MUTANTS: dict[str, Mutant] = {
     "tombstones": Mutant(tombstones),
     "causal-context": Mutant(causal_context),
-    "hold": Mutant(hold),
+    "guard": Mutant(too_many, lambda history: history.has("wipe")),
+    "provenance": Mutant(signature, lambda history: history.has("restore_folder")),
     "apply-journal": Mutant(apply_journal),
     "pull-before-push": Mutant(pull_before_push),
     "late-knowledge": Mutant(late_knowledge),

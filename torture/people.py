@@ -27,7 +27,7 @@ class People:
 
     def _act(self, step: Step) -> bool:
         member = self.world.members.get(step["on"])
-        if member is None or member.disk.away:
+        if member is None or member.disk.emptied:
             return False
         done = self._do(member, step)
         self._enter(member, step, done)
@@ -126,7 +126,7 @@ class People:
                     continue
                 if act["do"] == "kill":
                     self.counts["kill while racing"] += member.kill()
-                elif not member.disk.away:
+                elif not member.disk.emptied:
                     did[name].append((act, self._do(member, act)))
 
         threads = [threading.Thread(target=work, args=(name,)) for name in queues]

@@ -19,10 +19,11 @@ from torture.member import Copy, Member
 from torture.people import People
 from torture.proxy import OPEN
 from torture.watch import Operation
-from torture.world import BULK_KEY, Violation, World, pairs_of
+from torture.world import BULK_KEY, WAITS, Violation, World, pairs_of
 
 LONG = 50_000
 """Seconds that an invitation holds: longer than any clock is off."""
+HELD = 10.0
 DROPPED = 3.0
 """Seconds in which a group that is level drops its tombstones: it looks every 0.4 s."""
 
@@ -34,6 +35,7 @@ class Player(People):
         super().__init__(world)
         self._history = history
         self._recordings: list[tuple[list[Any], set[int]]] = []
+        self._wiped = 0
 
     def play(self, step: Step, number: int) -> None:
         """
@@ -157,25 +159,88 @@ class Player(People):
         if not member.disk.away:
             return False
         if member.pid and not member.stopped:
-            try:
-                wait_for(lambda: self._held(member), 5, "held")
-                self.counts["keys held back"] += 1
-            except TimeoutError as exc:
-                raise Violation(f"I8 {member.name} has no keys and holds nothing back") from exc
+            self._must_hold(member, 1)
         self.check_bulk(f"while the key folder of {member.name} was away", member.name)
         with _Hands(world, member):
             member.disk.mount()
         return True
 
-    def _held(self, member: Member) -> bool:
+    def _wipe(self, step: Step) -> bool:
+        member, world = self._member(step), self.world
+        if not member.healthy or member.gone:
+            return False
+        # What its engine does not know yet would not be held, but never have been.
+        reports = world.settle(next(group for group in world.reach() if member.name in group))
+        self._wiped = len(world.accepted(member.name))
+        waits = any(WAITS in note for note in reports[member.name].notes)
+        if waits or self._wiped <= member.place.config.hold_minimum:
+            return False
+        # So few files go faster than any engine looks: it must not see a part of it.
+        if step["down"]:
+            member.stop()
+        member.freeze()
+        with _Hands(world, member):
+            member.disk.wipe()
+        member.cont()
+        return True
+
+    def _held(self, step: Step) -> bool:
+        """That many keys gone are not believed, though the folder is the right one."""
+        member = self._member(step)
+        if not member.disk.wiped or not member.pid or member.stopped:
+            return False
+        self._must_hold(member, self._wiped)
+        return True
+
+    def _must_hold(self, member: Member, count: int) -> None:
+        def held() -> bool:
+            report = self.world.auditor.report(member)
+            return report is not None and report.held >= count
+
+        try:
+            wait_for(held, HELD, "held")
+        except TimeoutError as exc:
+            what = f"{count} accepted keys or more" if count > 1 else "all accepted keys"
+            raise Violation(f"I8 {member.name} lost {what} and does not hold them back") from exc
+        self.counts["keys held back"] += 1
+
+    def _refill(self, step: Step) -> bool:
+        member = self._member(step)
+        if not member.disk.wiped or not member.pid or member.stopped:
+            return False
+        self._check_wiped(member)
+        member.disk.fill_up()
+        member.await_listening()
         report = self.world.auditor.report(member)
-        return report is not None and report.held > 0
+        if report is not None and not report.held:
+            return False  # all were decided about elsewhere
+        member.control("refill")
+        return True
+
+    def _put_back(self, step: Step) -> bool:
+        member = self._member(step)
+        if not member.disk.wiped:
+            return False
+        self._check_wiped(member)
+        there = member.folders.look()
+        with _Hands(self.world, member):
+            member.disk.put_back()
+        for minion_id, entry in member.folders.look().items():
+            if ACCEPTED in entry and ACCEPTED not in there.get(minion_id, {}):
+                # Where it was revoked elsewhere meanwhile, somebody accepts it again by this.
+                known = self.ledger.known_to(member.name)
+                self.ledger.ghost(member.name, GRANT, (minion_id, entry[ACCEPTED]), known)
+        member.await_listening()
+        return True
+
+    def _check_wiped(self, member: Member) -> None:
+        self.check_bulk(f"after {member.name} had been wiped", member.name)
 
     def check_bulk(self, when: str, but: str = "") -> None:
         """:raises Violation: a key that nobody touched is accepted no more on some master."""
         for name in self.world.group():
             member = self.world.members[name]
-            if name == but or member.disk.away:
+            if name == but or member.disk.emptied:
                 continue
             accepted = self.world.accepted(name)
             for minion_id in BULK:
@@ -379,6 +444,7 @@ class Player(People):
             member.disk.unprotect()
             if member.disk.away:
                 self._mount({"do": "mount", "on": name})
+            self._put_back({"do": "put_back", "on": name})
             member.start()
         self.world.flow()
         self.world.settle(self.world.group())

@@ -45,6 +45,7 @@ class _Author:
             (3, self.older_folder),
             (3, self.reverted),
             (3, self.unmounted),
+            (3, self.wiped),
             (3, self.replay),
             (2, self.membership),
         ]
@@ -331,6 +332,19 @@ class _Author:
             self.contested(self.others(name))
         self.add("mount", on=name)
         self.add("start", on=name)
+        self.add("settle")
+
+    def wiped(self) -> None:
+        """All accepted keys are removed from the right folder: only their number tells."""
+        name = self.one()
+        self.add("wipe", on=name, down=self.rng.random() < 0.3)
+        self.add("start", on=name)
+        self.add("held", on=name)
+        self.some(0, 3, self.others(name))
+        if self.rng.random() < 0.5:
+            self.contested(self.others(name))
+        self.restart(name, 0.3)
+        self.add(self.rng.choice(("refill", "put_back")), on=name)
         self.add("settle")
 
     def replay(self) -> None:

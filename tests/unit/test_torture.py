@@ -81,7 +81,7 @@ def test_histories_have_all_that_may_happen_to_masters() -> None:
         "accept", "reject", "delete", "knock", "put", "remove", "bulk_accept", "bulk_delete",
         "kill", "freeze", "silent", "refuse", "deaf", "slow", "replay", "fill", "protect",
         "lose_replica", "restore_replica", "restore_folder", "restore_machine", "unmount",
-        "remove_member", "join",
+        "remove_member", "join", "wipe", "refill", "put_back",
     }  # fmt: skip
     offsets = [m.offset for seed in range(100) for m in schedule.history(seed).masters]
     assert max(offsets) > 4 * 3600
@@ -325,5 +325,5 @@ def test_a_mutant_is_tried_where_only_its_guard_helps() -> None:
 
 def test_every_guard_of_the_design_has_a_mutant() -> None:
     assert set(MUTANTS) >= {
-        "tombstones", "causal-context", "hold", "apply-journal", "pull-before-push",
+        "tombstones", "causal-context", "guard", "provenance", "apply-journal", "pull-before-push",
     }  # fmt: skip
