@@ -16,6 +16,7 @@ from lab.wait import wait_for
 from saltext_ha.errors import HaError
 from torture.keys import ACCEPTED, FOLDERS, KEYS, PENDING, REJECTED, UNKNOWN, Slot
 from torture.ledger import KNOCK, REVOCATIONS, Ledger
+from torture.member import Member
 from torture.watch import Change, by_engines, revoked
 from torture.world import World
 
@@ -104,6 +105,7 @@ def check(world: World, seed: int) -> list[str]:
     # A backup that is put back may show what another key had replaced since.
     flaws += replaced(world.ledger, by_engines(world.watcher.changes, (), world.hands))
     flaws += _revoked_really(world)
+    flaws += _caches_kept(world)
     flaws += _failed_parts(world)
     return flaws or _idle(world, seed)
 
@@ -133,6 +135,33 @@ def _revoked_really(world: World) -> list[str]:
             ids = ", ".join(change.minion_id for change in taken)
             flaws.append(f"I9 {name} revoked {ids} and rotated no AES key after it")
     return flaws
+
+
+def _caches_kept(world: World) -> list[str]:
+    """I9: where an engine took the last key of an id away, nothing is kept of that minion."""
+    # The last time that each accepted key went.
+    went = {
+        (change.on, change.minion_id): change
+        for change in world.watcher.changes
+        if revoked(change, world.members[change.on].legacy)
+    }
+    flaws = []
+    taken = by_engines(went.values(), world.operations, world.hands)
+    for name in world.group():
+        member = world.members[name]
+        without = {c.minion_id for c in taken if c.on == name and not c.after}
+        without -= member.folders.look().keys()
+        world.counts["caches to be cleared"] += len(without)
+        try:
+            wait_for(partial(_cleared, member, without), ROTATED, "cleared")
+        except TimeoutError:
+            kept = ", ".join(sorted(filter(member.caches.has, without)))
+            flaws.append(f"I9 {name} took the last keys of {kept} away and kept their caches")
+    return flaws
+
+
+def _cleared(member: Member, ids: Iterable[str]) -> bool:
+    return not any(map(member.caches.has, ids))
 
 
 def _rotated(world: World, name: str, since: float) -> bool:

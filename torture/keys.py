@@ -66,6 +66,10 @@ class Folders:
         found = {state: self._name(str(self.path(state, minion_id))) for state in FOLDERS}
         return {state: name for state, name in found.items() if name}
 
+    def accepts(self, minion_id: str) -> bool:
+        """Whether there is an accepted key of that id."""
+        return self.path(ACCEPTED, minion_id).exists()
+
     def _name(self, path: str) -> str | None:
         try:
             info = Path(path).stat()

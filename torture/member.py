@@ -17,6 +17,7 @@ from typing import Any
 from lab.engines import Place
 from lab.wait import wait_for
 from saltext_ha import control
+from torture.caches import Caches
 from torture.engine import BUS, EVENTS, LEGACY
 from torture.faults import Disk
 from torture.keys import Folders
@@ -68,6 +69,7 @@ class Member:
         """Whether it was removed from the group."""
         self.folders = Folders(self.place.pki_dir)
         self.operator = Operator(self.folders, self.legacy)
+        self.caches = Caches(Path(self.place.opts["cachedir"]), nursery.salt)
         self.revoked = 0
         """Accepted keys that were taken away here by hand or by salt-key."""
         self.copies: dict[str, Copy] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from saltext_ha import keeper, observer, provenance
 from saltext_ha.keeper import Keeper
+from saltext_ha.keystore import revoke as revoking
 from saltext_ha.observer import Observer
 from saltext_ha.replica import Replica
 from saltext_ha.replication import guard, placement
@@ -100,6 +101,12 @@ def rotation() -> None:
     vars(startup)["revoke"] = lambda opts, gone: None
 
 
+def caches() -> None:
+    """Of minions whose keys are gone everything is kept."""
+    vars(revoking)["_clean"] = lambda options, gone: None
+    vars(revoking)["_clean_all"] = lambda options: None
+
+
 def quiet_conflicts() -> None:
     """Of two accepted keys one is chosen, so that all masters show the same."""
 
@@ -148,6 +155,7 @@ MUTANTS: dict[str, Mutant] = {
     "late-knowledge": Mutant(late_knowledge),
     "horizon": Mutant(horizon, _drops_and_reverts),
     "rotation": Mutant(rotation),
+    "caches": Mutant(caches),
     "quiet-conflicts": Mutant(quiet_conflicts),
     "idle-apply": Mutant(idle_apply),
 }

@@ -1,7 +1,8 @@
 """
 Watches all key folders and rotate files of a history from outside, as often as it can.
 
-The rotate file stands for a salt-master that sees it, makes a new AES key and removes the file.
+The rotate file stands for a salt-master that sees it, makes a new AES key and removes the file; and
+the grains of minions that are accepted are kept, as by one.
 """
 
 from __future__ import annotations
@@ -51,10 +52,13 @@ class Watcher(threading.Thread):
 
     def add(self, member: Member) -> None:
         """Watch *member*, too."""
-        folders = Folders(member.place.pki_dir)
+        watched = _Watched(member, Folders(member.place.pki_dir), {}, time.monotonic())
+        watched.shown = watched.folders.look()
         with self._lock:
             self.rotations[member.name] = []
-            self._watched.append(_Watched(member, folders, folders.look(), time.monotonic()))
+            self._watched.append(watched)
+            for minion_id in watched.shown:
+                self._hear(watched, minion_id)
 
     def stop(self) -> None:
         """Look once more, and end."""
@@ -84,7 +88,16 @@ class Watcher(threading.Thread):
                     self.changes.append(
                         Change(member.name, minion_id, before, after, watched.looked, at)
                     )
+                    self._hear(watched, minion_id)
         watched.shown, watched.looked = shown, begun
+
+    def _hear(self, watched: _Watched, minion_id: str) -> None:
+        """A minion whose key is accepted tells its grains."""
+        if watched.folders.accepts(minion_id):
+            watched.member.caches.fill(minion_id)
+            # Whoever takes the key away from now on has something to clear.
+            if not watched.folders.accepts(minion_id):
+                watched.member.caches.clear(minion_id)
 
 
 @dataclass
