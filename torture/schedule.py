@@ -11,6 +11,17 @@ from typing import Any
 from torture.history import BULK, HOT, KEY_NAMES, MAX_OFFSET, History, MasterSpec, Step
 from torture.proxy import DEAF, REFUSE, SILENT, SLOW
 
+UNDONE_BY = {
+    "kill": "start",
+    "stop": "start",
+    "freeze": "cont",
+    "fill": "free",
+    "protect": "unprotect",
+    "unmount": "mount",
+    "lose_replica": "start",
+}
+"""No two of one kind at a time: what only two masters know, and both lose, is lost."""
+
 
 def history(seed: int) -> History:
     """The history of *seed*."""
@@ -46,6 +57,7 @@ class _Author:
             (3, self.reverted),
             (3, self.unmounted),
             (3, self.wiped),
+            (4, self.storm),
             (3, self.replay),
             (2, self.membership),
         ]
@@ -168,6 +180,9 @@ class _Author:
         sides = [names[:cut], names[cut:]]
         if rng.random() < 0.2:
             sides = [[name] for name in names]
+        elif rng.random() < 0.3 and len(names) > 3:
+            first, second = sorted(rng.sample(range(1, len(names)), 2))
+            sides = [names[:first], names[first:second], names[second:]]
         elif rng.random() < 0.15 and len(names) > 2:
             # A chain: m1-m2-m3, and m1 and m3 do not see each other.
             sides = [names[i : i + 2] for i in range(len(names) - 1)]
@@ -210,6 +225,31 @@ class _Author:
         self.contested([name, self.rng.choice(self.others(name))], about)
         self.settle(0.3)
         self.add("start", on=name)
+        self.settle()
+
+    def storm(self) -> None:
+        """Faults on several masters, and perhaps between them, before any is over."""
+        rng = self.rng
+        about = self.known(0.6)
+        self.add("settle")
+        struck = rng.sample(self.names, min(len(self.names), rng.choice((2, 3))))
+        faults = rng.sample(list(UNDONE_BY), len(struck))
+        for name, fault in zip(struck, faults, strict=True):
+            if fault == "lose_replica":
+                self.add("kill", on=name)
+            self.add(fault, on=name)
+            self.some(0, 2)
+        if rng.random() < 0.4:
+            first = struck[0]
+            self.add("partition", sides=[[first], self.others(first)], mode=REFUSE)
+        self.contested(self.names, about)
+        self.settle(0.3)
+        undone = list(zip(struck, faults, strict=True))
+        rng.shuffle(undone)
+        for name, fault in undone:
+            self.add(UNDONE_BY[fault], on=name)
+            self.some(0, 1)
+        self.add("heal", break_off=rng.random() < 0.5)
         self.settle()
 
     def freeze(self) -> None:
