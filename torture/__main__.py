@@ -17,7 +17,7 @@ from torture.faults import own_mounts
 from torture.history import History
 from torture.mutants import MUTANTS
 from torture.nursery import Nursery
-from torture.run import Setting, broken, run
+from torture.run import Setting, alike, broken, run
 from torture.shrink import shortest_prefix, without_idle_steps
 
 TRIES = 3
@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if options.worker:
         return _work(options)
+    print(_who(options), flush=True)
     if options.mutants:
         return _mutants(options)
     if options.replay:
@@ -61,6 +62,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _Setting(options) as setting:
             return _tell([_one(h, setting, options) for h in histories])
     return _tell(_parallel(options, options.mutant))
+
+
+def _who(options: argparse.Namespace) -> str:
+    """Which Salts take part, and whether groups can be mixed."""
+    question = "import salt.version; print(salt.version.__version__)"
+    salts = [
+        subprocess.run(
+            [interpreter, "-c", question], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for interpreter in options.python or [sys.executable]
+    ]
+    if len(set(salts)) > 1:
+        return f"Salt {', '.join(salts)}, in mixed groups"
+    return f"Salt {salts[0]} only: no mixed groups (make test-all installs others; or --python)"
 
 
 class _Setting:
@@ -99,14 +114,15 @@ def _one(history: History, setting: Setting, options: argparse.Namespace) -> dic
     result = run(history, setting)
     text = ""
     if result.flaws:
-        shortest = None
+        prefix = shortest = None
         if not options.no_shrink:
 
             def fails(part: History) -> bool:
-                return any(run(part, setting).flaws for _ in range(TRIES))
+                return any(alike(run(part, setting).flaws, result.flaws) for _ in range(TRIES))
 
-            shortest = without_idle_steps(shortest_prefix(history, fails), fails)
-        text = report.failure(result, shortest)
+            first = shortest_prefix(history, fails)
+            prefix, shortest = len(first.steps), without_idle_steps(first, fails)
+        text = report.failure(result, setting.told(), prefix, shortest)
     return {
         "seed": history.seed,
         "steps": len(history.steps),

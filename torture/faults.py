@@ -159,6 +159,13 @@ class Disk:
                 (self.pki_dir / name).chmod(mode)
 
 
+def disks(mounting: bool) -> str:
+    """What becomes of disks, for people."""
+    if mounting:
+        return "with mounts, as root: disks are really full and read-only"
+    return "without mounts: full and read-only disks are imitated"
+
+
 def can_protect(mounting: bool) -> bool:
     """Whether a key folder can be made read-only: for root without mounts, nothing is."""
     return mounting or os.geteuid() != 0

@@ -10,11 +10,22 @@ from torture.history import BULK, History
 from torture.run import Result
 
 
-def failure(result: Result, shortest: History | None = None) -> str:
-    """All that one needs to look into a failure."""
+def failure(
+    result: Result, setting: str, prefix: int | None = None, shortest: History | None = None
+) -> str:
+    """
+    All that one needs to look into a failure.
+
+    :param setting: what the seed depends on (:meth:`Setting.told`).
+    :param prefix: how many of its first steps fail alike, when that was looked for.
+    :param shortest: those of them that matter.
+    """
     lines = [f"seed {result.history.seed} FAILED", *(f"  {flaw}" for flaw in result.flaws)]
+    lines.append(f"  with {setting}")
     told = shortest or result.history
-    lines.append(f"  {'the shortest that fails' if shortest else 'its steps'}:")
+    if prefix is not None:
+        lines.append(f"  the first {prefix} of its {len(result.history.steps)} steps fail alike")
+    lines.append(f"  {'the shortest part of them that fails' if shortest else 'its steps'}:")
     lines += [f"    {number:2} {json.dumps(step)}" for number, step in enumerate(told.steps)]
     lines.append("  what was done (without the keys that all have from the start):")
     lines += [f"    {act}" for act in result.acts if not any(f" {i}/" in act for i in BULK)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torture import checker
+from torture.faults import disks
 from torture.history import History
 from torture.member import Member
 from torture.nursery import Nursery
@@ -53,11 +54,23 @@ class Setting:
     folder: Path | None = None
     keep: Path | None = None
 
+    def told(self) -> str:
+        """What a seed depends on, for people."""
+        salts = ", ".join(f"{nursery.salt} ({nursery.interpreter})" for nursery in self.nurseries)
+        mutant = f"; without the guard {self.mutant}" if self.mutant else ""
+        return f"Salt {salts}; {disks(self.mounting)}{mutant}"
+
 
 def broken(flaws: Iterable[str]) -> set[str]:
     """The invariants that *flaws* begin with; none where torture itself, or an engine, failed."""
     found = (INVARIANT.match(flaw) for flaw in flaws)
     return {number for match in found if match for number in match[0].split("/")}
+
+
+def alike(flaws: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether both break an invariant in common; or neither any, and something else is wrong."""
+    ours, theirs = broken(flaws), broken(others)
+    return bool(ours & theirs if ours or theirs else flaws and others)
 
 
 def run(history: History, setting: Setting) -> Result:

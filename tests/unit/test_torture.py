@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from torture import __main__, schedule
+from torture import __main__, report, schedule
 from torture.checker import replaced, verdict
 from torture.history import History
 from torture.keys import ACCEPTED, PENDING, REJECTED, Slot
 from torture.ledger import DELETE, GRANT, KNOCK, REJECT, Ledger
 from torture.mutants import MUTANTS
-from torture.run import broken
+from torture.run import Result, alike, broken
 from torture.shrink import shortest_prefix, without_idle_steps
 from torture.watch import Change, Operation, by_engines, revoked
 
@@ -314,6 +314,25 @@ def test_only_a_broken_invariant_proves_that_a_mutant_is_seen(
 def test_which_invariants_are_broken() -> None:
     flaws = ["I2/I3 web1 on m2 is absent", "I8 node01 went", "torture itself failed: I1", "I am"]
     assert broken(flaws) == {"I2", "I3", "I8"}
+
+
+def test_a_part_of_a_history_fails_alike_when_it_breaks_the_same_invariant() -> None:
+    one, other = ["I2/I3 web1 on m1 is accepted"], ["I3 web2"]
+    assert alike(one, other)
+    assert not alike(one, ["I1 not settled"])
+    assert not alike(one, ["m1: its log has a traceback"])
+    assert not alike(one, [])
+    assert alike(["m1: its log has a traceback"], ["torture itself failed"])
+    assert not alike([], [])
+
+
+def test_a_failure_says_what_its_seed_depends_on_and_where_it_begins_to_fail() -> None:
+    history = schedule.history(3)
+    part = history.with_steps(history.steps[4:6])
+    text = report.failure(Result(history, ["I1 web1 differs"]), "Salt 3008.3; as root", 9, part)
+    assert "  with Salt 3008.3; as root\n" in text
+    assert f"  the first 9 of its {len(history.steps)} steps fail alike\n" in text
+    assert text.count('"do"') == 4, "two steps, for people and as a file"
 
 
 def test_a_mutant_is_tried_where_only_its_guard_helps() -> None:
