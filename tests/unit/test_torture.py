@@ -14,10 +14,12 @@ import pytest
 
 from torture import __main__, report, schedule
 from torture.checker import replaced, verdict
+from torture.faults import Disk
 from torture.history import History
-from torture.keys import ACCEPTED, PENDING, REJECTED, Slot
+from torture.keys import ACCEPTED, DENIED, PENDING, REJECTED, Folders, Slot
 from torture.ledger import DELETE, GRANT, KNOCK, REJECT, Ledger
 from torture.mutants import MUTANTS
+from torture.operators import Operator, make_folders
 from torture.run import Result, alike, broken
 from torture.shrink import shortest_prefix, without_idle_steps
 from torture.watch import Change, Operation, by_engines, revoked
@@ -233,6 +235,34 @@ def test_only_what_nobodys_hands_explain_was_done_by_an_engine() -> None:
     assert by_engines([change], near, {}) == []
     assert by_engines([change], elsewhere + before, {}) == [change]
     assert by_engines([change], [], {"m1": [Operation("m1", "", 10.9, 12.0)]}) == []
+
+
+# -- faults
+
+
+def test_a_wiped_folder_keeps_its_signature_and_a_key_put_back_hides_no_other(
+    tmp_path: Path,
+) -> None:
+    folders = Folders(tmp_path / "pki")
+    make_folders(folders)
+    disk = Disk(tmp_path, tmp_path / "pki", mounting=False)
+    accepted = tmp_path / "pki" / "minions"
+    (accepted / ".ha-m1").symlink_to("1.token.0")
+    operator = Operator(folders, legacy=True)
+    for minion_id in ("web1", "web2", "web3"):
+        operator.put(minion_id, "k0")
+    operator.knock("web3", "k1")
+    disk.wipe()
+    assert [path.name for path in accepted.iterdir()] == [".ha-m1"]
+    assert not disk.healthy
+    operator.knock("web2", "k1")
+    disk.put_back()
+    assert disk.healthy
+    assert folders.look() == {
+        "web1": {ACCEPTED: "k0"},
+        "web2": {PENDING: "k1"},
+        "web3": {ACCEPTED: "k0", DENIED: "k1"},
+    }
 
 
 # -- clocks
