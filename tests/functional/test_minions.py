@@ -99,7 +99,7 @@ class World:
         if function == "ha.current_master":
             return {"type": minion.kind, "masters": masters, "address": self.address(master)}
         if minion.kind != "failover":
-            return {"result": False, "comment": "this minion has master_type 'list'"}
+            return {"result": False, "comment": "this minion is bound to all its masters at once"}
         target = next(n for n in self.engines if self.address(n) == arguments[0]["to"])
         if arguments[0]["test"]:
             return {"result": None, "from": master, "to": target}

@@ -93,6 +93,18 @@ def test_starts_and_reconnections_are_no_switches() -> None:
     assert journal.switches(entries, since=15) == 1
 
 
+def test_since_when_the_minion_is_with_its_master() -> None:
+    came = Entry(20, M1, M2, "no answer")
+    again = Entry(40, None, M2, journal.STARTED)
+    failed = Entry(50, None, M2, f"{journal.FAILED}: may not")
+    entries = [Entry(10, None, M1, journal.STARTED), came, again, failed]
+    for started, known in ((0, 20), (20, 20), (30, 40), (45, None)):
+        assert journal.since(entries, M2, started) == known, started
+    assert journal.since(entries, M1, 0) is None
+    assert journal.since([], M1, 0) is None
+    assert journal.since([came, Entry(30, M2, M2, "not subscribed")], M2, 0) == 30
+
+
 # -- where the minion is
 
 
@@ -168,8 +180,11 @@ def place(kind: str = "failover", **opts: Any) -> run.Site:
 
 
 def test_a_hot_minion_cannot_be_moved() -> None:
-    with pytest.raises(HaError, match="master_type 'list'; only one with"):
+    hot = r"this minion is bound to all its masters at once \(hot-hot\); only one with"
+    with pytest.raises(HaError, match=hot):
         request.plan(place("str"), None)
+    with pytest.raises(HaError, match="this minion has master_type 'func'; only one with"):
+        request.plan(place("func"), None)
 
 
 def test_a_minion_without_a_master_has_nowhere_to_come_from() -> None:
@@ -186,3 +201,5 @@ def test_who_is_meant_by_to() -> None:
         request._named(site, M2)
     with pytest.raises(HaError, match=f"'10.9.9.9' is none of this minion's masters: {M1}:4507"):
         request._named(site, "10.9.9.9")
+    with pytest.raises(HaError, match="takes an entry as its configuration has it, or the host"):
+        request._named(site, "m2")  # its id, which no minion knows

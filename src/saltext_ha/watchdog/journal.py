@@ -16,6 +16,7 @@ from pathlib import Path
 KEEP = 200
 STARTED = "the minion started"
 ASKED = "asked for"
+FAILED = "could not be started anew"
 SEEN = "Salt itself"  # 3008 moves a minion at once when a connection breaks; or its alive check
 
 
@@ -85,6 +86,26 @@ class Journal:
 def switches(entries: list[Entry], since: float) -> int:
     """How many of *entries* since that Unix time were changes from one master to another."""
     return sum(1 for each in entries if each.at >= since and each.source not in (None, each.target))
+
+
+def since(entries: list[Entry], current: str, started: float) -> float | None:
+    """
+    The Unix time since when the minion is with the master *current*, by its latest *entries*; None
+    where they do not tell, as they are older than its process.
+
+    :param started: the Unix time when the minion's process started.
+    """
+    found = None
+    for each in reversed(entries):
+        if each.why.startswith(FAILED):
+            continue  # it stayed what it was
+        if each.at < started or each.target != current:
+            break
+        found = each.at
+        if each.why != STARTED:
+            break
+        # The watchdog alone may have started: then what stands before tells.
+    return found
 
 
 def _line(entry: Entry) -> str:

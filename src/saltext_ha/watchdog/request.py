@@ -50,10 +50,9 @@ def plan(place: Site, to: str | None) -> Plan:
     """
     kind = place.running.type
     if kind not in ("failover", "distributed"):
-        raise HaError(
-            f"this minion has master_type {kind!r}; only one with master_type failover or "
-            "distributed can be moved"
-        )
+        hot = "this minion is bound to all its masters at once (hot-hot)"
+        what = hot if kind == "list" else f"this minion has master_type {kind!r}"
+        raise HaError(f"{what}; only one with master_type failover or distributed can be moved")
     look = place.looker.look(place.masters)
     if look.current is None:
         raise HaError("the minion is connected to none of its masters")
@@ -104,7 +103,10 @@ def _named(place: Site, to: str) -> str:
     named = named or [each for each in place.book.masters if binding.bare_ip(to) in each.ips]
     if len(named) != 1 or named[0].configured is None:
         which = "names more than one of" if named else "is none of"
-        raise HaError(f"to: {to!r} {which} this minion's masters: {', '.join(place.masters)}")
+        raise HaError(
+            f"to: {to!r} {which} this minion's masters: {', '.join(place.masters)}; to= takes an "
+            "entry as its configuration has it, or the host or address of one"
+        )
     return named[0].configured
 
 

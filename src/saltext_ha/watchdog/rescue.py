@@ -18,7 +18,7 @@ from typing import Any
 from saltext_ha import binding
 from saltext_ha.binding import Links, Master
 from saltext_ha.restarting import detached, processes, restart
-from saltext_ha.watchdog.journal import Entry, Journal
+from saltext_ha.watchdog.journal import FAILED, Entry, Journal
 
 PAUSE = 600.0  # seconds from one restart to the next, at least
 SPARE, POLL = 5.0, 0.5  # seconds
@@ -94,7 +94,7 @@ def main() -> None:
     try:
         restart.restart(restart.read(order["way"]), lambda: processes.running(pidfile, minion))
     except Exception as exc:  # nobody else can say so
-        failed = Entry(time.time(), None, order["current"], f"could not be started anew: {exc}")
+        failed = Entry(time.time(), None, order["current"], f"{FAILED}: {exc}")
         Journal(order["cachedir"]).add(failed)
 
 
