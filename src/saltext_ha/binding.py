@@ -92,7 +92,10 @@ class Links:
 
 @dataclass(frozen=True)
 class Master:
-    """One master as this minion sees it. ``configured`` is None when it is no longer written."""
+    """
+    One master as this minion sees it. ``configured`` is None when it is no longer written, and
+    ``ip`` the one of its addresses that the minion uses.
+    """
 
     configured: str | None
     host: str | None
@@ -102,10 +105,11 @@ class Master:
     current: bool = False
     connected: bool | None = None
     note: str | None = None
+    ip: str | None = None
 
     def row(self) -> dict[str, Any]:
         """The plain dictionary that ``ha.masters`` returns for this master."""
-        names = ("port", "publish_port", "configured", "current", "connected")
+        names = ("ip", "port", "publish_port", "configured", "current", "connected")
         answer = {"address": self.host} | {name: getattr(self, name) for name in names}
         return answer | ({"note": self.note} if self.note else {})
 
@@ -204,6 +208,13 @@ def minion_pid(pidfile: str, *, caller: bool, forks: bool) -> int | None:
     return None
 
 
+def started_at(pid: int) -> float | None:
+    """The Unix time when process *pid* started; None: it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return float(psutil.Process(pid).create_time())
+    return None
+
+
 def established(pid: int) -> Links:
     """The remote ends of all established TCP connections of process *pid*."""
     try:
@@ -237,8 +248,10 @@ def locate(running: Running) -> list[Master]:
     index = _index(masters, here)
     if index is None:
         return [*masters, replace(here, note="not in the minion's configuration as it is now")]
-    # The address that the minion really uses; the name may have others, or new ones.
-    masters[index] = replace(here, configured=masters[index].configured)
+    # The address that the minion really uses; the name may have others, or new ones. What salt-call
+    # uses says nothing of the minion.
+    ips = here.ips | (masters[index].ips if running.caller else frozenset())
+    masters[index] = replace(here, ips=ips, configured=masters[index].configured)
     return masters
 
 
@@ -247,7 +260,7 @@ def _locate(entry: str, running: Running) -> Master:
         host, port = split_entry(entry, running.default_port)
     except ValueError as exc:
         return Master(entry, None, None, note=str(exc))
-    if running.ip and (host, port) == (running.host, running.port):
+    if running.ip and not running.caller and (host, port) == (running.host, running.port):
         return Master(entry, host, port)  # resolved by Salt itself already
     try:
         found = Master(entry, host, port, resolve(host))
@@ -271,9 +284,26 @@ def _publish_port(master: Master, running: Running) -> int | None:
 
 
 def judge(master: Master, links: Links, running: Running) -> Master:
-    """*master* with ``connected`` (and a note where that is None) from the evidence in *links*."""
+    """
+    *master* with ``connected`` (and a note where that is None) and ``ip`` from the evidence in
+    *links*.
+    """
     if not master.ips:
         return master  # whatever kept us from its address is noted already
+    judged = _judge(master, links, running)
+    return replace(judged, ip=_used(judged, links))
+
+
+def _used(master: Master, links: Links) -> str | None:
+    """Where its publisher is, or else its requests go; None where that could be several."""
+    for port in (master.publish_port, master.port):
+        ips = {ip for ip in master.ips if (ip, port) in (links.seen or ())}
+        if len(ips) == 1:
+            return ips.pop()
+    return next(iter(master.ips)) if len(master.ips) == 1 else None
+
+
+def _judge(master: Master, links: Links, running: Running) -> Master:
     if links.seen is None:
         return _noted(master, links.note)
     ports = {port for ip, port in links.seen if ip in master.ips}
@@ -287,7 +317,7 @@ def judge(master: Master, links: Links, running: Running) -> Master:
     ports -= running.request_ports()
     if not ports:
         gone = replace(master, connected=False)
-        return _noted(gone, "no connection to its address; its publish port is unknown")
+        return _noted(gone, "no connection that could be to its publisher; the port is unknown")
     usual = ports & {DEFAULT_PUBLISH_PORT, *running.told.values()}
     if len(usual) == 1:
         return replace(master, connected=True, publish_port=usual.pop())
@@ -305,20 +335,34 @@ def masters(running: Running, links: Links) -> list[Master]:
     """
     All masters of this minion in configured order, judged, at most one of them ``current``.
 
-    That is the master that asked; where none did, the only one that the minion is connected to.
+    That is the master that asked; where none did, the one that the minion is bound to.
     """
     if running.master_type == "disable":
         return []
     judged = [judge(master, links, running) for master in locate(running)]
     if running.asked:
         return judged
-    bound = [master for master in judged if master.connected]
-    only = bound[0] if len(bound) == 1 else None
+    only = _bound(judged, links, running)
     return [
         replace(master, current=master is only)
         for master in judged
         if master.configured is not None or master is only
     ]
+
+
+def _bound(judged: list[Master], links: Links, running: Running) -> Master | None:
+    """
+    The master to whose request port the minion holds a connection, as it authenticated there: its
+    publisher's connection may lead to another. Where that tells nothing, or all masters at once are
+    asked (hot-hot), the only one that it is connected to.
+    """
+    seen = links.seen or frozenset()
+    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    both, heard = ([each for each in group if each.connected] for group in (asked, judged))
+    for group in (heard,) if running.type == "list" else (both, asked, heard):
+        if len(group) == 1:
+            return group[0]
+    return None
 
 
 def current_master(running: Running, links: Links) -> tuple[dict[str, Any], Master | None]:
@@ -328,6 +372,7 @@ def current_master(running: Running, links: Links) -> tuple[dict[str, Any], Mast
     nowhere = bool(known) and all(master.connected is False for master in known)
     answer: dict[str, Any] = {
         "address": current.host if current else None,
+        "ip": current.ip if current else None,
         "port": current.port if current else None,
         "publish_port": current.publish_port if current else None,
         "id": running.sent_by if current else None,

@@ -7,7 +7,9 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from lab.forwarder import drop_packets
 from saltext_ha import binding, clear, minion_opts
 from saltext_ha.binding import Links, Running
 from saltext_ha.modules import ha
+from saltext_ha.watchdog.journal import FAILED, STARTED, Entry, Journal
 
 pytestmark = pytest.mark.core
 
@@ -223,6 +226,46 @@ def test_salt_call_follows_the_running_minion() -> None:
     assert (answer["address"], answer["port"], answer["connected"]) == (M2, 4506, True)
 
 
+def test_salt_call_goes_by_where_the_minion_authenticated() -> None:
+    """Its publisher's connection may lead elsewhere, or be one that was left behind (3007)."""
+    for seen, connected in (
+        (((M2, 4506), (M1, 4505)), False),
+        (((M2, 4506), (M2, 4505), (M1, 4505)), True),
+        (((M2, 4506),), False),
+    ):
+        answer, current = binding.current_master(called(), links(*seen))
+        assert (answer["address"], answer["connected"]) == (M2, connected), seen
+        assert current is not None
+    # A job in a thread of the minion just pings all of them.
+    answer, _ = binding.current_master(called(), links((M1, 4506), (M2, 4506), (M2, 4505)))
+    assert (answer["address"], answer["connected"]) == (M2, True)
+
+
+@pytest.mark.parametrize("kind", ["str", "failover"])
+def test_salt_call_may_go_to_another_address_of_the_name(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Two masters behind one name; the first was dead when the minion started."""
+    monkeypatch.setattr(binding, "resolve", lambda host: frozenset({M1, M2}))
+    running = called(entries=("salt",), host="salt", listed=kind != "str", master_type=kind)
+    answer, _ = binding.current_master(running, links((M2, 4506), (M2, 4505)))
+    assert (answer["address"], answer["ip"], answer["connected"]) == ("salt", M2, True)
+    assert "note" not in answer
+
+
+def test_the_address_is_told_where_it_can_be() -> None:
+    name = binding.Master("salt", "salt", 4506, frozenset({M1, M2}), publish_port=4505)
+    for seen, ip in (
+        (((M1, 4505),), M1),
+        (((M2, 4506),), M2),
+        (((M1, 4505), (M2, 4506)), M1),  # jobs come from there
+        (((M1, 4505), (M2, 4505)), None),
+        ((), None),
+    ):
+        assert binding.judge(name, links(*seen), hot()).ip == ip, seen
+    assert binding.masters(hot(), links())[0].row()["ip"] == M1
+
+
 def test_salt_call_sees_a_minion_without_a_master() -> None:
     answer, current = binding.current_master(called(), links())
     assert current is None
@@ -359,6 +402,22 @@ def test_a_hot_minion_reads_the_list_from_its_file(opts: dict[str, Any]) -> None
     assert [(row["port"], row["current"]) for row in ha.masters()] == [(4506, False), (4508, True)]
 
 
+def test_each_row_says_what_does_not_fit(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = links((M1, 4506), (M2, 4508), (M2, 4505))
+    monkeypatch.setattr(binding, "established", lambda pid: seen)
+    salt.crypt.AsyncAuth.creds_map = {
+        (f"tcp://{ip}:{port}",): {"publish_port": 4505} for ip, port in ((M1, 4506), (M2, 4508))
+    }
+    deaf = f"authenticated to {M1}, but not subscribed to it: jobs of {M1} are lost"
+    assert [row.get("note") for row in ha.masters()] == [deaf, None]
+    hung = f"connected to {M2}:4508, but it does not answer"
+    rows = ha.masters(ping=True, timeout=0.2)
+    assert [row.get("note") for row in rows] == [deaf, hung]
+    assert ha.current_master(ping=True, timeout=0.2)["note"] == hung
+
+
 def test_the_id_is_the_one_that_came_with_the_job(opts: dict[str, Any]) -> None:
     assert ha.current_master(__pub_master_id="m2", __pub_jid="1")["id"] == "m2"
     with pytest.raises(SaltInvocationError, match="pong"):
@@ -395,6 +454,32 @@ def test_a_failover_minion_that_has_lost_all_its_masters(opts: dict[str, Any]) -
     answer = ha.current_master()
     assert (answer["address"], answer["connected"]) == (None, False)
     assert "none of its masters" in answer["note"]
+
+
+def test_since_when_and_how_often(opts: dict[str, Any], tmp_path: Path) -> None:
+    opts.update(master_type="failover", master_list=[M1, M2], cachedir=str(tmp_path))
+    assert "since" not in ha.current_master()
+    book, now = Journal(tmp_path), time.time()
+    # Of another process than this one: nobody has watched this one yet.
+    book.add(Entry(binding.psutil.Process().create_time() - 5, M1, f"{M2}:4508", "no answer"))
+    book.add(Entry(binding.psutil.Process().create_time() - 4, f"{M2}:4508", M2, "no answer"))
+    assert "since" not in ha.current_master()
+    book.add(Entry(now - 0.02, None, M2, STARTED))
+    book.add(Entry(now - 0.01, M2, M2, f"{FAILED}: may not"))
+    answer = ha.current_master()
+    assert (answer["since"], answer["switches"]) == (now - 0.02, 2)
+    read = datetime.strptime(answer["since_iso"], "%Y-%m-%dT%H:%M:%S%z")
+    assert read.timestamp() == int(now - 0.02)
+
+
+def test_a_move_without_a_running_minion_is_an_error(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opts["caller"] = True
+    monkeypatch.setattr(ha, "__context__", {}, raising=False)
+    answer = ha.failover()
+    assert (answer["result"], ha.__context__) == (False, {"retcode": 1})
+    assert f"no running minion found (pidfile {opts['pidfile']})" in answer["comment"]
 
 
 @pytest.mark.parametrize("values", [{}, {"master": None}, {"master": 17}, {"master": []}])

@@ -46,6 +46,9 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
 
     ``address``, ``port``, ``publish_port``
         of the master, the address as it is configured, ``port`` being the request port (4506)
+    ``ip``
+        the address that the minion's connections lead to, where ``address`` is a name; None where
+        it has several and no connection tells which
     ``id``
         of the master, which Salt does not tell a minion by itself: known in jobs of a master whose
         configuration has a ``master_id``, otherwise None
@@ -60,9 +63,10 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         connections: use *ping*.
     ``ping``
         only with *ping*: ``{"answers": True, "milliseconds": 3.1}``
-    ``since``, ``switches``
-        only with the engine ``ha_watchdog``: since when (Unix time) the minion is with it, and how
-        often it has changed its master within the last hour
+    ``since``, ``since_iso``, ``switches``
+        only with the engine ``ha_watchdog``: since when the minion's process is with it, as Unix
+        time and as local time like ``2026-03-01T14:05:09+0100``; and how often the minion has
+        changed its master within the last hour, restarts of its process or not
     ``note``
         why something is unknown, or what does not fit: "authenticated to m2, subscribed to m1"
 
@@ -89,10 +93,8 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     if current is None:
         return answer
     known = binding.masters(running, links) if current.connected is False else [current]
-    said = evidence.remark(current, known, links, running, answer.get("ping"))
-    if said:
-        answer["note"] = "; ".join(filter(None, (answer.get("note"), said)))
-    return answer | _past(str(current.configured) if running.type == "list" else "", current)
+    _note(answer, evidence.remark(current, known, links, running, answer.get("ping")))
+    return answer | _past(running, current)
 
 
 def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
@@ -105,9 +107,10 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     timeout
         Seconds to wait for the answers.
 
-    Returns a list of dictionaries with ``address``, ``port``, ``publish_port``, ``configured``
-    (the entry as written), ``current``, ``connected`` and, where there is something to say,
-    ``note``; with *ping* also ``ping``. Their meaning is that of :py:func:`current_master`.
+    Returns a list of dictionaries with ``address``, ``ip``, ``port``, ``publish_port``,
+    ``configured`` (the entry as written), ``current``, ``connected`` and, where there is something
+    to say, ``note``; with *ping* also ``ping``. Their meaning is that of
+    :py:func:`current_master`.
 
     CLI Example:
 
@@ -118,11 +121,14 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     """
     limit = _seconds(timeout)
     running = minion_opts.running(__opts__)
-    known = binding.masters(running, _links(running))
+    links = _links(running)
+    known = binding.masters(running, links)
     rows = [master.row() for master in known]
     if ping:
         for row, answer in zip(rows, binding.ping_all(__opts__, known, limit), strict=True):
             row["ping"] = answer
+    for row, master in zip(rows, known, strict=True):
+        _note(row, evidence.remark(master, known, links, running, row.get("ping")))
     return rows
 
 
@@ -189,7 +195,6 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
         salt '*' ha.lint
         salt-call --local --retcode-passthrough ha.lint ignore=HA109
     """
-    from saltext_ha.errors import HaError
     from saltext_ha.lint import ask
 
     try:
@@ -210,14 +215,15 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
 
     to
         The master to move to: as it is written in the minion's configuration, its host or its IP
-        address. Default: the next one that answers.
+        address there. Default: the next one that answers.
 
     test
         Say what would be done, and do nothing.
 
     Returns a dictionary with ``from``, ``to``, ``result`` (True: on its way; None: test mode, or
-    it is there already; False: it cannot be) and ``comment``. Whether it arrived is told by the
-    event ``salt/ha/minion/ID/failover`` on the new master, and by :py:func:`current_master` there.
+    it is there already, which the comment tells apart; False: it cannot be) and ``comment``. The
+    return code is 1 with False. Whether it arrived is told by the event
+    ``salt/ha/minion/ID/failover`` on the new master, and by :py:func:`current_master` there.
 
     CLI Example:
 
@@ -232,7 +238,8 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     test = bool(__opts__.get("test")) if test is None else test
     answer: dict[str, Any] = {"from": None, "to": to, "result": False}
     if pid is None:
-        return answer | {"comment": "no running minion found"}
+        __context__["retcode"] = 1
+        return answer | {"comment": _no_minion()}
     place = run.site(__opts__, lambda: binding.established(pid), request.TIMEOUT)
     try:
         plan = request.plan(place, to)
@@ -241,9 +248,9 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
         return answer | {"comment": str(exc)}
     answer |= {"from": plan.source, "to": plan.target, "result": None}
     if plan.source == plan.target:
-        return answer | {"comment": f"the minion is with {plan.target} already"}
+        return answer | {"comment": f"nothing to do: the minion is with {plan.target} already"}
     if test:
-        return answer | {"comment": f"would move from {plan.source} to {plan.target}"}
+        return answer | {"comment": f"test: would move from {plan.source} to {plan.target}"}
     me = os.getpid()
     try:
         request.launch(__opts__, plan.target, pid, None if me == pid else me, place.mover.order)
@@ -267,17 +274,32 @@ def _seconds(timeout: Any) -> float:
 def _links(running: binding.Running) -> binding.Links:
     pid = _minion_pid(caller=running.caller)
     if pid is None:
-        return binding.Links(None, f"no running minion found (pidfile {__opts__.get('pidfile')})")
+        return binding.Links(None, _no_minion())
     return binding.established(pid)
 
 
-def _past(watchdog: str, current: binding.Master) -> dict[str, Any]:
-    """What the *watchdog* remembers of *current*; hot-hot minions have one for each master."""
+def _no_minion() -> str:
+    return f"no running minion found (pidfile {__opts__.get('pidfile')})"
+
+
+def _note(row: dict[str, Any], said: str | None) -> None:
+    if said:
+        row["note"] = "; ".join(filter(None, (row.get("note"), said)))
+
+
+def _past(running: binding.Running, current: binding.Master) -> dict[str, Any]:
+    """What the watchdog remembers of *current*; hot-hot minions have one for each master."""
+    here = str(current.configured)
+    watchdog = here if running.type == "list" else ""
     entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
-    if not entries or entries[-1].target != current.configured:
+    pid = _minion_pid(caller=running.caller)
+    started = binding.started_at(pid) if entries and pid else None
+    since = None if started is None else journal.since(entries, here, started)
+    if since is None:
         return {}
     return {
-        "since": entries[-1].at,
+        "since": since,
+        "since_iso": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(since)),
         "switches": journal.switches(entries, time.time() - 3600),
     }
 
