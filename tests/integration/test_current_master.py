@@ -77,6 +77,7 @@ def test_a_hot_minion_names_the_master_that_asked(site: Site) -> None:
     for master, name in ((site.m1, "m1"), (site.m2, None)):
         assert ask(master, site.hot, "ha.current_master") == {
             "address": master.address,
+            "ip": master.address,
             "port": master.ret_port,
             "publish_port": master.publish_port,
             "id": name,  # m2 has no master_id, so nobody tells
@@ -93,6 +94,7 @@ def test_masters_lists_all_in_configured_order(site: Site) -> None:
     assert rows == [
         {
             "address": master.address,
+            "ip": master.address,
             "port": master.ret_port,
             "publish_port": master.publish_port,
             "configured": master.address,
@@ -192,11 +194,15 @@ def test_salt_call_does_not_guess_between_masters_on_one_address(site: Site) -> 
     assert "publish port is unknown" in unknown["note"]
 
 
-@pytest.mark.parametrize("function", ["ha.current_master", "ha.masters"])
+@pytest.mark.parametrize("function", ["ha.current_master", "ha.masters", "ha.ping_masters"])
 def test_a_minion_without_a_master_gets_a_clear_answer(site: Site, function: str) -> None:
     name = f"alone-{function.removeprefix('ha.')}"
     config = {"master_type": "disable", "file_client": "local"}
     alone = site.lab.add_minion(name, [site.m1], config=config)
+    if function == "ha.ping_masters":
+        result = alone.cli("salt-call", "--retcode-passthrough", function)
+        assert (result.data["local"], result.returncode) == ([], 2)
+        return
     result = alone.salt_call(function, ping=True).check()
     if function == "ha.masters":
         assert result.data == []

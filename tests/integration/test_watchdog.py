@@ -90,6 +90,7 @@ def settle(site: Site, master: Master) -> None:
 def test_a_move_that_is_asked_for(site: Site) -> None:
     web1, m1, m2 = site.minions[0], site.m1, site.m2
     before = history(web1)
+    switches = ha(m1, web1, "ha.current_master")["switches"]
     plan = m1.salt("web1", "ha.failover", test=True).data["web1"]
     assert (plan["from"], plan["to"], plan["result"]) == (m1.address, m2.address, None)
     assert history(web1) == before
@@ -106,6 +107,14 @@ def test_a_move_that_is_asked_for(site: Site) -> None:
         assert told["why"] == journal.ASKED
         assert history(web1)[-1].target == target.address
         assert ha(target, web1, "ha.current_master")["address"] == target.address
+    last = ha(m1, web1, "ha.current_master")
+    assert last["switches"] == switches + 2
+    assert last["since"] == history(web1)[-1].at
+    there = ha(m1, web1, "ha.failover", f"to={m1.address}")
+    assert (there["result"], there["comment"]) == (
+        None,
+        f"nothing to do: the minion is with {m1.address} already",
+    )
 
 
 def failover(events: list[tuple[str, dict[str, Any]]], name: str) -> dict[str, Any] | None:
