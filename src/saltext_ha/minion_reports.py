@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from saltext_ha import binding
 from saltext_ha.errors import InvalidRecord
 from saltext_ha.lint.model import INFO
-from saltext_ha.safety import MinionReport
+from saltext_ha.safety import Known, MinionReport
 
 # One job with several functions; each is one that people ask, too.
 FUNCTIONS = ("ha.lint", "ha.masters", "ha.current_master", "config.get")
-ARGUMENTS: tuple[list[str], ...] = ([], [], [], ["verify_master_pubkey_sign"])
+# As on a command line. A minion asks all its masters at once, and each has the seconds to answer:
+# when there are many minions, they all come now.
+ARGUMENTS: tuple[list[str], ...] = (
+    [],
+    ["ping=True", "timeout=5"],
+    [],
+    ["verify_master_pubkey_sign"],
+)
 WAIT = 8  # seconds; whoever says then that it is still at it is waited for
 MAX_TEXT = 300
 MAX_MASTERS = 50
 MAX_FINDINGS = 50
+MASTER = ("address", "port", "connected", "publishes")
 
-#: (host as the minion writes it, its request port) → the master of the group that is there.
-Lookup = Callable[[str, int], str | None]
+#: A host, or address, as minions write it, and a request port.
+Place = tuple[str, int]
+#: The same → the masters of the group that may be there.
+Lookup = Callable[[str, int], Collection[str]]
 
 
 def ask(opts: Mapping[str, Any], glob: str) -> dict[str, dict[str, Any]]:
@@ -56,7 +67,8 @@ def shorten(answer: Any) -> dict[str, Any]:
         return {"problem": f"ha.lint could not look at all: {what[:MAX_TEXT]}"}
     return {
         "type": str(current.get("type")),
-        "masters": [[row.get("address"), row.get("port"), row.get("connected")] for row in masters],
+        "masters": [[row.get(name) for name in MASTER] + [_answers(row)] for row in masters],
+        "here": _here(current),
         "verifies": verifies is True,
         "findings": [
             [str(f["code"]), f"{f['title']} ({f['detail']})"[:MAX_TEXT], str(f["fix"])[:MAX_TEXT]]
@@ -64,6 +76,40 @@ def shorten(answer: Any) -> dict[str, Any]:
             if f["severity"] != INFO
         ],
     }
+
+
+def _answers(row: Mapping[str, Any]) -> bool | None:
+    ping = row.get("ping")
+    return _known(ping.get("answers")) if isinstance(ping, Mapping) else None
+
+
+def _here(current: Mapping[str, Any]) -> list[Any]:
+    """Where the master is that asked; nothing where there is a doubt."""
+    if current.get("connected") is not True or current.get("note"):
+        return []
+    return [current.get("address"), current.get("port")]
+
+
+def _known(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def place(host: str, port: int) -> Place:
+    """The same for all ways of writing it."""
+    return binding.bare_ip(host) or host.lower(), port
+
+
+def met(raw: Any) -> set[Place]:
+    """
+    Where a master is, as the minions write it that it was answered by.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        found = [one.get("here") for one in raw.values()]
+        return {place(str(each[0])[:MAX_TEXT], int(each[1])) for each in found if each}
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
 
 
 def read(raw: Any, lookup: Lookup) -> dict[str, MinionReport]:
@@ -82,10 +128,12 @@ def _report(one: Mapping[str, Any], lookup: Lookup) -> MinionReport:
     if one.get("problem"):
         return MinionReport(problem=str(one["problem"])[: 2 * MAX_TEXT])
     masters = []
-    # Older peers do not say whether it is connected: that is not known then.
-    for host, port, *connected in one["masters"][:MAX_MASTERS]:
-        bound = connected[0] if connected and isinstance(connected[0], bool) else None
-        masters.append((lookup(str(host), int(port or 0)), f"{str(host)[:MAX_TEXT]}:{port}", bound))
+    # Older peers and minions say less: that is not known then.
+    for host, port, *rest in one["masters"][:MAX_MASTERS]:
+        connected, publishes, answers = ([_known(each) for each in rest] + [None] * 3)[:3]
+        members = tuple(sorted(lookup(str(host), int(port or 0))))
+        written = f"{str(host)[:MAX_TEXT]}:{port}"
+        masters.append(Known(members, written, connected, answers, publishes))
     return MinionReport(
         tuple(masters),
         str(one["type"])[:MAX_TEXT],

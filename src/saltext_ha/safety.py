@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltext_ha.consistency.rules import DRIFT
 from saltext_ha.replication.placement import ABSENT, Stored
@@ -22,6 +22,14 @@ MINIONS_PER_WORKER = 200
 #: Sections of check_consistency that say whether another master can take over.
 SECTIONS = ("master_key", "access", "roots")
 LISTED = 1000
+# Not ha.sync by itself: where the revocation is as new as the acceptance, that would spread it.
+APART = (
+    "salt-run ha.history ID says who did it and why; salt-run ha.restore ID keeps the minion; "
+    "salt-run ha.sync test=True shows what would become of the rest"
+)
+CONFLICT = "salt-run ha.resolve ID FINGERPRINT, of the key that the minion really has"
+
+SAME_VERSION = "saltext-ha on the minion and on every master, the same version as here"
 
 MASTERS, KEYS, MINIONS, CAPACITY = "masters", "keys", "minions", "capacity"
 ACCEPTED = "accepted"
@@ -29,10 +37,29 @@ ACCEPTED = "accepted"
 
 @dataclass(frozen=True)
 class Room:
-    """What a master has for minions: worker threads, and files that it may have open."""
+    """
+    What a master has for minions: worker threads, files that it may have open, and how many it
+    lets in (0: any number).
+    """
 
     workers: int
     open_files: int
+    max_minions: int = 0
+
+
+class Known(NamedTuple):
+    """
+    A master that a minion knows, ``written`` as it does. ``members``: who of the group that may be;
+    none: nobody, several: it is not clear which. ``connected``: whether the minion is connected to
+    its publisher; ``answers`` and ``publishes``: whether the minion reaches its request port and
+    its publisher. None: nobody can tell.
+    """
+
+    members: tuple[str, ...]
+    written: str
+    connected: bool | None = None
+    answers: bool | None = None
+    publishes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -40,12 +67,11 @@ class MinionReport:
     """
     A minion as it described itself.
 
-    ``masters`` are those that it knows, as ``(member or None, as it is written, whether it is
-    connected to it: None where nobody can tell)``. ``findings`` are those of ``ha.lint`` that
-    count: code, what it says, what mends it. ``problem``: why it could not say.
+    ``masters`` are those that it knows. ``findings`` are those of ``ha.lint`` that count: code,
+    what it says, what mends it. ``problem``: why it could not say.
     """
 
-    masters: tuple[tuple[str | None, str, bool | None], ...] = ()
+    masters: tuple[Known, ...] = ()
     type: str = ""
     verifies: bool = False
     findings: tuple[tuple[str, str, str], ...] = ()
@@ -141,7 +167,8 @@ def _masters(group: Group, left: Iterable[str], lost: str) -> Iterator[Reason]:
             MASTERS,
             f"{lost} itself could not be asked ({group.unreached[lost]}): what only it has is not "
             "known",
-            "ask again when it is there",
+            f"ask again when {lost} is there; or, when it is gone for good, salt-run "
+            f"ha.remove_peer {lost}",
             unknown=True,
         )
 
@@ -165,7 +192,7 @@ def _keys(group: Group, left: Iterable[str], everybody: set[str]) -> Iterator[Re
             elif len(keys) > 1:
                 wrong["accepted with different keys"].append(minion_id)
         for state, ids in wrong.items():
-            fix = "salt-run ha.resolve" if "different" in state else "salt-run ha.sync"
+            fix = CONFLICT if "different" in state else APART
             yield _about(KEYS, ids, f"their keys are {state}", fix)
 
 
@@ -177,7 +204,7 @@ def _sections(group: Group) -> Iterator[Reason]:
             continue
         for who, why in section.get("unknown", {}).items():
             if who not in group.unreached:
-                yield Reason(name, f"{who}: {why}", "see that log", unknown=True)
+                yield Reason(name, f"{who}: {why}", _log_of(who), unknown=True)
         for difference in section.get("differences", ()):
             if difference.get("severity", DRIFT) == DRIFT:
                 fix = difference.get("fix") or "salt-run ha.check_consistency"
@@ -189,7 +216,8 @@ def _sections(group: Group) -> Iterator[Reason]:
 def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
     for name, why in sorted(group.unasked.items()):
         if name not in group.unreached:
-            yield Reason(MINIONS, f"{name} could not ask its minions: {why}", "its log", True)
+            text = f"{name} could not ask its minions: {why}"
+            yield Reason(MINIONS, text, _log_of(name), unknown=True)
     silent = sorted(everybody - group.minions.keys())
     if silent:
         yield _about(
@@ -209,23 +237,23 @@ def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
 
 def _troubles(minion: MinionReport, lost: str, signed: bool) -> Iterator[tuple[str, str, bool]]:
     tell = "salt-run ha.minion_config; the state ha.multi_master"
-    look = "ha.masters on the minion says what it sees; its log says why"
     if minion.problem:
-        yield minion.problem, "saltext-ha on the minion, the same version as here", True
+        yield minion.problem, SAME_VERSION, True
         return
     for code, text, fix in minion.findings:
         yield f"{code} {text}", fix, False
-    others = [each for each in minion.masters if each[0] != lost]
-    if not any(member for member, _, _ in others):
+    others = [each for each in minion.masters if each.members != (lost,)]
+    if not any(each.members for each in others):
         yield f"they know no other master of the group than {lost}", tell, False
-    for member, written, connected in others:
-        if member is None:
-            yield f"they know {written}, which is no master of the group", tell, False
-        # A failover minion is with one at a time; these go nowhere when one is lost.
-        elif minion.type == "list" and connected is False:
-            yield f"they are not connected to {member}: they hear no job of it", look, False
-        elif minion.type == "list" and connected is None:
-            yield f"whether they are connected to {member} is not known", look, True
+    for each in others:
+        if not each.members:
+            yield f"they know {each.written}, which is no master of the group", tell, False
+        elif len(each.members) > 1:
+            which = " or ".join(each.members)
+            fix = "a name or an address of its own for each master"
+            yield f"they know {each.written}, which may be {which}", fix, True
+        else:
+            yield from _way(each, each.members[0], minion.type == "list")
     if minion.type not in ("failover", "list", "str"):
         text = f"master_type {minion.type or 'unknown'}: where they go is not known"
         yield text, tell, True
@@ -235,6 +263,31 @@ def _troubles(minion: MinionReport, lost: str, signed: bool) -> Iterator[tuple[s
             "verify_master_pubkey_sign: True and master_sign.pub; or one master key for all",
             False,
         )
+
+
+def _way(known: Known, member: str, stays: bool) -> Iterator[tuple[str, str, bool]]:
+    """
+    What is wrong with a minion's way to *member*; *stays*: it is with all its masters at once.
+    """
+    look = (
+        "salt MINION ha.masters ping=True says what it sees; on the minion, /var/log/salt/minion "
+        "why"
+    )
+    if known.answers is False:
+        yield f"they do not reach {member}", look, False
+    elif known.publishes is False:
+        yield (
+            f"they do not reach the publisher of {member}: no job of it would come",
+            look,
+            False,
+        )
+    elif known.answers is None or known.publishes is None:
+        yield f"whether they reach {member} is not known", f"{look}; {SAME_VERSION}", True
+    # A failover minion connects when it moves; these go nowhere when one is lost.
+    if stays and known.connected is False:
+        yield f"they are not connected to {member}: they hear no job of it", look, False
+    elif stays and known.connected is None:
+        yield f"whether they are connected to {member} is not known", look, True
 
 
 def _capacity(group: Group, left: Iterable[str], number: int) -> Iterator[Reason]:
@@ -250,6 +303,12 @@ def _capacity(group: Group, left: Iterable[str], number: int) -> Iterator[Reason
                 f"{number * FILES_PER_MINION}",
                 "max_open_files, and the limit of the service (LimitNOFILE)",
             )
+        if 0 < room.max_minions < number:
+            yield Reason(
+                CAPACITY,
+                f"{name} lets in {room.max_minions} minions of {number}",
+                f"max_minions: 0, or at least {number}, on {name}",
+            )
         if number > MINIONS_PER_WORKER * room.workers:
             needed = -(-number // MINIONS_PER_WORKER)
             yield Reason(
@@ -257,6 +316,10 @@ def _capacity(group: Group, left: Iterable[str], number: int) -> Iterator[Reason
                 f"{name} has {room.workers} worker threads; {number} minions need {needed}",
                 f"worker_threads: {needed}",
             )
+
+
+def _log_of(master: str) -> str:
+    return f"/var/log/salt/master on {master} (or its log_file) says more"
 
 
 def _about(about: str, ids: Sequence[str], text: str, fix: str, unknown: bool = False) -> Reason:

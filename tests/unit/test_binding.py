@@ -500,6 +500,26 @@ def test_odd_configurations_do_not_raise(
     assert ha.__context__["retcode"] == (1 if values.get("master") == 17 else 2)
 
 
+def test_whether_jobs_would_come(opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that was never met is asked at the publish port of those that were."""
+    asked: list[tuple[str | None, int | None]] = []
+
+    def reached(transport: str, known: list[binding.Master], *rest: Any) -> list[bool]:
+        asked.extend((each.host, each.publish_port) for each in known)
+        return [True for _ in known]
+
+    monkeypatch.setattr("saltext_ha.watchdog.publisher.reached", reached)
+    told = {(M2, 4508): 4507}
+    monkeypatch.setattr(binding, "told_ports", lambda creds: told)
+    rows = ha.masters(ping=True, timeout=1)
+    assert asked == [(M1, 4507), (M2, 4507)]
+    assert [row["publishes"] for row in rows] == [True, True]
+    asked.clear()
+    told.clear()
+    ha.masters(ping=True, timeout=1)
+    assert asked == [(M1, None), (M2, None)]
+
+
 def test_masters_that_do_not_answer_are_an_error(
     opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,14 +12,19 @@ from saltext_ha.errors import InvalidRecord
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from saltext_ha.replication.placement import Stored
-from saltext_ha.safety import Group, MinionReport, Reason, Room, judge
+from saltext_ha.safety import Group, Known, MinionReport, Reason, Room, judge
+from saltext_ha.service import failover_safe
+from saltext_ha.service.endpoints import Endpoint
 
 pytestmark = pytest.mark.core
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ACCEPTED = Stored("accepted", KEY, frozenset())
 PENDING = Stored("pending", KEY, frozenset())
-BOTH = (("m1", "10.0.0.1:4506", True), ("m2", "10.0.0.2:4506", True))
+BOTH = (
+    Known(("m1",), "10.0.0.1:4506", True, True, True),
+    Known(("m2",), "10.0.0.2:4506", True, True, True),
+)
 GOOD = MinionReport(BOTH, "failover")
 SAME = {name: {"status": "same", "differences": [], "unknown": {}} for name in safety.SECTIONS}
 
@@ -57,6 +62,7 @@ def test_a_master_that_cannot_be_asked_is_a_doubt(lost: str) -> None:
     away = group(unreached={"m2": "timed out"}, keys=keys)
     reason = the(judge(away, lost), "masters")
     assert (reason.unknown, "timed out" in reason.text) == (True, True)
+    assert "m2" in reason.fix
 
 
 def test_what_status_says_of_those_that_are_left() -> None:
@@ -79,6 +85,9 @@ def test_a_key_that_the_other_master_does_not_have(stored: Stored | None, text: 
     lacking = group(keys={"m1": group().keys["m1"], "m2": table})
     reason = the(judge(lacking, "m1"), "keys")
     assert (text in reason.text, reason.minions, reason.count) == (True, ("web2",), 1)
+    # Not ha.sync, which might spread the revocation, were it the newer decision.
+    helps = "ha.resolve ID FINGERPRINT" if text == "different keys" else "ha.history ID says"
+    assert reason.fix.startswith(f"salt-run {helps}")
     if text != "different keys":
         assert judge(lacking, "m2") == [], "m1, which has all, is left"
 
@@ -101,7 +110,8 @@ def test_a_difference_that_check_consistency_finds(name: str) -> None:
     assert ("pam:alice" in reason.text, reason.fix, reason.unknown) == (True, "write it", False)
     note = {**drift, "severity": "note"}
     assert judge(group(**sections(differences=[note])), "m1") == []
-    assert the(judge(group(**sections(unknown={"m2": "no such file"})), "m1"), name).unknown
+    missed = the(judge(group(**sections(unknown={"m2": "no such file"})), "m1"), name)
+    assert (missed.unknown, "/var/log/salt/master on m2" in missed.fix) == (True, True)
     assert the(judge(group(**sections(left_out=3)), "m1"), name).text == "and 3 more"
     rest = {key: value for key, value in SAME.items() if key != name}
     assert the(judge(group(sections=rest), "m1"), name).unknown
@@ -119,9 +129,14 @@ def test_minions_that_do_not_answer() -> None:
     [
         (replace(GOOD, masters=BOTH[:1]), "they know no other master of the group than m1", False),
         (
-            replace(GOOD, masters=(*BOTH, (None, "old:4506", None))),
+            replace(GOOD, masters=(*BOTH, Known((), "old:4506"))),
             "old:4506, which is no master",
             False,
+        ),
+        (
+            replace(GOOD, masters=(BOTH[0], Known(("m2", "m3"), "salt:4506", True, True, True))),
+            "they know salt:4506, which may be m2 or m3",
+            True,
         ),
         (replace(GOOD, type="func"), "master_type func", True),
         (replace(GOOD, findings=(("HA201", "never looks", "do"),)), "HA201 never looks", False),
@@ -149,13 +164,37 @@ def test_a_minion_of_one_master_can_do_without_the_other() -> None:
 def test_a_hot_minion_must_be_with_the_other_master_already(
     connected: bool | None, text: str, unknown: bool
 ) -> None:
-    masters = (BOTH[0], ("m2", "10.0.0.2:4506", connected))
+    masters = (BOTH[0], BOTH[1]._replace(connected=connected))
     deaf = MinionReport(masters, "list")
     reason = the(judge(group(minions={"web1": GOOD, "web2": deaf}), "m1"), "minions")
     assert (reason.text, reason.unknown, reason.minions) == (text, unknown, ("web2",))
     assert judge(group(minions={"web1": GOOD, "web2": deaf}), "m2") == [], "m1 is left to it"
     moving = MinionReport(masters, "failover")
     assert judge(group(minions={"web1": GOOD, "web2": moving}), "m1") == [], "it connects then"
+
+
+@pytest.mark.parametrize(
+    ("way", "text", "unknown"),
+    [
+        ({"answers": False}, "they do not reach m2", False),
+        ({"answers": False, "publishes": False}, "they do not reach m2", False),
+        (
+            {"publishes": False},
+            "they do not reach the publisher of m2: no job of it would come",
+            False,
+        ),
+        ({"answers": None}, "whether they reach m2 is not known", True),
+        ({"publishes": None}, "whether they reach m2 is not known", True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["failover", "list"])
+def test_a_minion_must_reach_the_other_master(
+    kind: str, way: dict[str, bool | None], text: str, unknown: bool
+) -> None:
+    cut = MinionReport((BOTH[0], BOTH[1]._replace(**way)), kind)
+    reason = the(judge(group(minions={"web1": GOOD, "web2": cut}), "m1"), "minions")
+    assert (reason.text, reason.unknown, reason.minions) == (text, unknown, ("web2",))
+    assert judge(group(minions={"web1": GOOD, "web2": cut}), "m2") == [], "m1 is left to it"
 
 
 def test_different_keys_need_minions_that_verify() -> None:
@@ -178,6 +217,9 @@ def test_those_that_are_left_must_have_room() -> None:
     reason = the(judge(many(1001), "m1"), "capacity")
     assert reason.text == "m2 has 5 worker threads; 1001 minions need 6"
     assert judge(many(1000, open_files=4000), "m1") == []
+    assert judge(many(1000, max_minions=1000), "m1") == []
+    full = the(judge(many(1000, max_minions=999), "m1"), "capacity")
+    assert full.text == "m2 lets in 999 minions of 1000"
     files = many(1000, open_files=3999)
     assert the(judge(files, "m1"), "capacity").text == (
         "m2 may have 3999 files open; 1000 minions need 4000"
@@ -204,29 +246,131 @@ FINDING = {
 SAID = {
     "ha.lint": {"findings": [FINDING, {**FINDING, "severity": "info"}], "unknown": {}},
     "ha.masters": [
-        {"address": "10.0.0.1", "port": 4506, "connected": True},
-        {"address": "m9", "port": 4506, "connected": False},
+        {
+            "address": "10.0.0.1",
+            "port": 4506,
+            "connected": True,
+            "publishes": True,
+            "ping": {"answers": True, "milliseconds": 2.0},
+        },
+        {
+            "address": "m9",
+            "port": 4506,
+            "connected": False,
+            "publishes": False,
+            "ping": {"answers": False, "milliseconds": None, "note": "timed out"},
+        },
         {"address": "m8", "port": 4506, "connected": None},
     ],
-    "ha.current_master": {"type": "failover"},
+    "ha.current_master": {
+        "type": "failover",
+        "address": "10.0.0.1",
+        "port": 4506,
+        "connected": True,
+    },
     "config.get": True,
 }
 
 
-def lookup(host: str, port: int) -> str | None:
-    return {("10.0.0.1", 4506): "m1"}.get((host, port))
+def lookup(host: str, port: int) -> set[str]:
+    return {("10.0.0.1", 4506): {"m1"}}.get((host, port), set())
 
 
 def test_what_a_minion_says() -> None:
     (found,) = minion_reports.read({"web1": minion_reports.shorten(SAID)}, lookup).values()
-    masters = (("m1", "10.0.0.1:4506", True), (None, "m9:4506", False), (None, "m8:4506", None))
+    masters = (
+        Known(("m1",), "10.0.0.1:4506", True, True, True),
+        Known((), "m9:4506", False, False, False),
+        Known((), "m8:4506"),
+    )
     assert found == MinionReport(masters, "failover", True, (("HA201", "t (d)", "f"),))
 
 
-def test_an_older_peer_does_not_say_whether_they_are_connected() -> None:
-    raw = {**minion_reports.shorten(SAID), "masters": [["10.0.0.1", 4506]]}
+def test_an_older_peer_says_less_of_their_masters() -> None:
+    raw = {
+        **minion_reports.shorten(SAID),
+        "masters": [["10.0.0.1", 4506], ["10.0.0.1", 4506, True]],
+    }
+    del raw["here"]
     (found,) = minion_reports.read({"web1": raw}, lookup).values()
-    assert found.masters == (("m1", "10.0.0.1:4506", None),)
+    assert found.masters == tuple(Known(("m1",), "10.0.0.1:4506", each) for each in (None, True))
+    assert minion_reports.met({"web1": raw}) == set()
+
+
+@pytest.mark.parametrize(
+    ("current", "places"),
+    [
+        ({"address": "10.0.0.9", "port": 4516, "connected": True}, {("10.0.0.9", 4516)}),
+        ({"address": "[FD00::1]", "port": 4506, "connected": True}, {("fd00::1", 4506)}),
+        ({"address": "Salt", "port": 4506, "connected": True}, {("salt", 4506)}),
+        ({"address": "10.0.0.9", "port": 4516, "connected": None}, set()),
+        (
+            {"address": "10.0.0.9", "port": 4516, "connected": True, "note": "subscribed to m1"},
+            set(),
+        ),
+    ],
+)
+def test_where_a_master_is_for_its_minions(
+    current: dict[str, Any], places: set[tuple[str, int]]
+) -> None:
+    said = {**SAID, "ha.current_master": {"type": "failover", **current}}
+    assert minion_reports.met({"web1": minion_reports.shorten(said)}) == places
+
+
+def test_who_is_where() -> None:
+    """By their addresses, and by what the minions say that are with them, who know better."""
+
+    def at(host: str, port: int = 4506) -> dict[str, Any]:
+        return {"web": {"here": [host, port]}}
+
+    masters = [Endpoint("m1", "10.0.0.1"), Endpoint("m2", "10.0.0.2"), Endpoint("m3", "10.0.0.2")]
+    answers = {"m1": at("10.0.0.9", 4516), "m2": at("vip"), "m3": at("vip"), "m4": "no bus"}
+    lookup = failover_safe._lookup(answers, masters)
+    assert lookup("10.0.0.1", 4506) == {"m1"}
+    assert lookup("10.0.0.9", 4516) == {"m1"}, "behind a port map"
+    assert lookup("10.0.0.9", 4526) == set()
+    assert lookup("10.0.0.2", 4506) == {"m2", "m3"}, "two of them call themselves so"
+    assert lookup("vip", 4506) == {"m2", "m3"}
+    moved = failover_safe._lookup({"m1": at("10.0.0.2")}, masters)
+    assert moved("10.0.0.2", 4506) == {"m1"}
+    assert failover_safe._lookup({"m1": {"web": {"here": [1]}}}, masters)("10.0.0.1", 4506)
+
+
+def test_a_name_that_leads_to_several_masters_leads_to_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addresses = {"salt": frozenset({"10.0.0.1", "10.0.0.2"}), "m2": frozenset({"10.0.0.2"})}
+    monkeypatch.setattr(failover_safe, "_resolved", lambda host: addresses.get(host, frozenset()))
+    masters = [Endpoint("m1", "10.0.0.1"), Endpoint("m2", "m2")]
+    lookup = failover_safe._lookup({"m1": {"web": {"here": ["salt", 4506]}}}, masters)
+    assert lookup("salt", 4506) == {"m1", "m2"}
+    assert lookup("M2", 4506) == {"m2"}
+
+
+@pytest.mark.parametrize(
+    ("health", "notes"),
+    [
+        ({"ready": True, "healthy": True, "draining": False, "reason": ""}, []),
+        (
+            {"ready": False, "healthy": False, "draining": False, "reason": "event bus: timed out"},
+            ["does not serve: event bus: timed out"],
+        ),
+        (
+            {
+                "ready": False,
+                "healthy": None,
+                "draining": False,
+                "reason": "starting: not asked yet",
+            },
+            ["is not ready: starting: not asked yet"],
+        ),
+        # That is among the notes of the summary already.
+        ({"ready": False, "healthy": True, "draining": True, "reason": "draining: …"}, []),
+        (None, []),
+    ],
+)
+def test_a_master_that_does_not_serve_is_no_place_to_go_to(health: Any, notes: list[str]) -> None:
+    assert failover_safe._notes({"health": health}) == notes
 
 
 @pytest.mark.parametrize(
@@ -258,6 +402,7 @@ def test_how_it_reads() -> None:
             "masters": [
                 {"name": "m1", "safe": True, "reasons": []},
                 {"name": "m2", "safe": False, "reasons": [reason.data()]},
+                {"name": "m3", "safe": False, "reasons": [reason.data() | {"unknown": True}]},
             ],
             "minions": {"accepted": 6, "answered": 5},
         },
@@ -265,7 +410,10 @@ def test_how_it_reads() -> None:
     )
     assert lines == [
         "without m1: safe",
-        "without m2: NO",
+        "without m2: NO, not all would go on",
+        "  minions  6 minions (a, b, c, d, e, …): text",
+        "      → do this",
+        "without m3: NO, it is not known whether all would go on",
         "  minions  6 minions (a, b, c, d, e, …): text",
         "      → do this",
         "5 of 6 accepted minions answered",

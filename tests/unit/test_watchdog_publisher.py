@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from saltext_ha.binding import Master
-from saltext_ha.watchdog.publisher import problem, problems
+from saltext_ha.watchdog.publisher import problem, problems, reached
 
 pytestmark = pytest.mark.core
 
@@ -40,6 +40,16 @@ def publisher() -> Iterator[int]:
 
 def test_one_that_works_greets(publisher: int) -> None:
     assert problem(master(publisher), 5) is None
+
+
+def test_who_can_be_reached(publisher: int, listener: socket.socket) -> None:
+    with socket.create_server((HERE, 0)) as gone:
+        nobody = port_of(gone)
+    ways = [master(port) for port in (publisher, port_of(listener), nobody, None)]
+    assert reached("zeromq", ways, 0.3) == [True, False, False, None]
+    # Nothing but zeromq greets: somebody who accepts is all that can be seen.
+    assert reached("tcp", ways, 0.3) == [True, True, False, None]
+    assert reached("zeromq", [], 0.3) == []
 
 
 def test_one_that_hangs_accepts_and_says_nothing(listener: socket.socket) -> None:

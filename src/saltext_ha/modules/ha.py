@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
@@ -102,7 +104,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     All masters of this minion, in the order of its configuration.
 
     ping
-        Also send each master a request, all at the same time.
+        Also send each master a request, and connect to its publisher, all at the same time.
 
     timeout
         Seconds to wait for the answers.
@@ -110,7 +112,10 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     Returns a list of dictionaries with ``address``, ``ip``, ``port``, ``publish_port``,
     ``configured`` (the entry as written), ``current``, ``connected`` and, where there is something
     to say, ``note``; with *ping* also ``ping``. Their meaning is that of
-    :py:func:`current_master`.
+    :py:func:`current_master`. With *ping* there is ``publishes``, too: whether its publisher greets
+    whoever comes (with another transport than ``zeromq``: whether it accepts a connection). A
+    master that this minion never met is taken to have the publish port of the others; None when
+    that is not known.
 
     CLI Example:
 
@@ -125,8 +130,12 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     known = binding.masters(running, links)
     rows = [master.row() for master in known]
     if ping:
-        for row, answer in zip(rows, binding.ping_all(__opts__, known, limit), strict=True):
-            row["ping"] = answer
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            speaking = beside.submit(_publish, known, limit)
+            for row, answer in zip(rows, binding.ping_all(__opts__, known, limit), strict=True):
+                row["ping"] = answer
+            for row, speaks in zip(rows, speaking.result(), strict=True):
+                row["publishes"] = speaks
     for row, master in zip(rows, known, strict=True):
         _note(row, evidence.remark(master, known, links, running, row.get("ping")))
     return rows
@@ -162,10 +171,13 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.ping_masters
         salt-call --retcode-passthrough ha.ping_masters timeout=1
     """
-    rows = []
-    for row in masters(ping=True, timeout=timeout):
-        place = {name: row[name] for name in ("address", "port", "current")}
-        rows.append(place | row["ping"])
+    limit = _seconds(timeout)
+    running = minion_opts.running(__opts__)
+    known = binding.masters(running, _links(running))
+    rows = [
+        {"address": each.host, "port": each.port, "current": each.current} | answer
+        for each, answer in zip(known, binding.ping_all(__opts__, known, limit), strict=True)
+    ]
     answers = [row["answers"] for row in rows]
     __context__["retcode"] = 2 if None in answers or not rows else int(False in answers)
     return rows
@@ -269,6 +281,18 @@ def _seconds(timeout: Any) -> float:
     if not 0 < seconds <= 300:
         raise SaltInvocationError(f"timeout: {timeout!r} takes seconds, more than 0, at most 300")
     return seconds
+
+
+def _publish(known: list[binding.Master], limit: float) -> list[bool | None]:
+    """Whether each master's publisher is there for this minion; None: its port is not known."""
+    from saltext_ha.watchdog import publisher
+
+    told = {each.publish_port for each in known} - {None}
+    usual = told.pop() if len(told) == 1 else None
+    asked = [replace(each, publish_port=each.publish_port or usual) for each in known]
+    transport = str(__opts__.get("transport") or "zeromq")
+    source = binding.bare_ip(str(__opts__.get("source_ip") or ""))
+    return publisher.reached(transport, asked, limit, source)
 
 
 def _links(running: binding.Running) -> binding.Links:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.output._text import Screen, clean, count, shorten
@@ -28,13 +28,22 @@ def safe(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """A verdict for each master, and below it the reasons why not."""
     lines = []
     for row in data.get("masters") or ():
-        verdict = screen.paint("safe", "ok") if row.get("safe") else screen.paint("NO", "error")
-        lines.append(f"without {clean(row.get('name'))}: {verdict}")
-        for reason in row.get("reasons") or ():
+        reasons = row.get("reasons") or ()
+        lines.append(f"without {clean(row.get('name'))}: {_verdict(row, reasons, screen)}")
+        for reason in reasons:
             lines += _reason(reason, screen)
     minions = data.get("minions") or {}
     answered, known = minions.get("answered"), minions.get("accepted")
     return [*lines, f"{clean(answered)} of {clean(known)} accepted minions answered"]
+
+
+def _verdict(row: Mapping[str, Any], reasons: Iterable[Mapping[str, Any]], screen: Screen) -> str:
+    if row.get("safe"):
+        return screen.paint("safe", "ok")
+    known = any(not reason.get("unknown") for reason in reasons)
+    if known:
+        return f"{screen.paint('NO', 'error')}, not all would go on"
+    return f"{screen.paint('NO', 'unknown')}, it is not known whether all would go on"
 
 
 def _reason(reason: Mapping[str, Any], screen: Screen) -> list[str]:

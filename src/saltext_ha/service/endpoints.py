@@ -25,7 +25,8 @@ class Endpoint:
     One master as minions meet it.
 
     ``finger`` is that of its key, ``sign_finger`` that of its signing key; empty: it has none.
-    ``workers`` and ``open_files`` are what it has for them. None of it is known of a master that
+    ``workers`` and ``open_files`` are what it has for them, ``max_minions`` is how many it lets in
+    (0: any number). None of it is known of a master that
     was not ``reached``, but the address.
     """
 
@@ -39,11 +40,14 @@ class Endpoint:
     workers: int = 0
     open_files: int = 0
     reached: bool = True
+    max_minions: int = 0
 
     def to_wire(self) -> dict[str, Any]:
         """For a peer that asks."""
         names = ("address", "request_port", "publish_port", "finger", "sign_finger", "transport")
-        return {name: getattr(self, name) for name in (*names, "workers", "open_files")}
+        return {
+            name: getattr(self, name) for name in (*names, "workers", "open_files", "max_minions")
+        }
 
 
 def own(name: str, address: str, opts: Mapping[str, Any]) -> Endpoint:
@@ -67,6 +71,7 @@ def own(name: str, address: str, opts: Mapping[str, Any]) -> Endpoint:
         _workers(opts),
         # The engine is a child of the master, which has raised it to max_open_files.
         resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        max_minions=int(opts.get("max_minions") or 0),
     )
 
 
@@ -90,6 +95,7 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> Endpoint:
             str(raw["transport"]),
             int(raw["workers"]),
             int(raw["open_files"]),
+            max_minions=int(raw.get("max_minions") or 0),  # older peers do not say
         )
         if not all(0 < port < 65536 for port in (found.request_port, found.publish_port)):
             raise ValueError("no port")

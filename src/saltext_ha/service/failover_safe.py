@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,7 +69,7 @@ class FailoverSafe:
         summaries[own] = await self._group.summary()
         group = safety.Group(
             names,
-            {each.name: Room(each.workers, each.open_files) for each in known},
+            {each.name: Room(each.workers, each.open_files, each.max_minions) for each in known},
             tables,
             sections["sections"],
             minions,
@@ -119,6 +121,11 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
     for name, what in (("held", "keys are held"), ("dirty", "keys are still to be applied")):
         if summary.get(name):
             notes.append(f"{summary[name]} {what}")
+    health = summary.get("health")
+    # That it is being drained is among its notes already.
+    if isinstance(health, Mapping) and not (health.get("ready", True) or health.get("draining")):
+        what = "does not serve" if health.get("healthy") is False else "is not ready"
+        notes.append(f"{what}: {health.get('reason')}")
     return notes
 
 
@@ -126,21 +133,7 @@ def _told(
     answers: Mapping[str, Any], masters: list[Endpoint]
 ) -> tuple[dict[str, MinionReport], dict[str, str]]:
     """The minions by id; and by master, why its minions could not be asked."""
-    members: dict[tuple[str, int], str] = {}
-    for each in masters:
-        for host in {each.address, *_resolved(each.address)}:
-            members[host, each.request_port] = each.name
-    known: dict[str, frozenset[str]] = {}
-
-    def lookup(host: str, port: int) -> str | None:
-        literal = binding.bare_ip(host)
-        if literal:
-            return members.get((literal, port))
-        if host not in known:
-            known[host] = _resolved(host)
-        every = (members.get((each, port)) for each in (host, *sorted(known[host])))
-        return next((member for member in every if member), None)
-
+    lookup = _lookup(answers, masters)
     found: dict[str, MinionReport] = {}
     failed: dict[str, str] = {}
     for master, raw in answers.items():
@@ -154,6 +147,36 @@ def _told(
         except HaError as exc:
             failed[master] = str(exc)
     return found, failed
+
+
+def _lookup(answers: Mapping[str, Any], masters: list[Endpoint]) -> minion_reports.Lookup:
+    """
+    Who is where, by the addresses of the masters; and by the minions, which may know them by
+    others, behind a port map: they know better.
+    """
+    addresses: dict[minion_reports.Place, set[str]] = defaultdict(set)
+    for each in masters:
+        for host in {each.address, *_resolved(each.address)}:
+            addresses[minion_reports.place(host, each.request_port)].add(each.name)
+    learnt: dict[minion_reports.Place, set[str]] = defaultdict(set)
+    for name, raw in answers.items():
+        # What makes no sense is said where the rest is read.
+        with contextlib.suppress(InvalidRecord):
+            for where in minion_reports.met(raw):
+                learnt[where].add(name)
+    known: dict[str, frozenset[str]] = {}
+
+    def lookup(host: str, port: int) -> set[str]:
+        where = minion_reports.place(host, port)
+        if binding.bare_ip(host):
+            return learnt.get(where) or addresses.get(where, set())
+        # A name may stand for several masters, of which these minions have met but one.
+        if host not in known:
+            known[host] = _resolved(host)
+        found = (addresses.get((each, port), set()) for each in {where[0], *known[host]})
+        return learnt.get(where, set()).union(*found)
+
+    return lookup
 
 
 def _resolved(host: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from saltext_ha import clear
@@ -40,6 +40,33 @@ def problems(
     with ThreadPoolExecutor(max_workers=len(known)) as pool:
         found = pool.map(lambda each: problem(each, timeout, source), known)
         return {str(each.configured): why for each, why in zip(known, found, strict=True) if why}
+
+
+def reached(
+    transport: str, masters: Sequence[Master], timeout: float, source: str | None = None
+) -> list[bool | None]:
+    """
+    Whether the publisher of each of *masters* can be reached, all tried at the same time: over
+    ``zeromq`` it greets, with another *transport* it accepts a connection. None: its port is not
+    known.
+
+    :param timeout: in seconds, for all of it.
+    :param source: the address to connect from, None for any.
+    """
+
+    def one(master: Master) -> bool | None:
+        if not master.ips or not master.publish_port:
+            return None
+        if transport == "zeromq":
+            return problem(master, timeout, source) is None
+        try:
+            clear.connect(master.ips, master.publish_port, timeout, source).close()
+        except OSError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(max_workers=max(1, len(masters))) as pool:
+        return list(pool.map(one, masters))
 
 
 def problem(master: Master, timeout: float, source: str | None = None) -> str | None:
