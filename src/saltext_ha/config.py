@@ -45,6 +45,7 @@ class HaConfig:
     to Salt's own ``interface``, ``address`` to the name other masters should connect to.
     ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
     join, and is handed the master key when ``share_master_key`` is set.
+    ``minions_per_worker``: how many a worker thread is trusted with by ``ha.failover_safe``.
     ``repair``: write the key store of a member of Salt's own cluster, too.
     ``health`` and ``status`` are None where they are switched off.
     """
@@ -69,6 +70,7 @@ class HaConfig:
     share_master_key: bool = False
     secret: bytes | None = field(default=None, repr=False, compare=False)
     keep_history: float = 365.0  # days
+    minions_per_worker: int = 200
     consistency: settings.Settings = field(default_factory=settings.Settings)
     health: health.Settings | None = field(default_factory=health.Settings)
     status: status.Settings | None = field(default_factory=status.Settings)
@@ -150,6 +152,7 @@ _FIELDS: dict[str, checked.Check] = {
     "share_master_key": checked.flag,
     "secret_file": checked.path,
     "keep_history": checked.number(1, 36500),
+    "minions_per_worker": checked.whole(1, 1_000_000),
 }
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,

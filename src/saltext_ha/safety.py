@@ -17,8 +17,6 @@ from saltext_ha.replication.placement import ABSENT, Stored
 
 #: Salt itself warns from a quarter of the open files on (salt.utils.verify.check_max_open_files).
 FILES_PER_MINION = 4
-#: A rule of thumb, for minions that are mostly idle: all authenticate again when a master is lost.
-MINIONS_PER_WORKER = 200
 #: Sections of check_consistency that say whether another master can take over.
 SECTIONS = ("master_key", "access", "roots")
 LISTED = 1000
@@ -86,7 +84,9 @@ class Group:
     ``unreached`` and ``unasked`` say by master why it, or its minions, could not be asked; ``room``
     and ``keys`` hold those that could. ``sections`` are those of ``check_consistency``.
     ``signed``: the masters have different keys, and sign them. ``number``: how many minions the
-    group has, where the rest is about some of them only.
+    group has, where the rest is about some of them only. ``per_worker``: how many minions a worker
+    thread is trusted with; a rule of thumb for mostly idle ones, as all authenticate again when a
+    master is lost.
     """
 
     masters: Sequence[str]
@@ -99,6 +99,7 @@ class Group:
     unasked: Mapping[str, str] = field(default_factory=dict)
     signed: bool = False
     number: int = 0
+    per_worker: int = 200
 
 
 @dataclass(frozen=True)
@@ -309,12 +310,13 @@ def _capacity(group: Group, left: Iterable[str], number: int) -> Iterator[Reason
                 f"{name} lets in {room.max_minions} minions of {number}",
                 f"max_minions: 0, or at least {number}, on {name}",
             )
-        if number > MINIONS_PER_WORKER * room.workers:
-            needed = -(-number // MINIONS_PER_WORKER)
+        if number > group.per_worker * room.workers:
+            needed = -(-number // group.per_worker)
             yield Reason(
                 CAPACITY,
                 f"{name} has {room.workers} worker threads; {number} minions need {needed}",
-                f"worker_threads: {needed}",
+                f"worker_threads: {needed} on {name}; or, where they are known to do, "
+                "ha: minions_per_worker",
             )
 
 

@@ -109,7 +109,10 @@ def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
 
 
 def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_path: Path) -> None:
-    pair = places(tmp_path, "m1", "m2", worker_threads=1)
+    pair = [
+        *places(tmp_path, "m1", worker_threads=1),
+        *places(tmp_path, "m2", worker_threads=1, ha={"minions_per_worker": 201}),
+    ]
 
     async def check() -> None:
         for place in pair:
@@ -123,5 +126,9 @@ def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_path: Pat
             (row,) = found["masters"]
             told = [reason["text"] for reason in row["reasons"] if reason["about"] == "capacity"]
             assert told == ["m1 has 1 worker threads; 201 minions need 2"]
+            # The measure is that of the master that is asked.
+            others = await run(pair[1], "failover_safe", "m2", minions="web7")
+            about = {reason["about"] for reason in others["masters"][0]["reasons"]}
+            assert "capacity" not in about
 
     asyncio.run(check())

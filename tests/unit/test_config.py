@@ -34,6 +34,7 @@ def test_an_empty_mapping_gives_the_documented_defaults() -> None:
         assert config.control_socket == Path("/var/run/salt/master/ha_control.ipc")
         assert (config.hold_fraction, config.hold_minimum) == (0.05, 10)
         assert config.keep_history == 365
+        assert config.minions_per_worker == 200
     assert parse(OPTS) == config
 
 
@@ -70,6 +71,7 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"hold_fraction": 1.1}, ["hold_fraction", "0 to 1"]),
         ({"hold_minimum": -1}, ["hold_minimum"]),
         ({"hold_minimum": 1.5}, ["hold_minimum", "1.5"]),
+        ({"minions_per_worker": 0}, ["minions_per_worker", "1 to"]),
         ({"keep_history": 0}, ["keep_history", "1 to 36500"]),
         ({"keep_history": "1y"}, ["keep_history", "'1y'"]),
         ({"name": "-m1"}, ["name", "'-m1'"]),

@@ -217,6 +217,7 @@ def test_those_that_are_left_must_have_room() -> None:
     reason = the(judge(many(1001), "m1"), "capacity")
     assert reason.text == "m2 has 5 worker threads; 1001 minions need 6"
     assert judge(many(1000, open_files=4000), "m1") == []
+    assert judge(replace(many(1001), per_worker=201), "m1") == []
     assert judge(many(1000, max_minions=1000), "m1") == []
     full = the(judge(many(1000, max_minions=999), "m1"), "capacity")
     assert full.text == "m2 lets in 999 minions of 1000"

@@ -78,6 +78,7 @@ class FailoverSafe:
             {**unasked, **failed},
             signed=len({each.finger for each in known}) > 1,
             number=max(_number(summary) for summary in summaries.values()),
+            per_worker=service.config.minions_per_worker,
         )
         return _answer(group, [lost] if lost else names)
 
