@@ -481,7 +481,8 @@ def test_a_master_is_drained_and_filled_again(
         minions = {f"web{n}": failover("m1") for n in range(4)}
         others = {
             "hot": hot("m1", "m2"), "stock": Minion("", {"m1"}, installed=False),
-            "quiet": failover(), "there": failover("m2"),
+            "quiet": failover(), "there": failover("m2"), "deaf": hot("m1"),
+            "single": Minion("str", {"m1"}), "both": Minion("", {"m1", "m2"}, installed=False),
         }  # fmt: skip
         async with world(tmp_path, **minions, **others) as there:
             there.start("m1", "quiet")
@@ -491,11 +492,16 @@ def test_a_master_is_drained_and_filled_again(
             ]
             assert all(row["planned"] and not row["moved"] for row in plan["moves"])
             stay = {row["id"]: row["why"] for row in plan["stay"]}
-            assert set(stay) == {"hot", "quiet", "stock"}
             assert "hot-hot" in stay["hot"]
+            assert "no other master" in stay["deaf"]
             assert "not installed" in stay["stock"]
             assert "does not answer" in stay["quiet"]
-            assert plan["retcode"] == 0
+            fates = {row["id"]: row["goes_on"] for row in plan["stay"]}
+            assert fates == {
+                "hot": True, "both": True, "deaf": False, "single": False, "stock": None,
+                "quiet": None,
+            }  # fmt: skip
+            assert plan["retcode"] == 1, "some would be lost"
             assert all(minion.hears == {"m1"} for minion in minions.values())
             assert not there.engines["m1"].service.draining
 
@@ -528,10 +534,70 @@ def test_a_master_is_drained_and_filled_again(
             }  # fmt: skip
             assert spread["retcode"] == 0
             assert not any(engine.service.draining for engine in there.engines.values())
-            assert {row["id"] for row in spread["stay"]} == {"hot", "stock"}
+            left = {"hot", "stock", "deaf", "single", "both"}
+            assert {row["id"] for row in spread["stay"]} == left
             again = await run(m1(there), "rebalance", test=True)
             assert again["moves"] == []
             assert minions["web0"].asked.count("ha.failover") >= 2
+
+    asyncio.run(act())
+
+
+def test_nothing_is_lost_with_a_drained_master_whose_minions_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that is what exit code 0 means, whoever stays."""
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m1"), hot=hot("m1", "m2")) as there:
+            first = await run(m1(there), "drain", "m1", timeout=5)
+            assert (first["retcode"], [row["moved"] for row in first["moves"]]) == (0, [True])
+            assert [(row["id"], row["goes_on"]) for row in first["stay"]] == [("hot", True)]
+            # It is with m1 besides, but that is to be stopped, too.
+            second = await run(m1(there), "drain", "m2", test=True)
+            fates = {row["id"]: row["goes_on"] for row in second["stay"]}
+            assert (second["retcode"], fates) == (1, {"hot": False, "web1": None})
+            await run(m1(there), "rebalance", timeout=5)
+
+            there.minions["hot"].hears = {"m1"}
+            deaf = await run(m1(there), "drain", "m1", test=True)
+            assert deaf["retcode"] == 1
+            there.broken = {"m2"}
+            unsure = await run(m1(there), "drain", "m1", test=True)
+            assert [row["goes_on"] for row in unsure["stay"] if row["id"] == "hot"] == [None]
+            assert unsure["retcode"] == 2
+
+    asyncio.run(act())
+
+
+def test_who_was_heard_last_on_a_drained_master_may_be_lost_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(heard, "FRESH", 0.2)  # seconds
+
+    async def act() -> None:
+        async with world(tmp_path, quiet=failover(), there=failover("m2")) as there:
+            for name in ("m2", "m1"):
+                there.start(name, "quiet")
+                ears = there.engines[name].service.heard
+                await until(
+                    lambda ears=ears: (ears.sights(["quiet"])["quiet"].sure or 0) > 0.3,
+                    "it is long ago",
+                )
+            known = await run(m1(there), "minions", "quiet")
+            assert (states(known), set(known["minions"][0]["on"])) == (
+                {"quiet": "silent"}, {"m1", "m2"},
+            )  # fmt: skip
+            first = await run(m1(there), "drain", "m1", test=True)
+            assert ([(row["id"], row["goes_on"]) for row in first["stay"]], first["retcode"]) == (
+                [("quiet", None)], 1,
+            )  # fmt: skip
+            second = await run(m1(there), "drain", "m2", test=True)
+            assert ([row["id"] for row in second["moves"]], second["stay"]) == (["there"], [])
+            assert second["retcode"] == 0
 
     asyncio.run(act())
 

@@ -186,18 +186,21 @@ def test_a_minion_that_is_stopped(site: Site) -> None:
 def test_a_master_is_drained_and_filled_again(site: Site) -> None:
     names = [minion.name for minion in site.failover]
     plan = site.m2.salt_run("ha.drain", "m1", test=True)
-    assert plan.returncode == 0, plan.stdout
+    assert plan.returncode == 1, plan.stdout  # of stock, that is with m1 only
     assert [(row["id"], row["to"], row["planned"]) for row in plan.data["moves"]] == [
         (name, "m2", True) for name in names
     ]
     assert where(live(site.m1, "web*"))["web1"] == ("bound", ["m1"])
 
     done = site.m2.salt_run("ha.drain", "m1")
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 1, done.stdout
     assert [(row["id"], row["moved"]) for row in done.data["moves"]] == [(n, True) for n in names]
     stay = {row["id"]: row["why"] for row in done.data["stay"]}
     assert "hot-hot" in stay["hot"]
     assert "not installed" in stay["stock"] or "no other master" in stay["stock"]
+    fates = {row["id"]: row["goes_on"] for row in done.data["stay"]}
+    assert fates["hot"] is True
+    assert not fates["stock"]
     moved = wait_for(
         lambda: (found := live(site.m1))["retcode"] == 0 and found, SOON, "all answer in time"
     )

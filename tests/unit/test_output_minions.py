@@ -93,22 +93,26 @@ def test_reachability() -> None:
         row("hot", "deaf", "list", "is deaf to m2", m1=0.0204, m2="silent", m3="unknown"),
         row("web1", "ok", "failover", m1="silent", m2=0.1, m3="unknown"),
         row("web2", "ok", "failover", m1=0.1, m2="no key", m3="unknown"),
+        row("web3", "silent", "list", "hears no master", m1="silent", m2="silent", m3="unknown"),
     ]
     shows(
         {
             "kind": "reachability", "masters": ["m1", "m2", "m3"], "minions": rows, "timeout": 5,
             "strays": [{"published": "m1", "arrived": "m2", "count": 1, "ids": ["hot"]}],
-            "counts": {"ok": 2, "deaf": 1}, "unknown": {"m3": "refused"}, "partial": True,
+            "counts": {"ok": 2, "deaf": 1, "silent": 1}, "unknown": {"m3": "refused"},
+            "partial": True,
         },
         """
         m3 could not be asked: refused
         Minion  m1      m2      m3  Type      State
+        web3    silent  silent  ?   list      silent
         hot     20 ms   deaf    ?   list      deaf
         web1    -       100 ms  ?   failover  ok
         web2    100 ms  no key  ?   failover  ok
+          web3: hears no master
           hot: is deaf to m2
         1 answer to m1 came to m2: hot
-        3 minions: 1 deaf, 2 ok · partial: not all masters could ask
+        4 minions: 1 silent, 1 deaf, 2 ok · partial: not all masters could ask
         """,
     )  # fmt: skip
 
@@ -119,26 +123,38 @@ def test_moves() -> None:
     shows(
         {
             "kind": "drain", "master": "m1", "test": False, "moves": [one, two], "unknown": {},
-            "stay": [{"id": "hot", "why": "hot-hot"}, {"id": "hot2", "why": "hot-hot"}],
+            "stay": [
+                {"id": "hot", "why": "hot-hot", "goes_on": True},
+                {"id": "hot2", "why": "hot-hot", "goes_on": True},
+                {"id": "old", "why": "not installed", "goes_on": None},
+                {"id": "one", "why": "it knows no other", "goes_on": False},
+            ],
         },
         """
         Minion  From  To
         web2    m1    m2  did not answer
         web1    m1    m2  moved
-        2 minions left alone · hot-hot
+        1 minion would be lost with m1 · it knows no other
+          one
+        1 minion may be lost with m1 · not installed
+          old
+        2 minions will go on with other masters · hot-hot
           hot, hot2
-        1 minion moved · 1 did not
+        1 minion moved · 1 did not · 2 would or may be lost
         """,
     )  # fmt: skip
     shows(
         {
-            "kind": "rebalance", "test": True, "unknown": {}, "stay": [],
+            "kind": "rebalance", "test": True, "unknown": {},
+            "stay": [{"id": "hot", "why": "hot-hot"}],
             "moves": [{**one, "moved": False, "planned": True}],
             "spread": {"m1": {"before": 3, "after": 2}, "m2": {"before": 1, "after": 2}},
         },
         """
         Minion  From  To
         web1    m1    m2  would move
+        1 minion left alone · hot-hot
+          hot
         m1: 3 → 2
         m2: 1 → 2
         1 minion would move

@@ -65,6 +65,31 @@ def test_the_host_of_an_entry(entry: str, host: str) -> None:
     assert host_of(entry) == host
 
 
+@pytest.mark.parametrize(
+    ("kind", "entries", "hears", "all_asked", "goes_on"),
+    [
+        ("list", ENTRIES, ["m2"], True, True),
+        ("list", ENTRIES, [], True, False),
+        # Who could not ask it may be the one that hears it.
+        ("list", ENTRIES, [], False, None),
+        ("str", ENTRIES[:1], [], True, False),
+        ("str", ENTRIES[:1], [], False, False),
+        ("failover", ENTRIES[:1], [], True, False),
+        ("failover", ENTRIES, [], True, None),
+        # On its way, maybe to the master that is to be stopped.
+        ("failover", ENTRIES, ["m2"], True, None),
+        # It has no saltext-ha to say what it is.
+        ("", (), [], True, None),
+        ("", (), ["m2"], True, True),
+    ],
+)
+def test_who_goes_on_without_being_moved(
+    kind: str, entries: tuple[str, ...], hears: list[str], all_asked: bool, goes_on: bool | None
+) -> None:
+    staying = Found("m1", entries, stays="because", type=kind)
+    assert spread.goes_on(staying, hears, all_asked) is goes_on
+
+
 def test_names_are_learnt_from_who_is_there() -> None:
     there = [Found("m1", here="salt-a"), Found("m2", here="salt-b"), Found("m1", here="10.0.0.3")]
     names = names_of(there, {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}, "m3": {"10.0.0.3"}})

@@ -107,18 +107,38 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if rows:
         lines += table(screen, ["Minion", "From", "To", ""], rows[:LISTED])
         lines += _more(rows)
-    reasons: dict[str, list[str]] = {}
-    for each in data.get("stay") or []:
-        reasons.setdefault(clean(each.get("why")), []).append(clean(each.get("id")))
-    for why, ids in sorted(reasons.items()):
-        lines.append(f"{count(len(ids), 'minion')} left alone · {why}")
-        lines.append(f"  {shorten(', '.join(ids), max(40, screen.width - 2))}")
+    lines += _stay(data, screen)
     for name, each in (data.get("spread") or {}).items():
         lines.append(f"{clean(name)}: {number(each['before'])} → {number(each['after'])}")
     done = sum(bool(row.get("moved") or row.get("planned")) for row in found)
     verb = "would move" if data.get("test") else "moved"
     failed = f" · {number(len(found) - done)} did not" if len(found) > done else ""
-    return [*lines, f"{count(done, 'minion')} {verb}{failed}"]
+    stay = data.get("stay") or []
+    lost = sum("goes_on" in each and not each["goes_on"] for each in stay)
+    left = f" · {number(lost)} would or may be lost" if lost else ""
+    return [*lines, f"{count(done, 'minion')} {verb}{failed}{left}"]
+
+
+def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Those that are not moved: first who would be lost when the drained master is stopped."""
+    master = clean(data.get("master"))
+    fates = {
+        "lost": screen.paint(f"would be lost with {master}", "error"),
+        "maybe": screen.paint(f"may be lost with {master}", "unknown"),
+        "on": "will go on with other masters",
+        "alone": "left alone",
+    }
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in data.get("stay") or []:
+        goes_on = each.get("goes_on", "alone")  # ha.rebalance takes no master away
+        fate = {True: "on", False: "lost", None: "maybe"}.get(goes_on, "alone")
+        found.setdefault((fate, clean(each.get("why"))), []).append(clean(each.get("id")))
+    order = list(fates)
+    lines = []
+    for (fate, why), ids in sorted(found.items(), key=lambda each: (order.index(each[0][0]), each)):
+        lines.append(f"{count(len(ids), 'minion')} {fates[fate]} · {why}")
+        lines.append(f"  {shorten(', '.join(ids), max(40, screen.width - 2))}")
+    return lines
 
 
 def _moved(row: Mapping[str, Any]) -> str:
@@ -133,6 +153,8 @@ def _cell(row: Mapping[str, Any], master: str) -> str:
         return f"{float(cell.get('seconds') or 0) * 1000:.0f} ms"
     if cell.get("state") == "silent" and row.get("state") == "ok":
         return "-"  # it has another master, and is right not to hear this one
+    if cell.get("state") == "silent" and row.get("state") != "deaf":
+        return "silent"  # whether it is deaf, or only stopped, nobody knows
     return _CELL.get(str(cell.get("state")), "?")
 
 

@@ -604,12 +604,14 @@ def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60)
     timeout
         Seconds in which those of one batch have to be heard on their new master.
 
-    Minions that are bound to several masters at once are left alone: they go on with the others.
-    Who was moved stays where it is until that master fails, or ``ha.rebalance``: the watchdog does
-    not take it back. It may be repeated.
+    Minions that are bound to several masters at once are left alone: they go on with the others,
+    where these hear them. Who was moved stays where it is until that master fails, or
+    ``ha.rebalance``: the watchdog does not take it back. It may be repeated.
 
-    Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why),
-    ``unknown`` (masters that could not be asked). Exit code 1 when a minion did not move, 2 where a
+    Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why,
+    ``goes_on``: whether another master hears it just now that is not drained, too; None: nobody
+    knows), ``unknown`` (masters that could not be asked). Exit code 1 when a minion did not move,
+    or stays and is not known to go on: it would be lost when that master is stopped; 2 where a
     master could not be asked.
 
     CLI Example:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ ARRIVING = 60.0  # for it to be heard by the other master
 POLL = 0.5
 BATCH = 50
 LARGEST = 500
+NOT_HEARD = "hot-hot, and no other master that stays in service has heard from it just now"
 
 
 class Drain:
@@ -100,8 +102,17 @@ class Drain:
             steps, stay = spread.drain(here, self._names(everyone), load, drained)
             quiet = await self._quiet(source, {*here, *everyone})
             stay.update((i, f"was heard on {source} and does not answer now") for i in quiet)
+            others = {n: each for n, each in answers.items() if n != source and n not in drained}
+            fates = {i: _fate(here[i], i, others) if i in here else None for i in stay}
+            deaf = (i for i, fate in fates.items() if not fate and i in here)
+            stay.update((i, NOT_HEARD) for i in deaf if here[i].type == spread.HOT)
             done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
-        return self._answer("drain", done, stay, answers, payload) | {"master": source}
+        answer = self._answer("drain", done, stay, answers, payload) | {"master": source}
+        for row in answer["stay"]:
+            row["goes_on"] = fates[row["id"]]
+        if not all(fates.values()):
+            answer["retcode"] = answer["retcode"] or 1
+        return answer
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.rebalance``."""
@@ -146,12 +157,12 @@ class Drain:
         return spread.names_of(everyone.values(), addresses)
 
     async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
-        """Minions that are bound to *source* by what was heard, and did not answer it."""
+        """Minions that are bound to *source* by what was heard last, and did not answer."""
         view = await self._bound.minions({"glob": "*"})
         return [
             row["id"]
             for row in view["minions"]
-            if source in row["masters"] and row["id"] not in answered
+            if row["id"] not in answered and source in (row["masters"] or _last(row["on"]))
         ]
 
     async def _carry_out(
@@ -248,9 +259,21 @@ def _everyone(answers: Mapping[str, Answers]) -> dict[str, Found]:
     }
 
 
+def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The master that heard a minion last, from ``on`` of a row of ``ha.minions``."""
+    return sorted(heard, key=lambda name: (float(heard[name]["seen"]), name))[:1]
+
+
+def _fate(minion: Found, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
+    """Whether a minion that stays goes on with one of the *others*; see :func:`spread.goes_on`."""
+    hears = [name for name, each in others.items() if minion_id in each.returned]
+    return spread.goes_on(minion, hears, not any(each.error for each in others.values()))
+
+
 def _found(minion_id: str, on: str, value: Any) -> Found:
     if "," in minion_id:
-        return Found(on, stays="its id has a comma, so that Salt cannot name it in a list")
+        why = "its id has a comma, so that Salt cannot name it in a list"
+        return replace(spread.found(on, value), stays=why)
     return spread.found(on, value)
 
 

@@ -16,19 +16,22 @@ from urllib.parse import urlsplit
 from saltext_ha.service.orders import is_host
 
 MOVABLE = ("failover", "distributed")
+HOT = "list"
 
 
 @dataclass(frozen=True)
 class Found:
     """
     A minion that answers the master ``on``. ``entries`` are its masters as it writes them, ``here``
-    is the host of the one that it is with; ``stays``: why it cannot be moved, empty when it can.
+    is the host of the one that it is with; ``stays``: why it cannot be moved, empty when it can;
+    ``type``: as it says (``list``: it is bound to all its masters at once), empty when it does not.
     """
 
     on: str
     entries: tuple[str, ...] = ()
     here: str = ""
     stays: str = ""
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,14 @@ def found(on: str, answer: Any) -> Found:
     here = host_of(str(answer.get("address") or ""))
     known = entries if isinstance(entries, list) else []
     written = tuple(str(each) for each in known)
-    if kind == "list":
-        why = "hot-hot: it is bound to all its masters, and goes on with the others"
-        return Found(on, written, here, why)
-    if kind not in MOVABLE:
-        return Found(on, written, here, f"master_type {kind}: it knows no other master to go to")
-    if len(set(written)) < 2:
-        return Found(on, written, here, "its configuration names no other master")
-    return Found(on, written, here)
+    why = ""
+    if kind == HOT:
+        why = "hot-hot: it is bound to all its masters"
+    elif kind not in MOVABLE:
+        why = f"master_type {kind}: it knows no other master to go to"
+    elif len(set(written)) < 2:
+        why = "its configuration names no other master"
+    return Found(on, written, here, why, str(kind or ""))
 
 
 def host_of(entry: str) -> str:
@@ -134,6 +137,21 @@ def drain(
             written = ", ".join(minion.entries)
             stay[minion_id] = f"none of its masters ({written}) is known to be another of the group"
     return steps, stay
+
+
+def goes_on(minion: Found, hears: Collection[str], all_asked: bool) -> bool | None:
+    """
+    Whether a minion that stays is with another master, too; None: nobody knows.
+
+    :param hears: the other masters that it has answered, and that stay in service.
+    :param all_asked: whether all others could ask it.
+    """
+    if minion.type in MOVABLE:
+        # It may find another one by itself, unless it knows none.
+        return None if len(set(minion.entries)) > 1 else False
+    if hears:
+        return True
+    return False if minion.type and (all_asked or minion.type != HOT) else None
 
 
 def level(
