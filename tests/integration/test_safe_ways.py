@@ -1,0 +1,117 @@
+"""Could a master be spared whose minions cannot get to the other one?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab import Master, Minion, wait_for
+from lab.forwarder import Forwarder
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK, SOON, level
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+
+LONG = 60.0
+
+
+@dataclass
+class Site:
+    """
+    Two masters, the second one behind a network: under the address that the group has for it, and
+    under another one that only a port map knows.
+    """
+
+    m1: Master
+    m2: Master
+    request: Forwarder
+    publisher: Forwarder
+    web1: Minion
+
+
+@pytest.fixture(scope="module")
+def site(make_lab: MakeLab) -> Iterator[Site]:
+    """web1 is with m1, and knows m2 by the group's address; hot is with both, through the map."""
+    with make_lab() as lab, ExitStack() as stack:
+        far, mapped = lab.new_address(), lab.new_address()
+        m1 = lab.add_master("m1", ha=QUICK)
+        m2 = lab.add_master("m2", ha={**QUICK, "address": far})
+        m1.share_master_key(m2)
+
+        def way(host: str, port: int) -> Forwarder:
+            return stack.enter_context(Forwarder((host, port), (m2.address, port)))
+
+        request, publisher = (way(far, port) for port in (m2.ret_port, m2.publish_port))
+        for host, port in (
+            (far, lab.ports.peer),
+            (mapped, m2.ret_port),
+            (mapped, m2.publish_port),
+        ):
+            way(host, port)
+        lab.start_all([m1, m2])
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        web1 = lab.add_minion("web1", [m1, m2], "failover", config=told(m1))
+        hot = lab.add_minion("hot", [m1, m2], "hot", config=told(m1, "hot", far, mapped))
+        for minion in (web1, hot):
+            for master in (m1, m2):
+                master.plant("minions", minion.name, minion.pub)
+            minion.start()
+            minion.type = "failover"  # the lab does not see m2 behind the map
+            minion.wait_ready()
+        yield Site(m1, m2, request, publisher, web1)
+
+
+def told(master: Master, kind: str = "failover", *other: str) -> dict[str, Any]:
+    """What the group wants minions to be told; *other*: an address, and what to write for it."""
+    answer = master.salt_run("ha.minion_config", type=kind).check().data
+    options: dict[str, Any] = answer["options"]
+    if other:
+        address, written = other
+        options["master"] = [written if each == address else each for each in options["master"]]
+    return options
+
+
+def verdict(site: Site) -> dict[str, list[str]]:
+    """The reasons why not, by master; the exit code must say the same."""
+    result = site.m1.salt_run("ha.failover_safe", timeout=120)
+    reasons = {
+        row["name"]: [f"{each['text']}: {each['minions']}" for each in row["reasons"]]
+        for row in result.data["masters"]
+    }
+    assert (result.returncode == 0) is not any(reasons.values())
+    return reasons
+
+
+SAFE: dict[str, list[str]] = {"m1": [], "m2": []}
+
+
+def test_a_minion_that_cannot_get_to_the_other_master(site: Site) -> None:
+    last: dict[str, Any] = {}
+
+    def safe() -> bool:
+        last.update(verdict(site))
+        return last == SAFE
+
+    try:
+        wait_for(safe, LONG, "all is well", poll=1)
+    except TimeoutError:
+        raise AssertionError(f"still not safe: {last}") from None
+
+    # It is with m1, and notices nothing.
+    site.request.refuse()
+    assert verdict(site) == {"m1": ["they do not reach m2: ['web1']"], "m2": []}
+    site.request.accept()
+
+    # It would be let in there, and hear no job.
+    site.publisher.refuse()
+    assert verdict(site) == {
+        "m1": ["they do not reach the publisher of m2: no job of it would come: ['web1']"],
+        "m2": [],
+    }
+    site.publisher.accept()
+    assert verdict(site) == SAFE
