@@ -271,8 +271,7 @@ def _way(known: Known, member: str, stays: bool) -> Iterator[tuple[str, str, boo
     What is wrong with a minion's way to *member*; *stays*: it is with all its masters at once.
     """
     look = (
-        "salt MINION ha.masters ping=True says what it sees; on the minion, /var/log/salt/minion "
-        "why"
+        "salt MINION ha.masters ping=True shows what it sees; /var/log/salt/minion there says why"
     )
     if known.answers is False:
         yield f"they do not reach {member}", look, False
