@@ -119,7 +119,7 @@ def test_an_expired_certificate_vouches_for_nothing(
         patch.setattr(identity, "LIFETIME", datetime.timedelta(days=-1))
         expired = Master(tmp_path, "m4")
     m1.trust.pin(expired.peer)
-    with pytest.raises(TrustError, match=r"expired.*ha\.leave here"):
+    with pytest.raises(TrustError, match=r"expired.*ha\.leave, then restart"):
         renew(expired)
     monkeypatch.setattr(succession, "expired", lambda pem: False)
     chain = renew(expired).chain

@@ -77,8 +77,11 @@ def test_status_with_everything():
           db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…   m3 -
           → salt-run ha.resolve ID FINGERPRINT
         1 change held
-          m2: 512 accepted keys vanished there at once; nothing was deleted elsewhere
-          → bring its key folder back, or there: salt-run ha.release
+          m2: 512 accepted keys vanished there at once, or revoked ones came back;
+              nothing of it has reached the others
+          → bring its key folder back; or there, with test=True first:
+              salt-run ha.refill    what the group knows holds
+              salt-run ha.release   what the folder shows holds, and is done everywhere
         refused from peers
           1 200 × not a minion id
         paused on m2

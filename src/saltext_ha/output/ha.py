@@ -113,10 +113,14 @@ def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
         lines.append(screen.paint(f"{count(len(held), 'change')} held", "pending"))
         lines += _listed(
             f"{clean(item.get('master'))}: {count(item.get('keys') or 0, 'accepted key')} vanished "
-            "there at once; nothing was deleted elsewhere"
+            "there at once, or revoked ones came back;\n      nothing of it has reached the others"
             for item in held
         )
-        lines.append("  → bring its key folder back, or there: salt-run ha.release")
+        lines += [
+            "  → bring its key folder back; or there, with test=True first:",
+            "      salt-run ha.refill    what the group knows holds",
+            "      salt-run ha.release   what the folder shows holds, and is done everywhere",
+        ]
     refused = data.get("refused") or {}
     if refused:
         lines.append("refused from peers")

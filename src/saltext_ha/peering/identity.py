@@ -40,6 +40,11 @@ FORMER_FILE = "identity.former"
 LIFETIME = datetime.timedelta(days=3653)
 # Masters whose clocks are far behind must still take a fresh certificate.
 BACKDATED = datetime.timedelta(days=366)
+ANEW = (
+    "on it salt-run ha.leave, then restart salt-master; on another member salt-run ha.invite; on "
+    "it salt-run ha.join TOKEN"
+)
+"""How a master comes back under a certificate that does not follow from its present one."""
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
@@ -133,12 +138,10 @@ def succeed(state_dir: Path, name: str) -> Identity:
     present = load_or_create(state_dir, name)
     if succession.expired(present.certificate):
         raise TrustError(
-            "this master's certificate has expired and vouches for no other any more; take this "
-            "master out and in again: salt-run ha.leave here, ha.remove_peer and ha.invite on "
-            "another, ha.join here"
+            f"this master's certificate has expired and vouches for no other any more: {ANEW}"
         )
     if len(present.former) >= succession.MAX_FORMER:
-        raise TrustError("too many former certificates: salt-run ha.leave, then join again")
+        raise TrustError(f"too many former certificates: {ANEW}")
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _new_certificate(key, name, (_load_key(present.key_file), present.certificate))
     # The former first: they name themselves only where something follows them.

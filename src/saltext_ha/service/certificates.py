@@ -46,10 +46,7 @@ class Certificates:
             return []
         if left > datetime.timedelta():
             return [f"its certificate ends on {end:%Y-%m-%d}; run there: salt-run ha.renew"]
-        return [
-            f"its certificate ended on {end:%Y-%m-%d}: salt-run ha.leave there, ha.remove_peer and "
-            "ha.invite on another member, ha.join there"
-        ]
+        return [f"its certificate ended on {end:%Y-%m-%d}: {identity.ANEW}"]
 
     async def reconcile(self, peer: Peer) -> bool:
         """

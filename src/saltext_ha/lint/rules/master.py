@@ -198,7 +198,7 @@ def unlocked_remote(facts: Facts) -> Hits:
     "keys pruned by one master's view of who is there",
     why="A failover minion answers on one master only: to the others it is down. Its key, healthy "
     "and accepted, is deleted, and with it on all masters of the group.",
-    fix="take removekeys out; ask all masters (salt-run ha.status) before deleting keys",
+    fix="take removekeys out; ask all masters (salt-run ha.minions live=True) before deleting keys",
     sources=(Line("salt/runners/manage.py", 192, "down", "if removekeys:"),),
 )
 def prunes(facts: Facts) -> Hits:
@@ -214,7 +214,7 @@ def prunes(facts: Facts) -> Hits:
     "a reactor on who is present",
     why="A failover minion that moves is lost on one master and new on the other. A reactor that "
     "deletes the keys of those that are lost deletes healthy ones, on all masters of the group.",
-    fix="do not delete keys there; ask all masters (salt-run ha.status) before",
+    fix="do not delete keys there; ask all masters (salt-run ha.minions live=True) before",
     sources=(Line("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),),
 )
 def presence(facts: Facts) -> Hits:
