@@ -84,6 +84,13 @@ TOLERATES, INFO = (
 GROUP = {INFO % "m1": "1x200", INFO % "m2": "1x200"}
 DAY = 86400
 CASES = {
+    "SaltHaNotScraped": Case(
+        {},
+        {"saltext_ha_up{master='m2',instance='m1'}": "0x200"},
+        5,
+        {},
+        "No Salt master's ha metrics are scraped: no other of these alerts can fire",
+    ),
     # One master that does not reach it is enough, also when others do.
     "SaltMasterUnknown": Case(
         {
@@ -130,6 +137,20 @@ CASES = {
         {},
         "Nobody has compared the Salt masters for two hours",
     ),
+    # One engine whose comparison counts is enough: it tells the others' differences, too.
+    "SaltComparisonStale": Case(
+        {
+            "saltext_ha_consistency_stale{instance='m1'}": "1x200",
+            "saltext_ha_consistency_stale{instance='m2'}": "1x200",
+        },
+        {
+            "saltext_ha_consistency_stale{instance='m1'}": "1x200",
+            "saltext_ha_consistency_stale{instance='m2'}": "0x200",
+        },
+        30,
+        {},
+        "It is unknown whether the Salt masters differ: no comparison counts",
+    ),
     "SaltKeyConflict": Case(
         {"saltext_ha_conflicts{instance='m1'}": "1x200"},
         {"saltext_ha_conflicts{instance='m1'}": "0x200"},
@@ -170,6 +191,11 @@ CASES = {
 
 def test_every_alert_has_its_case() -> None:
     assert CASES.keys() == rules().keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_alert_names_the_command_to_begin_with(name: str) -> None:
+    assert "salt-run ha." in rules()[name]["annotations"].get("description", "")
 
 
 @pytest.mark.parametrize("name", CASES)
