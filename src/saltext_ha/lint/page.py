@@ -18,7 +18,8 @@ from saltext_ha.lint.rules import RULES
 HEAD = """\
 # ha.lint: traps in the configuration
 
-Made from the rules by `python -m saltext_ha.lint.page > docs/lint.md`; do not edit.
+Ask before a rollout, and before the restart after a change. Each finding has a code, such as HA101;
+below, each code has its reason and what to write instead.
 
 | | |
 |---|---|
@@ -73,6 +74,10 @@ These traps follow from no option, so no rule finds them beforehand:
 - Salt 3008's cluster: after all its masters were restarted together, minions may find them closed
   until one is restarted once more; `ha.minions live=True` and `/ready` show who serves. A master
   that joins with ten thousand keys takes some twenty seconds, in which it has not all of them.
+
+---
+
+Made from the rules by `python -m saltext_ha.lint.page > docs/lint.md`; do not edit.
 """
 
 TITLES = {
