@@ -369,3 +369,34 @@ def test_status_tells_in_good_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert status["retcode"] == 1
 
     asyncio.run(main())
+
+
+def test_the_way_back_with_an_ended_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``ha.status`` and ``ha.renew`` say is done in that order, and all is well."""
+    p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "LIFETIME", datetime.timedelta(days=-1))
+        identity.load_or_create(p1.config.state_dir, p1.name)
+
+    async def main() -> None:
+        async with running(p1, p2) as (one, two):
+            await join_group(p1, p2)
+            await one.meets(two)
+            await two.meets(one)
+            rows = (await run(p2, "status"))["masters"]
+            note = next(row["note"] for row in rows if row["name"] == "m1")
+            assert identity.ANEW in note
+            refused = await run(p1, "renew")
+            assert identity.ANEW in refused["error"]
+            left = await run(p1, "leave")
+            assert left["retcode"] == 0, left
+        async with running(p1, p2) as (one, two):
+            await join_group(p2, p1)
+            await one.meets(two)
+            await two.meets(one)
+            notes = [row["note"] for row in (await run(p2, "status"))["masters"]]
+            assert notes == ["", ""]
+
+    asyncio.run(main())
