@@ -109,8 +109,8 @@
     }
     fill($("conflicts"), shown);
     fill($("held"), held.map((entry) => {
-      const li = make("li", `${entry.master}: ${number(entry.keys)} changes are held back → `);
-      li.append(make("code", "salt-run ha.release"), " or ", make("code", "salt-run ha.refill"), " there");
+      const li = make("li", `${entry.master}: ${number(entry.keys)} changes are held back → bring its key folder back; or there `);
+      li.append(make("code", "salt-run ha.refill"), ", or, if it was meant, ", make("code", "salt-run ha.release"));
       return li;
     }));
   };
