@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import wait_for
+from lab import Master, wait_for
 from saltext_ha import minion_key
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, group, level, plant
+from tests.integration.group import QUICK, SOON, group, level, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial
 
 pytestmark = pytest.mark.timeout(300)
@@ -54,6 +54,20 @@ def test_replacing_a_dead_master(make_lab: MakeLab) -> None:
         assert Tutorial("replace-a-dead-master", lab).follow() > 5
 
 
+def test_a_master_was_stolen(make_lab: MakeLab) -> None:
+    with group(make_lab, "m1", "m2", "m3") as lab:
+        m1, m2, m3 = lab.masters.values()
+        web1 = lab.add_minion("web1", masters=[m1, m2])
+        m1.plant("minions", "web1", web1.pub)
+        shown("web1", {"minions": web1.pub.strip()}, m1, m2)
+        web1.start(wait_accepted=True)
+        before = master_keys(m1)
+        m3.kill()
+        assert Tutorial("stolen-master", lab).follow() > 8
+        assert len(before) == len(master_keys(m1)) == 1
+        assert before != master_keys(m1)
+
+
 def test_restoring_a_mistake(make_lab: MakeLab) -> None:
     with group(make_lab, "m1", "m2") as lab:
         m1, m2 = lab.masters.values()
@@ -61,6 +75,11 @@ def test_restoring_a_mistake(make_lab: MakeLab) -> None:
             plant(lab, "minions", minion_id, m1, m2)
         wait_for(lambda: level(m1), SOON, "level")
         assert Tutorial("restore-a-mistake", lab).follow() > 8
+
+
+def master_keys(master: Master) -> set[str]:
+    """The fingerprints of the keys that minions know the masters of its group by."""
+    return {row["master_key"] for row in master.control("status")["masters"]}
 
 
 def test_every_tutorial_is_followed() -> None:
