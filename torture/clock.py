@@ -1,10 +1,10 @@
 """
 A wall clock that can be wrong by hours.
 
-Imported before the product, so that all of it looks at this clock; ``time.monotonic`` stays right,
-as it does on a machine whose date was set wrong. Files bear the time of the kernel, which nobody
-here deceives: to an engine they come from hours ago, or from hours ahead, as those of a file server
-with another clock do.
+Set up before the product is imported, so that all of it looks at this clock; ``time.monotonic``
+stays right, as it does on a machine whose date was set wrong. Files bear the time of the kernel,
+which nobody here deceives: to an engine they come from hours ago, or from hours ahead, as those of
+a file server with another clock do.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class _Datetime(datetime.datetime, metaclass=_AnyDatetime):
         return cls.now(datetime.timezone.utc).replace(tzinfo=None)
 
 
-vars(time)["time"] = _shown
-vars(time)["time_ns"] = _shown_ns
-vars(datetime)["datetime"] = _Datetime
+def set_up() -> None:
+    """Have all that this process imports from now on look at this clock."""
+    vars(time)["time"] = _shown
+    vars(time)["time_ns"] = _shown_ns
+    vars(datetime)["datetime"] = _Datetime

@@ -80,10 +80,12 @@ class Nursery:
 
 
 def _main() -> None:
-    from torture import clock  # noqa: F401, I001  # first of all: what is imported next uses it
-    from torture import engine
+    from torture import clock
 
+    clock.set_up()  # first of all: what is imported next uses it
     import salt.version
+
+    from torture import engine
 
     children: set[int] = set()
     print(json.dumps({"salt": salt.version.__version__}), flush=True)

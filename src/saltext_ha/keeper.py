@@ -15,13 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
+from saltext_ha.batches import batches
 from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, contexts
 from saltext_ha.provenance import NEWER, OLDER, OURS
-from saltext_ha.replica import Replica, batches
+from saltext_ha.replica import Replica
 from saltext_ha.replication import plan
 from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltext_ha import columns, schema
-from saltext_ha.batches import batches as batches
+from saltext_ha.batches import batches
 from saltext_ha.columns import Applied
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.faults import point

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from saltext_ha import minion_key
@@ -242,8 +242,9 @@ class Master:
             self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]
         self.settle()
 
-    def _rotate(self) -> None:
+    def _rotate(self, gone: Collection[str] | None) -> None:
         self.fuse.tick()
+        assert not any(self.store.read(name).stored.entries for name in gone or ())
         self.rotations += 1
 
     def settle(self) -> None:

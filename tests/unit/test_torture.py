@@ -269,6 +269,7 @@ def test_a_wiped_folder_keeps_its_signature_and_a_key_put_back_hides_no_other(
 
 CLOCKS = """
 from torture import clock
+clock.set_up()
 import datetime, time
 right = time.time()
 clock.put_off(-7200)

@@ -27,7 +27,6 @@ RECORDS_PER_MESSAGE = 2000
 BYTES_PER_MESSAGE = 2 * 1024 * 1024
 
 Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-chunks = batches
 
 
 @dataclass

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from saltext_ha.batches import batches
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service import spread
-from saltext_ha.service.antientropy import chunks
 from saltext_ha.service.bound import Bound, seconds_of, shown
 from saltext_ha.service.group import Command, Group, PeerHandler
 from saltext_ha.service.jobs import Answers, Jobs
@@ -171,7 +171,7 @@ class Drain:
         rows = []
         if steps and not test:
             log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
-        for part in chunks(steps, batch):
+        for part in batches(steps, batch):
             rows += await self._batch(part, seconds, test)
         return rows
 
