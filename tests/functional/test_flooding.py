@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
 import ssl
+from asyncio import sslproto
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,38 @@ def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path
                 one.cancel()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["is pushed out", "hangs up", "speaks no TLS", "says nothing"])
+def test_a_handshake_that_is_over_holds_no_memory(m1: Master, how: str) -> None:
+    """Each has 0.3 MB of buffers, and the garbage collector counts objects, not bytes."""
+
+    def unfinished() -> int:
+        return sum(isinstance(there, sslproto.SSLProtocol) for there in gc.get_objects())
+
+    async def main() -> None:
+        limits = Limits(max_handshakes=2 if how == "is pushed out" else 64, handshake=0.2)
+        async with m1.running(limits=limits) as listener:
+            callers = []
+            for _ in range(10):
+                callers.append((await asyncio.open_connection("127.0.0.1", m1.port))[1])
+                await until(lambda: unfinished() > 0 or bool(listener.refused))
+                if how == "speaks no TLS":
+                    callers[-1].write(b"GET / HTTP/1.1\r\n\r\n")
+                if how == "hangs up":
+                    callers[-1].close()
+            await until(lambda: sum(listener.refused.values()) == 10)
+            # Once more around for what asyncio does last.
+            await until(lambda: unfinished() == 0)
+            for caller in callers:
+                caller.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 # -- the log
