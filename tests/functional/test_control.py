@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from lab.wait import wait_for
 from saltext_ha import control
 from saltext_ha.errors import EngineUnavailable, HaError
-from saltext_ha.service.control import ControlServer
+from saltext_ha.peering.connection import Limits
+from saltext_ha.service import control as engine_side
+from saltext_ha.service.control import LIMITS, ControlServer
 
 pytestmark = pytest.mark.core
 
@@ -54,12 +57,12 @@ COMMANDS = {
 class Engine:
     """A control server on an event loop of its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: Limits = LIMITS) -> None:
         self.path = path
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.server = ControlServer(path, COMMANDS)
+        self.server = ControlServer(path, COMMANDS, limits)
         self.do(self.server.start())
 
     def do(self, work: Any) -> None:
@@ -205,3 +208,81 @@ def test_a_place_where_no_socket_can_be_made_is_named(path: Path) -> None:
 
     with pytest.raises(HaError, match=r"nowhere/x\.ipc: control socket cannot be made"):
         asyncio.run(start())
+
+
+# -- who is slow, says nothing, or says too much
+
+
+def connected(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(10)
+    sock.connect(str(path))
+    return sock
+
+
+def is_over(sock: socket.socket) -> bool:
+    """Whether the engine hung up, or does so before long."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"POST /echo HTTP/1.1\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+    ],
+)
+def test_who_never_comes_to_the_end_is_cut_off(path: Path, begun: bytes) -> None:
+    engine = Engine(path, Limits(header=0.2))
+    with connected(path) as sock:
+        sock.sendall(begun)
+        assert is_over(sock)
+    assert control.request(path, "echo") == {"got": {}}
+    assert engine.server.refused["no request in time"] == 1
+    engine.stop()
+
+
+def test_many_who_say_nothing_keep_nobody_out(path: Path) -> None:
+    engine = Engine(path, Limits(header=30, max_anonymous=8, max_handshakes=8))
+    crowd = [connected(path) for _ in range(60)]
+    assert control.request(path, "echo") == {"got": {}}
+    assert sum(is_over(sock) for sock in crowd[:50]) == 50
+    assert engine.server.refused["too many connections"] >= 50
+    for sock in crowd:
+        sock.close()
+    engine.stop()
+
+
+def test_a_command_that_is_carried_out_gives_way_to_nobody(path: Path) -> None:
+    engine = Engine(path, Limits(max_anonymous=8, max_handshakes=8))
+    with connected(path) as waiting:
+        waiting.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        wait_for(lambda: engine.server._working == 1, 10, "it is carried out")
+        crowd = [connected(path) for _ in range(60)]
+        assert waiting.recv(65536).startswith(b"HTTP/1.1 200 ")
+    for sock in crowd:
+        sock.close()
+    engine.stop()
+
+
+def test_more_commands_at_a_time_than_a_master_needs_are_refused(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_side, "MAX_COMMANDS", 1)
+    with connected(engine.path) as waiting:
+        waiting.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        wait_for(lambda: engine.server._working == 1, 10, "it is carried out")
+        with pytest.raises(HaError, match="1 commands are being carried out"):
+            control.request(engine.path, "echo")
+        assert waiting.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert control.request(engine.path, "echo") == {"got": {}}
+
+
+def test_a_request_that_is_too_large_is_refused_in_words(engine: Engine) -> None:
+    with pytest.raises(HaError, match="at most 1 MB"):
+        control.request(engine.path, "echo", {"ids": ["x" * 100] * 40_000})
+    assert control.request(engine.path, "echo") == {"got": {}}

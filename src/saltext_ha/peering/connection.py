@@ -77,7 +77,8 @@ class Acceptor:
         elif len(stage) >= limit:
             held = Counter(other.caller for other in stage)
             most = max(held.values())
-            self._crowded(next(other for other in stage if held[other.caller] == most))
+            theirs = (other for other in stage if held[other.caller] == most)
+            self._crowded(min(theirs, key=lambda other: other.spared))
         stage[connection] = None
 
     def _crowded(self, oldest: Connection) -> None:
@@ -111,6 +112,8 @@ class Connection(asyncio.Protocol):
         self.requests: asyncio.Protocol | None = None
         self.fingerprint: str | None = None
         self.host = "?"
+        self.spared = False
+        """Whether others go first when there are too many; for whoever answers to set."""
 
     @property
     def caller(self) -> str:
