@@ -366,6 +366,31 @@ def test_tls(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_tls_that_is_too_old(tmp_path: Path) -> None:
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    listener = StatusListener(Settings(port=free_port(), certificate=crt, key=key), {})
+    assert listener._context is not None
+    # Otherwise many an OpenSSL refuses the old versions by itself, whatever we say.
+    listener._context.set_ciphers("ALL:@SECLEVEL=0")
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.minimum_version = ssl.TLSVersion.TLSv1
+    old.maximum_version = ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+
+    async def scene() -> None:
+        await listener.start()
+        try:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
+            await until(lambda: listener.refused == {"TLS too old": 1}, "it is refused")
+        finally:
+            await listener.stop()
+
+    asyncio.run(scene())
+
+
 async def get_plain(place: Place) -> None:
     assert place.config.status
     url = f"http://127.0.0.1:{place.config.status.port}/live"

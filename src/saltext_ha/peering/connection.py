@@ -260,7 +260,7 @@ def _handshake_failure(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLError):
         reason = (exc.reason or "").lower().replace("_", " ")
         if reason in ("unsupported protocol", "no protocols available", "version too low"):
-            return "TLS older than 1.3"
+            return "TLS too old"
         if reason in ("http request", "wrong version number", "https proxy request"):
             return "not TLS"
         if "alert" in reason and ("unknown ca" in reason or "certificate" in reason):
