@@ -7,6 +7,15 @@ import functools
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+# Ids that a person, or a file system that folds names, may take for web1, or for one another.
+LOOK_ALIKES = {
+    "a Cyrillic e": "w\u0435b1",
+    "full width": "\uff57\uff45\uff42\uff11",
+    "a letter and an accent": "we\u0301b1",
+    "the same as one letter": "w\u00e9b1",
+    "capitals": "WEB1",
+}
+
 
 @functools.cache
 def public_key(number: int) -> str:

@@ -21,7 +21,7 @@ from saltext_ha.service.group import Group
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
 from tests.engines import QUICK, met, places, until
-from tests.keys import public_key
+from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -423,5 +423,35 @@ def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
             assert m1.service.mode == "observe"
         async with Engine(one) as m1:
             assert m1.service.mode == "paused"
+
+    asyncio.run(act())
+
+
+# -- ids that resemble each other
+
+
+def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    others, cyrillic = set(LOOK_ALIKES.values()), LOOK_ALIKES["a Cyrillic e"]
+    waiting, refused = one.pki_dir / "minions_pre", one.pki_dir / "minions_rejected"
+    waiting.mkdir()
+    refused.mkdir()
+    for minion_id in others:
+        (waiting / minion_id).write_text(KEYS[1])
+
+    def pending() -> set[str]:
+        return {path.name for path in (two.pki_dir / "minions_pre").glob("[!.]*")}
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with met(one, two) as (m1, _):
+            await until(lambda: accepted(two) == [{"web1"}] and pending() == others, "all there")
+            (waiting / cyrillic).rename(refused / cyrillic)
+            await m1.hint(cyrillic)
+            await until((two.pki_dir / "minions_rejected" / cyrillic).exists, "rejected")
+            assert (accepted(two), pending()) == ([{"web1"}], others - {cyrillic})
+            await delete(m1, "web1")
+            await until(lambda: accepted(two) == [set()], "deleted")
+            assert pending() == others - {cyrillic}
 
     asyncio.run(act())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord
-from tests.keys import public_key
+from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = pytest.mark.core
 
@@ -64,10 +64,14 @@ def test_ids_that_salt_takes_are_taken(minion_id: str) -> None:
         "a\\b",
         "a\0b",
         "a\nb",
+        "web1\0",
+        "web1\n",
+        "we\u200bb1",
         "a\x1b[31m",
         "\u202egnp.exe",
         "\ud800",
         "x" * 256,
+        "y" * 10_240,
         "ü" * 128,
     ],
 )
@@ -75,6 +79,13 @@ def test_ids_that_are_no_file_name_are_refused(minion_id: object) -> None:
     with pytest.raises(InvalidRecord, match="minion id") as caught:
         minion_key.check_id(minion_id)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("minion_id", LOOK_ALIKES.values(), ids=LOOK_ALIKES)
+def test_look_alikes_are_taken_as_they_are(minion_id: str) -> None:
+    """As by Salt; nothing is folded into the id that it resembles."""
+    assert minion_key.check_id(minion_id) == minion_id
+    assert salt.utils.verify.valid_id({"pki_dir": "/etc/salt/pki/master"}, minion_id)
 
 
 @given(st.text(max_size=12))
