@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import stat
 import tempfile
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lab.wait import wait_for
 from saltext_ha import control
@@ -286,3 +289,54 @@ def test_a_request_that_is_too_large_is_refused_in_words(engine: Engine) -> None
     with pytest.raises(HaError, match="at most 1 MB"):
         control.request(engine.path, "echo", {"ids": ["x" * 100] * 40_000})
     assert control.request(engine.path, "echo") == {"got": {}}
+
+
+# -- whatever is sent is answered, or hung up on
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=15,
+)
+bodies = st.binary(max_size=200) | plain.map(lambda value: json.dumps(value).encode())
+
+
+def test_any_body_is_carried_out_or_refused(engine: Engine) -> None:
+    @settings(max_examples=200, deadline=None)
+    @given(bodies)
+    def check(body: bytes) -> None:
+        status, _, answer = post(engine.path, body).partition(b"\r\n\r\n")
+        told = json.loads(answer)
+        if status.startswith(b"HTTP/1.1 200 "):
+            assert repr(told["got"]) == repr(json.loads(body or b"{}"))
+        else:
+            assert status.startswith(b"HTTP/1.1 400 ")
+            assert told["error"].startswith("malformed request: ")
+
+    check()
+
+
+def test_any_bytes_leave_the_socket_answering(path: Path) -> None:
+    engine = Engine(path, Limits(header=0.05))
+    line = b"POST /echo HTTP/1.1\r\n"
+    proper = st.sampled_from([b"Host: x\r\n", b"Content-Length: ", b"2\r\n", b"\r\n", b"{}"])
+    parts = st.lists(proper | st.binary(max_size=20), max_size=8)
+    seen = set()
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.sampled_from([line, line + b"Host: x\r\n", b""]), parts)
+    def check(first: bytes, parts: list[bytes]) -> None:
+        with connected(path) as sock:
+            sock.sendall(first + b"".join(parts) + b"\r\n\r\n")
+            try:
+                answer = sock.recv(65536)
+            except ConnectionResetError:
+                answer = b""
+        assert not answer or answer.startswith((b"HTTP/1.1 ", b"HTTP/1.0 "))
+        seen.add(answer[9:12])
+
+    check()
+    assert {b"200", b"400"} <= seen
+    assert b"500" not in seen
+    assert control.request(path, "echo") == {"got": {}}
+    engine.stop()

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from hostile.inputs import PAGES
 from lab.engines import Engine, Place, befriend, free_port
 from saltext_ha.errors import ConfigError, HaError
 from saltext_ha.peering.connection import Limits
@@ -444,5 +449,57 @@ def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None
             await taken.wait_closed()
             await until(lambda: "status page" not in notes, "the page is there")
             assert await get(m1, "/live") == (200, "live\n")
+
+    asyncio.run(scene())
+
+
+def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
+    """Every page of a real engine, asked oddly."""
+    paths = st.sampled_from([*PAGES, "/nothing"]) | st.text(max_size=20).map("/{}".format)
+    values = st.text(max_size=20) | st.sampled_from(["*", "[", "web*", "-1", "9" * 30, "0", "7"])
+    queries = st.dictionaries(st.sampled_from(["glob", "limit", "x"]), values, max_size=3)
+    # Of Latin-1, and with line ends: whoever writes HTTP by hand may send those.
+    texts = st.text(st.characters(max_codepoint=255), max_size=30)
+    headers = st.dictionaries(
+        st.sampled_from(["Host", "Authorization", "Accept", "Range", "Expect", "Content-Length"]),
+        texts,
+        max_size=3,
+    )
+
+    async def scene() -> None:
+        m1 = place(tmp_path)
+        async with running(m1) as (engine,):
+            await served(engine)
+            await asyncio.to_thread(ask_oddly, m1)
+
+    def ask_oddly(there: Place) -> None:
+        status = there.config.status
+        assert status is not None
+
+        @settings(max_examples=250, deadline=None)
+        @given(st.sampled_from(["GET", "HEAD", "PUT", "x"]), paths, queries, headers, st.booleans())
+        def check(
+            verb: str, path: str, query: dict[str, str], more: dict[str, str], escaped: bool
+        ) -> None:
+            asked = "&".join(f"{key}={value}" for key, value in query.items())
+            shown = f"{path}?{asked}"
+            if escaped:
+                shown = f"{quote(path)}?{urlencode(query)}"
+            more = {"Host": "127.0.0.1", **more}
+            lines = "".join(f"{key}: {value}\r\n" for key, value in more.items())
+            request = f"{verb} {shown} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode()
+            with socket.create_connection(("127.0.0.1", status.port), 20) as sock:
+                sock.sendall(request)
+                try:
+                    answer = sock.recv(65536)
+                except ConnectionResetError:
+                    answer = b""
+            assert not answer or answer.startswith((b"HTTP/1.1 ", b"HTTP/1.0 "))
+            assert answer[9:12] != b"500"
+            seen.add(answer[9:12])
+
+        seen: set[bytes] = set()
+        check()
+        assert {b"200", b"400", b"404", b"405"} <= seen
 
     asyncio.run(scene())
