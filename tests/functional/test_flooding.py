@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import ssl
+import tracemalloc
 from asyncio import sslproto
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,31 @@ def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -
 
     asyncio.run(main())
     assert most == 2
+
+
+def test_a_body_that_is_too_large_is_not_kept(m1: Master, m2: Master) -> None:
+    """By no error that waits for the garbage collector with all that had been read."""
+    befriend(m1, m2)
+    size = 2_000_000
+    head = http("/v1/echo", b"", Transfer_Encoding="chunked").replace(b"Content-Length: 0\r\n", b"")
+    request = head + b"%x\r\n" % size + bytes(size)
+
+    async def main() -> int:
+        async with m1.running({"echo": echo}, Limits(max_body=size - 100_000)):
+            await raw_call(m1, request, m2)
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(4):
+                assert (await raw_call(m1, request, m2)).startswith(b"HTTP/1.1 413")
+            return tracemalloc.get_traced_memory()[0] - before
+
+    gc.disable()
+    tracemalloc.start()
+    try:
+        kept = asyncio.run(main())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert kept < size / 2
 
 
 # -- values of the wrong kind: refused, and not an error of ours

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -246,9 +247,11 @@ class PeerListener:
         return method, peer
 
     async def _body(self, request: web.BaseRequest, limit: int) -> bytes:
-        too_large = _Refused(413, "too_large", f"the body has more than {limit} bytes")
+        def too_large() -> _Refused:
+            return _Refused(413, "too_large", f"the body has more than {limit} bytes")
+
         if (request.content_length or 0) > limit:
-            raise too_large
+            raise too_large()
 
         async def read() -> bytes:
             parts: list[bytes] = []
@@ -256,18 +259,27 @@ class PeerListener:
             while part := await request.content.readany():
                 size += len(part)
                 if size > limit:
-                    raise too_large
+                    raise too_large()
                 parts.append(part)
             return b"".join(parts)
 
         if request.content.is_eof():
             return await read()
         try:
-            return await asyncio.wait_for(read(), self._limits.body)
+            return await self._in_time(read())
         except asyncio.TimeoutError:
             raise _Refused(408, "too_slow", "the body did not arrive in time") from None
         except web.RequestPayloadError as exc:
             raise _Refused(400, "malformed", f"the body broke off: {exc}") from None
+
+    async def _in_time(self, reading: Awaitable[bytes]) -> bytes:
+        try:
+            return await asyncio.wait_for(reading, self._limits.body)
+        except BaseException as exc:
+            # wait_for knows the error, and the error knows wait_for, and what was read: all of it
+            # would wait for the garbage collector, which counts objects and not megabytes.
+            traceback.clear_frames(exc.__traceback__)
+            raise
 
 
 def _message(status: int, content: bytes | Mapping[str, Any]) -> web.Response:
