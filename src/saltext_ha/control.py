@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
+        # With a timeout of Python's, connecting fails at once where others wait to be let in.
+        seconds, rest = divmod(self.timeout or 0.0, 1)
+        patience = struct.pack("ll", int(seconds), int(rest * 1e6))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         self.sock.connect(str(self._path))
+        self.sock.settimeout(self.timeout)
 
 
 def request(

@@ -201,6 +201,33 @@ def test_an_engine_that_answers_nonsense_is_unavailable(path: Path, answer: byte
         thread.join(10)
 
 
+def test_an_engine_that_is_connected_to_by_many_is_waited_for(path: Path) -> None:
+    """When its queue is full, connecting to a unix socket fails at once, unless it may block."""
+    answers: list[Any] = []
+
+    def ask() -> None:
+        try:
+            answers.append(control.request(path, "echo", timeout=10))
+        except EngineUnavailable as exc:
+            answers.append(exc)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(0)
+        with connected(path):
+            asking = threading.Thread(target=ask)
+            asking.start()
+            asking.join(0.3)
+            listener.accept()[0].close()
+            if not answers:
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+                connection.close()
+            asking.join(10)
+    assert answers == [{}]
+
+
 def test_a_place_where_no_socket_can_be_made_is_named(path: Path) -> None:
     async def start() -> None:
         server = ControlServer(path.parent / "nowhere" / "x.ipc", COMMANDS)
