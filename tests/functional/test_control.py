@@ -245,8 +245,8 @@ def test_a_place_where_no_socket_can_be_made_is_named(path: Path) -> None:
 
 def connected(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(10)
     sock.connect(str(path))
+    sock.settimeout(10)
     return sock
 
 
@@ -285,6 +285,29 @@ def test_many_who_say_nothing_keep_nobody_out(path: Path) -> None:
     for sock in crowd:
         sock.close()
     engine.stop()
+
+
+def test_a_flood_of_connections_keeps_no_runner_out(engine: Engine) -> None:
+    over = threading.Event()
+
+    def flood() -> None:
+        crowd: list[socket.socket] = []
+        while not over.is_set():
+            crowd.append(connected(engine.path))
+            while len(crowd) > 400:
+                crowd.pop(0).close()
+        for sock in crowd:
+            sock.close()
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        wait_for(lambda: "too many connections" in engine.server.refused, 10, "it is a flood")
+        for _ in range(40):
+            assert control.request(engine.path, "echo") == {"got": {}}
+    finally:
+        over.set()
+        flooding.join(10)
 
 
 def test_a_command_that_is_carried_out_gives_way_to_nobody(path: Path) -> None:

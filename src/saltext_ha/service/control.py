@@ -20,9 +20,12 @@ from saltext_ha.peering.refusals import HttpLog, Refusals
 log = logging.getLogger(__name__)
 
 # Who asks has ten seconds to say what, and a minute to take the answer.
-LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=64, max_anonymous=64)
+LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=256)
 # At a time. Fewer than connections: who has to go when these are too many is never one of them.
 MAX_COMMANDS = 32
+# So many are let in at a time, the others wait. Few beside the connections: whoever is let in has
+# time to say what it wants before so many others have come that it would have to go.
+BACKLOG = 8
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -79,7 +82,7 @@ class ControlServer:
             mask = os.umask(0o177)
             try:
                 self._server = await asyncio.get_running_loop().create_unix_server(
-                    self._acceptor, str(self._path), backlog=128
+                    self._acceptor, str(self._path), backlog=BACKLOG
                 )
             finally:
                 os.umask(mask)
