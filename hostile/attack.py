@@ -39,6 +39,8 @@ class Tally:
     crashes: list[str] = field(default_factory=list)
     """Where the engine failed instead of refusing, or gave no answer that was due."""
     seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    """What else was measured, in words."""
 
     def add(self, other: Tally) -> None:
         """Count *other* in."""
@@ -46,6 +48,7 @@ class Tally:
         self.accepted += other.accepted
         self.refused += other.refused
         self.crashes += other.crashes
+        self.notes += other.notes
 
 
 def over_tcp(port: int, source: str = "127.0.0.66") -> Connect:
@@ -84,8 +87,8 @@ def over_unix(path: str) -> Connect:
 
     def connect() -> socket.socket:
         raw = socket.socket(socket.AF_UNIX)
+        raw.connect(path)  # without a timeout: a full queue is waited for
         raw.settimeout(TIMEOUT)
-        raw.connect(path)
         return raw
 
     return connect

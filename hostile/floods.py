@@ -1,29 +1,41 @@
-"""Attacks by number and by time: idle connections, slow ones, large ones, many at one token."""
+"""
+Attacks by number and by time: idle connections, slow ones, large ones, many at one token, guesses.
+
+What the honest peer does not use has somebody else honest beside it (:class:`Beside`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import resource
+import secrets
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from hostile import payloads
-from hostile.attack import Connect, Tally, over_tcp, over_tls
-from hostile.inputs import post
+from hostile.attack import Connect, Tally, over_tcp, over_tls, over_unix
+from hostile.inputs import ENDLESS, post
+from saltext_ha.errors import HaError
 from saltext_ha.peering import tls, wire
 from saltext_ha.peering.invites import Invites
-from saltext_ha.peering.token import mac_key, request_mac
+from saltext_ha.peering.token import mac_key, plan_mac, request_mac
 
 if TYPE_CHECKING:
     from hostile.run import Scene
 
 Flood = Callable[[], Tally]
 THREADS = 50
+LARGE = "8 MB that unpack to more"
+AGAIN = 0.1
+ELSEWHERE = "127.0.0.67"  # the address of who is honest; the attacker has another
+COMMAND = b"POST /keys HTTP/1.1\r\nHost: x\r\n"
+PAGE = b"GET /status.json HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 def all_of(scene: Scene, short: bool) -> Iterator[tuple[str, Flood]]:
@@ -35,11 +47,104 @@ def all_of(scene: Scene, short: bool) -> Iterator[tuple[str, Flood]]:
     yield "idle, no handshake", lambda: _idle(bare, number, seconds)
     yield "idle, no certificate", lambda: _idle(stranger, number // 10, seconds)
     yield "idle, as a peer", lambda: _idle(peer, number // 10, seconds)
-    yield "a byte at a time", lambda: _slow(stranger, 30, seconds)
+    yield "a byte at a time", lambda: _slow(stranger, post("join", b"x" * 100), 30, seconds)
     yield "handshakes", lambda: _handshakes(bare, stranger, seconds)
     yield "oversize bodies", lambda: _oversize(peer, 4 if short else 200)
-    yield "8 MB that unpack to more", lambda: _bombs(peer, 6 if short else 64)
+    yield LARGE, lambda: _bombs(peer, 6 if short else 64)
     yield f"{THREADS} threads, one token", lambda: _one_token(scene)
+    yield "guessed tokens", lambda: _guessed_tokens(scene, seconds)
+    yield from _on_the_status_listener(scene, number, seconds)
+    yield from _on_the_control_socket(scene, number, seconds)
+
+
+def _on_the_status_listener(
+    scene: Scene, number: int, seconds: float
+) -> Iterator[tuple[str, Flood]]:
+    settings = scene.target.place.config.status
+    assert settings is not None
+    connect = over_tcp(settings.port)
+    there = over_tcp(settings.port, ELSEWHERE)
+
+    def browser() -> None:
+        _ask(there, PAGE + b"\r\n")
+
+    def beside(flood: Flood) -> Flood:
+        return lambda: _beside("a browser", browser, flood)
+
+    follow = PAGE.replace(b"/status.json", ENDLESS.encode()) + b"\r\n"
+    yield "status: idle", beside(lambda: _idle(connect, number, seconds))
+    yield "status: followers", beside(lambda: _idle(connect, number // 10, seconds, follow))
+    yield "status: a byte at a time", beside(lambda: _slow(connect, PAGE, 30, seconds))
+    yield "status: oversize", beside(lambda: _endless(connect, PAGE, number // 25))
+
+
+def _on_the_control_socket(
+    scene: Scene, number: int, seconds: float
+) -> Iterator[tuple[str, Flood]]:
+    place = scene.target.place
+    connect = over_unix(str(place.config.control_socket))
+
+    def runner() -> None:
+        scene.target.control("keys", {"glob": "nothing*"})
+
+    def beside(flood: Flood) -> Flood:
+        return lambda: _beside("a runner", runner, flood)
+
+    yield "control: idle", beside(lambda: _idle(connect, number, seconds))
+    yield "control: a byte at a time", beside(lambda: _slow(connect, COMMAND, 30, seconds))
+    yield "control: oversize", beside(lambda: _endless(connect, COMMAND, number // 25))
+
+
+def _beside(who: str, ask: Callable[[], None], flood: Flood) -> Tally:
+    """
+    Do *flood* while somebody honest asks again and again, from the time on that it has begun.
+
+    :param ask: raises OSError or HaError when it is not served; that is counted as a crash.
+    """
+    times: list[float] = []
+    failed: list[str] = []
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(AGAIN):
+            began = time.perf_counter()
+            try:
+                ask()
+                times.append((time.perf_counter() - began) * 1000)
+            except (OSError, HaError) as exc:
+                failed.append(str(exc) or type(exc).__name__)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        tally = flood()
+    finally:
+        over.set()
+        thread.join()
+    tally.crashes += [f"{who} was not served: {reason}" for reason in failed]
+    if times:
+        shown = f"median {median(times):.1f} ms, longest {max(times):.0f} ms"
+        tally.notes.append(f"{who} meanwhile: {len(times)} answers, {shown}")
+    return tally
+
+
+def _ask(connect: Connect, request: bytes) -> bytes:
+    """
+    The answer to *request*, which is to be 200.
+
+    :raises OSError: it is another one, or none.
+    """
+    with connect() as one:
+        one.sendall(request)
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            more = one.recv(65536)
+            if not more:
+                raise ConnectionResetError("hung up")
+            answer += more
+    if answer[9:12] != b"200":
+        raise OSError(f"answered {answer[:300]!r}")
+    return answer
 
 
 def rest(seconds: float) -> None:
@@ -47,8 +152,12 @@ def rest(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def _idle(connect: Connect, number: int, seconds: float) -> Tally:
-    """*number* connections that do nothing; the engine ends those that are too many."""
+def _idle(connect: Connect, number: int, seconds: float, first: bytes = b"") -> Tally:
+    """
+    *number* connections that do nothing; the engine ends those that are too many.
+
+    :param first: what they say before; the answer is not read.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 20_000)), hard))
     tally, began = Tally(), time.monotonic()
@@ -58,6 +167,7 @@ def _idle(connect: Connect, number: int, seconds: float) -> Tally:
             tally.inputs += 1
             try:
                 held.append(connect())
+                held[-1].sendall(first)
             except OSError:
                 tally.refused["not let in"] += 1
         rest(max(0.0, seconds - (time.monotonic() - began)))
@@ -73,17 +183,18 @@ def _idle(connect: Connect, number: int, seconds: float) -> Tally:
 def _is_over(connection: socket.socket) -> bool:
     connection.setblocking(False)
     try:
-        return not connection.recv(1)
+        while connection.recv(65536):
+            pass
+        return True
     except (BlockingIOError, ssl.SSLWantReadError):
         return False
     except OSError:
         return True
 
 
-def _slow(connect: Connect, number: int, seconds: float) -> Tally:
-    """Slow loris: requests that arrive by one byte at a time."""
+def _slow(connect: Connect, data: bytes, number: int, seconds: float) -> Tally:
+    """Slow loris: requests that arrive by one byte at a time, *number* of them side by side."""
     tally, began = Tally(), time.monotonic()
-    data = post("join", b"x" * 100)
 
     def drip() -> None:
         while time.monotonic() - began < seconds:
@@ -139,6 +250,36 @@ def _oversize(connect: Connect, number: int) -> Tally:
                     one.sendall(post("push", b"", head, length=False))
                     for _ in range(20):
                         one.sendall(chunk)
+                tally.refused[one.recv(65536)[9:12].decode() or "hung up"] += 1
+        except OSError:
+            tally.refused["hung up"] += 1
+    tally.seconds = time.monotonic() - began
+    return tally
+
+
+def _endless(connect: Connect, head: bytes, number: int) -> Tally:
+    """Requests that do not end: a body over any limit, a header, and very many headers."""
+    tally, began = Tally(), time.monotonic()
+    more = {
+        "body": (b"Content-Length: 99999999999\r\n\r\n", bytes(0x100000)),
+        "chunks": (
+            b"Transfer-Encoding: chunked\r\n\r\n",
+            b"100000\r\n" + bytes(0x100000) + b"\r\n",
+        ),
+        "header": (b"X: ", b"x" * 0x100000),
+        "headers": (b"", b"X: x\r\n" * 0x20000),
+    }
+    kinds = list(more)
+    for count in range(number):
+        tally.inputs += 1
+        first, rest = more[kinds[count % len(kinds)]]
+        try:
+            with connect() as one:
+                one.settimeout(20)
+                with contextlib.suppress(OSError):  # it hangs up, or says why before
+                    one.sendall(head + first)
+                    for _ in range(64):
+                        one.sendall(rest)
                 tally.refused[one.recv(65536)[9:12].decode() or "hung up"] += 1
         except OSError:
             tally.refused["hung up"] += 1
@@ -228,6 +369,59 @@ def _one_token(scene: Scene) -> Tally:
         tally.crashes.append(f"{tally.accepted} joined by one token")
     tally.seconds = time.monotonic() - began
     return tally
+
+
+def _guessed_tokens(scene: Scene, seconds: float) -> Tally:
+    """Invitations that do not exist, as fast as they are taken; a joiner asks beside, elsewhere."""
+    known, port = scene.known, scene.target.place.port
+    secret = b"h" * 32
+    made = Invites(scene.target.place.config.state_dir).create(
+        mac_key(secret), known.group, 600, False
+    )
+    joiner = known.stranger
+    asked = (known.server, joiner.fingerprint, joiner.name, joiner.url, known.group)
+    request: dict[str, Any] = {
+        "name": joiner.name,
+        "url": joiner.url,
+        "group": known.group,
+        "certificate": joiner.certificate,
+    }
+    proof = plan_mac(mac_key(secret), *asked, b"")
+    plan = post("plan", payloads.packed(request | {"invite": made.id, "mac": proof, "after": b""}))
+    there = over_tls(port, tls.joining_context(), ELSEWHERE)
+    connect = over_tls(port, tls.joining_context())
+
+    def joiner_asks() -> None:
+        _ask(there, plan)
+
+    def flood() -> Tally:
+        tally, began = Tally(), time.monotonic()
+        answers: list[bytes] = []
+
+        def guess() -> None:
+            while time.monotonic() - began < seconds:
+                tried = {"invite": secrets.token_hex(16), "mac": secrets.token_bytes(32)}
+                answer = b""
+                with contextlib.suppress(OSError), connect() as one:
+                    one.sendall(post("join", payloads.packed(request | tried)))
+                    answer = one.recv(65536)
+                answers.append(answer)
+
+        _in_threads(guess, 8)
+        for answer in answers:
+            if answer[9:12] == b"200":
+                tally.accepted += 1
+                tally.crashes.append("a guess was right")
+            elif not answer:
+                tally.refused["hung up"] += 1
+            else:
+                late = b"too many failed joins" in answer
+                tally.refused["not looked at any more" if late else "looked at"] += 1
+        tally.inputs = len(answers)
+        tally.seconds = time.monotonic() - began
+        return tally
+
+    return _beside("a joiner", joiner_asks, flood)
 
 
 def _in_threads(work: Callable[[], None], number: int) -> None:

@@ -199,8 +199,12 @@ def records(known: Known, at_once: int = 100) -> Source:
     return source
 
 
-def control(samples: Mapping[str, Sample], names: list[str]) -> Source:
-    """What a process of the master's own user may send to the control socket."""
+def control(samples: Mapping[str, Sample], names: list[str], test: bool = True) -> Source:
+    """
+    What a process of the master's own user may send to the control socket.
+
+    :param test: nothing is to be done, so that the engine can go on being attacked.
+    """
 
     def source(rng: Random) -> Iterator[Input]:
         while True:
@@ -210,10 +214,10 @@ def control(samples: Mapping[str, Sample], names: list[str]) -> Source:
             sample = samples[name](rng) if name in samples else {"test": True}
             bent = mutated(rng, sample)
             if isinstance(bent, dict):
-                bent["test"] = True
+                bent["test"] = test
             body = _json(bent)
             # What this user may do is not at stake, so nothing loses its "test" that could leave.
-            if rng.random() < 0.2 and name not in ("leave", "remove_peer", "renew"):
+            if rng.random() < 0.2 and (not test or name not in ("leave", "remove_peer", "renew")):
                 body = bent_bytes(rng, body)[:200_000]
             if rng.random() < 0.05:
                 yield Input(rng.randbytes(50) + b"\r\n\r\n", whole=False)
@@ -227,15 +231,31 @@ def control(samples: Mapping[str, Sample], names: list[str]) -> Source:
 
 PAGES = [
     *("/", "/live", "/ready", "/status.json", "/api/saltstack/status", "/minions.json"),
-    *("/metrics", "/openapi.json", "/page.js"),
+    *("/metrics", "/openapi.json", "/page.js", "/page.css", "/icon.svg"),
 ]
+# Its answer has no end: followed by a flood of its own (:mod:`.floods`).
+ENDLESS = "/events"
 HOSTS = ("127.0.0.1", "localhost", "localhost:80", "[::1]", "evil.example.com", "", "a b", "\x7f")
+
+
+def status_with(token: str) -> Source:
+    """Requests to a status listener that takes *token*, which some of them have."""
+
+    def source(rng: Random) -> Iterator[Input]:
+        shown = b"Authorization: Bearer %b\r\n" % token.encode()
+        for one in status(rng):
+            if rng.random() < 0.5:
+                head, end, rest = one.data.partition(b"\r\n")
+                yield Input(head + end + (shown if end else b"") + rest, one.whole)
+            else:
+                yield one
+
+    return source
 
 
 def status(rng: Random) -> Iterator[Input]:
     """Requests to the status listener, from broken framing to odd questions."""
     while True:
-        # /events is left out: its answer has no end.
         path = rng.choice(PAGES).encode()
         kind = rng.randrange(6)
         host = "127.0.0.1" if rng.random() < 0.7 else rng.choice(HOSTS)

@@ -53,7 +53,8 @@ class Row:
         common = self.tally.refused.most_common(REASONS)
         rest = len(self.tally.refused) - len(common)
         shown = ", ".join(f"{reason} {count}" for reason, count in common)
-        return f"{self.door}: {shown or '-'}" + (f", and {rest} others" if rest > 0 else "")
+        more = f", and {rest} others" if rest > 0 else ""
+        return f"{self.door}: {'; '.join([(shown or '-') + more, *self.tally.notes])}"
 
 
 def table(rows: Sequence[Row], quiet: Served) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from hostile import aftermath, floods, inputs, joins, payloads
 from hostile.attack import Connect, Tally, attack, over_tcp, over_tls, over_unix
@@ -24,14 +25,23 @@ from saltext_ha.peering.listener import OPEN
 from saltext_ha.peering.trust import Trust, make_peer
 
 SECRET = b"0123456789abcdef-the-secret-of-the-group"
+TOKEN = "fedcba9876543210-what-the-status-page-is-shown-for"
 SETTLED = 60.0
+# Bytes of memory that the engine may have, and that one door may add; docs/security.md says why.
+MEMORY = 500_000_000
+GROWTH = 100_000_000
+GROWTH_OF = {floods.LARGE: 350_000_000}
 
 
 @dataclass
 class Scene:
-    """What a run takes place on, and what it found."""
+    """
+    What a run takes place on, and what it found. *guarded* is a second engine that nothing else
+    needs: its status listener takes TLS and a token, and it may be ruined.
+    """
 
     target: Target
+    guarded: Target
     honest: Honest
     known: Known
     methods: list[str]
@@ -44,19 +54,29 @@ class Scene:
     only: tuple[str, ...] = ()
     """Doors to try; none named: all."""
 
-    def door(self, name: str, work: Callable[[], Tally]) -> None:
-        """Do *work*, and measure what it does to the target and to the honest peer."""
+    def door(self, name: str, work: Callable[[], Tally], target: Target | None = None) -> None:
+        """Do *work*, and measure what it does to *target* and to the honest peer."""
+        target = target or self.target
         if self.only and name not in self.only:
             return
         print(f"{name} …", file=sys.stderr, flush=True)
         self.honest.served()
-        watch = Watch(self.target)
+        watch = Watch(target)
         tally = work()
         served = self.honest.served()
-        self.rows.append(Row(name, tally, watch.stop(), served))
+        figures = watch.stop()
+        self.rows.append(Row(name, tally, figures, served))
         print("  ".join(self.rows[-1].cells()), file=sys.stderr, flush=True)
         self.troubles += [f"{name}: {crash}" for crash in tally.crashes[:10]]
-        if not self.target.alive:
+        for what, found, most in (
+            ("of memory", figures.peak, MEMORY),
+            ("more than before", figures.peak - figures.before, GROWTH_OF.get(name, GROWTH)),
+        ):
+            if found > most:
+                self.troubles.append(
+                    f"{name}: {found / 1e6:.0f} MB {what}; at most {most / 1e6:.0f} are due"
+                )
+        if not target.alive:
             self.troubles.append(f"{name}: the engine died or was started anew")
         if served.failed:
             self.troubles.append(
@@ -64,12 +84,20 @@ class Scene:
             )
 
     def attack(
-        self, name: str, connect: Connect, source: inputs.Source, count: int, seed: int, **how: int
+        self,
+        name: str,
+        connect: Connect,
+        source: inputs.Source,
+        count: int,
+        seed: int,
+        target: Target | None = None,
+        **how: int,
     ) -> None:
         """A door that inputs of *source* are sent to."""
         self.door(
             name,
             lambda: attack(connect, source, count, seed, secrets=self.secrets, **how),
+            target,
         )
 
 
@@ -79,15 +107,24 @@ def scene(root: Path) -> Iterator[Scene]:
     secret_file = root / "secret"
     secret_file.write_bytes(SECRET)
     secret_file.chmod(0o600)
-    status = {"host": "127.0.0.1", "port": free_port()}
+    token_file = root / "token"
+    token_file.write_text(TOKEN)
+    token_file.chmod(0o600)
+    status: dict[str, Any] = {"host": "127.0.0.1", "port": free_port()}
     ha = {"secret_file": str(secret_file), "share_master_key": True, "status": status}
     place, beside = Place(root, "m1", ha), Place(root, "honest")
     evil = identity.load_or_create(root / "evil", "evil")
-    methods, commands = doors(place)
+    methods, commands, _ = doors(place)
     private = furnish(place)
     befriend(place, beside)
     Trust(place.config.state_dir).pin(make_peer("evil", "https://127.0.0.1:1", evil.certificate))
     other = identity.load_or_create(root / "evil" / "stranger", "m9")
+    shown = {
+        "port": free_port(),
+        "token_file": str(token_file),
+        "certificate": str(other.certificate_file),
+        "key": str(other.key_file),
+    }
     known = Known(
         tuple(islice(key_folders.public_keys(7), 50)),
         make_peer("m9", "https://127.0.0.1:2", other.certificate),
@@ -101,12 +138,14 @@ def scene(root: Path) -> Iterator[Scene]:
         SECRET,
         private.splitlines()[5],
         (place.config.state_dir / identity.KEY_FILE).read_bytes().splitlines()[1],
+        TOKEN.encode(),
     )
     target, honest = Target(place), Honest(beside, place)
-    with target.start():
+    guarded = Target(Place(root, "guarded", {"status": shown}))
+    with target.start(), guarded.start():
         honest.start()
         try:
-            yield Scene(target, honest, known, methods, commands, secrets, context)
+            yield Scene(target, guarded, honest, known, methods, commands, secrets, context)
         finally:
             honest.stop()
 
@@ -132,13 +171,39 @@ def every_door(scene: Scene, count: int, seed: int, short: bool = False) -> None
     listener = scene.target.place.config.status
     assert listener is not None
     scene.attack("status listener", over_tcp(listener.port), inputs.status, count, seed)
+    _guarded_doors(scene, count, seed)
     for name, flood in floods.all_of(scene, short):
         scene.door(name, flood)
 
 
+def _guarded_doors(scene: Scene, count: int, seed: int) -> None:
+    """The same doors where they are shut better, and where commands are carried out."""
+    guarded = scene.guarded
+    listener = guarded.place.config.status
+    assert listener is not None
+    secured = over_tls(listener.port, tls_of_browsers())
+    with_token = inputs.status_with(TOKEN)
+    scene.attack("status, no TLS", over_tcp(listener.port), inputs.not_tls, count, seed, guarded)
+    scene.attack("status, TLS and token", secured, with_token, count, seed, guarded)
+    socket = over_unix(str(guarded.place.config.control_socket))
+    for_good = inputs.control(payloads.commands(), scene.commands, test=False)
+    scene.attack("control socket, for good", socket, for_good, count, seed, guarded)
+
+
+def tls_of_browsers() -> ssl.SSLContext:
+    """What a browser or a balancer that was told to trust whatever it is shown begins with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def look_after(scene: Scene) -> None:
     """Whether everything is as it should be once it is over; what is not is in the troubles."""
-    target = scene.target
+    target, guarded = scene.target, scene.guarded
+    if guarded.alive:
+        guarded.stop()
+        scene.troubles += aftermath.said(guarded, scene.secrets)
     if not target.alive:
         return
     target.control("resume", {"by": "root"})

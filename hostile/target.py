@@ -23,17 +23,22 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from lab.engines import Engine, EngineProcess, Place
+from saltext_ha.web.pages import Pages
 
 CANARY = "canary: nothing of this file may ever be read or sent\n"
 
 
-def doors(place: Place) -> tuple[list[str], list[str]]:
-    """The methods that a real engine at *place* answers to peers, and its control commands."""
+def doors(place: Place) -> tuple[list[str], list[str], list[str]]:
+    """
+    The methods that a real engine at *place* answers to peers, its control commands, and the
+    pages of its status listener.
+    """
 
-    async def ask() -> tuple[list[str], list[str]]:
+    async def ask() -> tuple[list[str], list[str], list[str]]:
         async with Engine(place) as engine:
             service = engine.service
-            return service.listener.methods, service.control.commands
+            pages = sorted(Pages(service).by_path())
+            return service.listener.methods, service.control.commands, pages
 
     return asyncio.run(ask())
 
