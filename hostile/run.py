@@ -28,9 +28,9 @@ SECRET = b"0123456789abcdef-the-secret-of-the-group"
 TOKEN = "fedcba9876543210-what-the-status-page-is-shown-for"
 SETTLED = 60.0
 # Bytes of memory that the engine may have, and that one door may add; docs/security.md says why.
-MEMORY = 500_000_000
+MEMORY = 400_000_000
 GROWTH = 100_000_000
-GROWTH_OF = {floods.LARGE: 350_000_000}
+GROWTH_OF = {floods.LARGE: 200_000_000}
 
 
 @dataclass
