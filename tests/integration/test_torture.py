@@ -24,7 +24,9 @@ def test_short_histories_are_green_and_things_really_happened() -> None:
     done = torture("--histories", "12", "--seed", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "12 histories, 12 green, 0 failed" in done.stdout
-    for what in ("kill", "accept", "delete", "heal", "keys revoked by an engine"):
+    assert done.stdout.startswith("Salt ")
+    revoked = ("keys revoked by an engine", "caches to be cleared")
+    for what in ("kill", "accept", "delete", "heal", "wipe", "keys held back", *revoked):
         assert f"  {what}\n" in done.stdout, done.stdout
 
 
@@ -32,4 +34,6 @@ def test_a_product_that_revokes_without_rotating_fails() -> None:
     done = torture("--histories", "6", "--seed", "1", "--mutant", "rotation")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "I9" in done.stdout
+    assert "  with Salt " in done.stdout
+    assert "steps fail alike" not in done.stdout, "a mutant's history is not made shorter"
     assert "make torture HISTORIES=1 SEED=" in done.stdout
