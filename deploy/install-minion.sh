@@ -52,7 +52,8 @@ Options:
   --bootstrap-url URL    where that script is (https only)
   --bootstrap-sha256 HEX what it must be
   --restart              restart salt-minion when the file has changed
-  --config-dir DIR       Salt's configuration (default /etc/salt)
+  --config-dir DIR       Salt's configuration (default /etc/salt); with another one, pki_dir
+                         has to stand there, unless Salt was built for it
   --root DIR             work below DIR, as for an image: DIR/etc/salt; never
                          restarts anything
   --dry-run              show what would change, change nothing
@@ -407,7 +408,10 @@ sum_of() {
 # As Salt has it: of the lines between the first and the last.
 key_finger() { sed '/^[[:space:]]*$/d' "$1" | sed '1d;$d' | sum_of | sed 's/../&:/g; s/:$//'; }
 
-pki=$config/pki/minion
+# A pki_dir that is configured is believed; the default is the one that Salt was built with.
+pki=$(cat "$config/minion" "$folder"/*.conf 2>/dev/null |
+    sed -n "s/^pki_dir:[[:space:]]*[\"']\{0,1\}\([^\"'#]*[^\"'# ]\).*/\1/p" | sed '$!d')
+pki=$root${pki:-$config_dir/pki/minion}
 # shellcheck disable=SC2015  # the second is what the first must not be
 if [ -n "$sign_finger" ]; then
     [ -r "$pki/master_sign.pub" ] || fail "$pki/master_sign.pub is not there (or not readable): with
@@ -484,12 +488,14 @@ if [ "$install" = yes ] && ! command -v salt-minion >/dev/null 2>&1; then
     else
         work=$(mktemp -d)
         fetch "$url" "$work/bootstrap.sh" || fail "$url could not be fetched; nothing was changed"
+        [ -s "$work/bootstrap.sh" ] || fail "$url gave nothing; nothing was changed"
         if [ -n "$sha256" ]; then
             there=$(sum_of <"$work/bootstrap.sh")
             [ "$there" = "$(printf '%s' "$sha256" | tr 'A-F' 'a-f')" ] ||
                 fail "$url has the SHA-256 $there, not $sha256; it was not run"
         fi
         sh "$work/bootstrap.sh" -X || fail "the bootstrap script failed; no masters were written"
+        say "installed salt-minion"
         changed=yes
     fi
 fi

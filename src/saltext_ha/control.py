@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -23,7 +24,8 @@ class _UnixConnection(http.client.HTTPConnection):
         # With a timeout of Python's, connecting fails at once where others wait to be let in.
         seconds, rest = divmod(self.timeout or 0.0, 1)
         patience = struct.pack("ll", int(seconds), int(rest * 1e6))
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        with contextlib.suppress(OSError):  # a system whose times have another size
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         self.sock.connect(str(self._path))
         self.sock.settimeout(self.timeout)
 

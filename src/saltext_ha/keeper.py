@@ -63,8 +63,8 @@ class Keeper(Observer):
     """
     An observer that also takes in what others decided, and brings the store to it.
 
-    :param revoke: rotates the AES key and cleans caches; called once a batch, with the ids that
-        have no key any more, or None where these are not known since a crash.
+    :param revoke: rotates the AES key and cleans caches, in this order; called once a batch, with
+        the ids that have no key any more, or None where these are not known since a crash.
     :param enforce: whether the store is ever written.
     :param parts: as :class:`Observer` takes them.
     """
@@ -74,7 +74,7 @@ class Keeper(Observer):
         store: KeyStore,
         replica: Replica,
         *,
-        revoke: Callable[[Collection[str] | None], None],
+        revoke: Callable[[Iterable[str] | None], None],
         enforce: bool = True,
         **parts: Any,
     ) -> None:
@@ -273,17 +273,19 @@ class Keeper(Observer):
 
     def _revoke_now(self) -> None:
         point("revoke.begin")
-        revoked = self._revoked
-        self._revoke(None if revoked is None else set(filter(self._has_no_key, revoked)))
+        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone))
         point("revoke.done")
         with self.replica.transaction():
             self.replica.revocation_due = False
-        self._revoked = set()
+        self._gone = set()
         point("revoke.marked")
 
     def _has_no_key(self, minion_id: str) -> bool:
         content = self.store.read(minion_id)
-        return content is not None and content.stored == ABSENT
+        if content is not None and content.stored == ABSENT:
+            return True
+        self.missed.add(minion_id)  # the store takes it for known now
+        return False
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
         changes: list[Change] = []
@@ -343,7 +345,9 @@ class Keeper(Observer):
                     seen.unsettled.append(minion_id)
                     mark = 0
                 if plan.revokes(before[minion_id].stored, expected):
-                    self._revocation(minion_id)
+                    self.replica.revocation_due = True
+                if expected == ABSENT:
+                    self._is_gone(minion_id)
                 if minion_id in held:
                     self.replica.unhold([minion_id])
                 if content is None or content.stored.slot != expected.slot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ ARGUMENTS: tuple[list[str], ...] = (
 )
 WAIT = 8  # seconds; whoever says then that it is still at it is waited for
 MAX_TEXT = 300
+# What an answer does that is not as it should be: a port may be anything, infinity too.
+NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 MAX_MASTERS = 50
 MAX_FINDINGS = 50
 MASTER = ("address", "port", "connected", "publishes")
@@ -101,15 +104,15 @@ def place(host: str, port: int) -> Place:
 
 def met(raw: Any) -> set[Place]:
     """
-    Where a master is, as the minions write it that it was answered by.
-
-    :raises InvalidRecord: it makes no sense.
+    Where a master is, as the minions write it that it was answered by; of a minion whose answer
+    makes no sense, nothing.
     """
-    try:
-        found = [one.get("here") for one in raw.values()]
-        return {place(str(each[0])[:MAX_TEXT], int(each[1])) for each in found if each}
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as exc:
-        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
+    found = set()
+    for one in raw.values() if isinstance(raw, Mapping) else ():
+        with contextlib.suppress(*NO_SENSE):
+            host, port = one["here"][:2]
+            found.add(place(str(host)[:MAX_TEXT], int(port)))
+    return found
 
 
 def read(raw: Any, lookup: Lookup) -> dict[str, MinionReport]:
@@ -120,7 +123,7 @@ def read(raw: Any, lookup: Lookup) -> dict[str, MinionReport]:
     """
     try:
         return {str(name): _report(one, lookup) for name, one in raw.items()}
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as exc:
+    except NO_SENSE as exc:
         raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
 
 

@@ -116,8 +116,8 @@ class Observer:
         self._who = who
         self._deleted_by_salt = deleted_by_salt
         self._raced: dict[str, Raced] = {}
-        self._revoked: set[str] | None = None if replica.revocation_due else set()
-        """Ids that lost an accepted key since the last rotation; None: not known since a crash."""
+        self._gone: set[str] | None = None if replica.revocation_due else set()
+        """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
 
     # -- from the store to the replica
 
@@ -364,17 +364,18 @@ class Observer:
         self._explain(minion_id, before, records)
         if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
             # Our own removal, finished before a crash; or one that Salt did by halves.
-            self._revocation(minion_id)
+            self.replica.revocation_due = True
+        if now == ABSENT:
+            self._is_gone(minion_id)
         # What was refused is looked at again after a restart, to be reported again.
         known_slot = not now.slot or now.key in records
         mark = content.mark if known_slot and not content.junk else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
 
-    def _revocation(self, minion_id: str) -> None:
-        self.replica.revocation_due = True
-        if self._revoked is not None:
-            self._revoked.add(minion_id)
+    def _is_gone(self, minion_id: str) -> None:
+        if self._gone is not None:
+            self._gone.add(minion_id)
 
     def _explain(
         self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]

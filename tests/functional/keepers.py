@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from saltext_ha import minion_key
@@ -73,7 +73,7 @@ class Master:
         self.name = name
         self.minimum = minimum
         self.revoked = 0
-        self.gone: list[Collection[str] | None] = []
+        self.gone: list[set[str] | None] = []
         self.revoking: Callable[[], None] = lambda: None
         self.open()
 
@@ -93,10 +93,10 @@ class Master:
             deleted_by_salt=deleted_by_salt,
         )
 
-    def _revoke(self, gone: Collection[str] | None) -> None:
+    def _revoke(self, gone: Iterable[str] | None) -> None:
         self.revoking()
         self.revoked += 1
-        self.gone.append(gone)
+        self.gone.append(None if gone is None else set(gone))
 
     def restart(self, **how: bool) -> None:
         self.replica.close()

@@ -243,6 +243,21 @@ def test_the_signing_key_must_be_there_and_be_the_right_one(
     assert "master_finger" not in written(etc)
 
 
+def test_the_signing_key_is_looked_for_where_the_minion_has_its_keys(
+    run: Run, etc: Path, key: tuple[str, str]
+) -> None:
+    text, finger = key
+    etc.mkdir(parents=True, exist_ok=True)
+    (etc / "minion").write_text("pki_dir: '/srv/salt keys'  # ours\n")
+    assert refused(
+        run("--sign-finger", finger, "m1", "m2"), "/srv/salt keys/master_sign.pub is not"
+    )
+    pki = etc.parent.parent / "srv" / "salt keys"
+    pki.mkdir(parents=True)
+    (pki / "master_sign.pub").write_text(text)
+    assert run("--sign-finger", finger, "m1", "m2").returncode == 0
+
+
 def test_a_minion_that_knows_another_master_is_not_cut_off(
     run: Run, etc: Path, key: tuple[str, str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -326,8 +327,46 @@ def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
         m2.keeper.apply()
     m2.knock("web1", 1)
     m2.revoking = lambda: None
-    m2.settle()
+    m2.keeper.apply()
     assert m2.gone == [{"web2"}]
+    # It was looked at by the way, and is not taken for known.
+    assert m2.keeper.missed == {"web1"}
+    m2.settle()
+    m2.keeper.observe(m2.keeper.missed)
+    assert m2.state("web1", 1) == PENDING
+
+
+def test_the_aes_key_does_not_wait_for_a_look_at_the_store(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may fail then, and the minion would go on with the old one."""
+    order: list[str] = []
+    read = m2.store.read
+
+    def noted(*arguments: Any) -> Any:
+        order.append("read")
+        return read(*arguments)
+
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    monkeypatch.setattr(m2.store, "read", noted)
+    m2.revoking = lambda: order.append("rotate")
+    m2.keeper.apply()
+    assert order[-2:] == ["rotate", "read"]
+
+
+def test_caches_of_a_rejected_id_are_cleaned_when_its_key_has_gone(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    m1.move("web1", ACCEPTED, REJECTED)
+    exchange(m1, m2)
+    m1.file(REJECTED, "web1").unlink()
+    exchange(m1, m2)
+    assert m2.gone == [set()]
+    m1.remove("web2")
+    exchange(m1, m2)
+    assert m2.gone == [set(), {"web1", "web2"}]
 
 
 def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master) -> None:

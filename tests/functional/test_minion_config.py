@@ -78,7 +78,7 @@ def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> N
         async with met(*pair):
             for place in pair:
                 found = await run(place, "minion_config", watchdog=True)
-                assert yaml.safe_load(found["text"])["ha"] == {"watchdog": {"jitter": 3}}
+                assert yaml.safe_load(found["text"])["ha"] == {"watchdog": {"jitter": 5}}
 
     asyncio.run(check())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from saltext_ha import minion_key
@@ -47,6 +47,7 @@ class MemoryStore:
     """Key folders as dicts: state → id → fingerprint."""
 
     one_denied = True
+    watched = True
 
     def __init__(self, fuse: Fuse) -> None:
         self.folders: dict[str, dict[str, bytes]] = {
@@ -242,7 +243,7 @@ class Master:
             self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]
         self.settle()
 
-    def _rotate(self, gone: Collection[str] | None) -> None:
+    def _rotate(self, gone: Iterable[str] | None) -> None:
         self.fuse.tick()
         assert not any(self.store.read(name).stored.entries for name in gone or ())
         self.rotations += 1

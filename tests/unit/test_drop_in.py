@@ -98,7 +98,7 @@ def test_the_transport_of_the_masters() -> None:
         drop_in.wanted(["m1"], transport="udp")
 
 
-@pytest.mark.parametrize(("minions", "jitter"), [(0, None), (500, None), (3000, 9), (10_000, 30)])
+@pytest.mark.parametrize(("minions", "jitter"), [(0, None), (500, None), (3000, 10), (10_000, 30)])
 def test_thousands_of_minions_are_given_time(minions: int, jitter: int | None) -> None:
     answer = config(M1, M2, watchdog=True, minions=minions)
     ours = loaded(answer).get("ha")
@@ -230,7 +230,7 @@ OVER_TCP = {"transport": "tcp"}
         (
             {},
             {"failback": True, "watchdog": True, "minions": 3000},
-            ["--failback", "--watchdog", "--jitter=9"],
+            ["--failback", "--watchdog", "--jitter=10"],
         ),
         (OVER_TCP, {}, ["--transport=tcp"]),
         (OVER_TCP, {"type": "hot"}, ["--type=hot", "--transport=tcp"]),

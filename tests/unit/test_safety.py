@@ -396,6 +396,15 @@ def test_a_peer_that_talks_nonsense() -> None:
             minion_reports.read(raw, lookup)
 
 
+def test_a_minion_that_talks_nonsense_hides_no_other() -> None:
+    endless = {"here": ["10.0.0.9", float("inf")]}
+    there = {"here": ["10.0.0.9", 4516]}
+    assert minion_reports.met({"web1": endless, "web2": there, "web3": 7}) == {("10.0.0.9", 4516)}
+    told = {"masters": [["10.0.0.9", float("inf"), True, True, True]], "type": "", "verifies": 1}
+    with pytest.raises(InvalidRecord, match="makes no sense"):
+        minion_reports.read({"web1": told}, lookup)
+
+
 def test_how_it_reads() -> None:
     reason = Reason("minions", "text", "do this", minions=("a", "b", "c", "d", "e", "f"), count=6)
     lines = _failover.safe(

@@ -56,6 +56,9 @@ class KeyStore(Protocol):
     one_denied: bool
     """Whether the store holds at most one denied key an id."""
 
+    watched: bool
+    """Whether :meth:`touched` sees what happens; else only a full pass does."""
+
     def changed(self) -> Iterable[str]:
         """
         Ids whose content may differ from when :meth:`read` last saw it, in one pass.

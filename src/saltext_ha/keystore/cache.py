@@ -38,6 +38,8 @@ FAILURES = (SaltCacheError, OSError, KeyError)
 class CacheStore:
     """The keys that the ``salt.cache`` driver *driver* holds for the master of *opts*."""
 
+    watched = False
+
     def __init__(self, opts: Mapping[str, Any], driver: str) -> None:
         self._cache = salt.cache.Cache(dict(opts), driver=driver)
         self._driver = driver

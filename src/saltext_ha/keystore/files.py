@@ -70,6 +70,7 @@ class FileStore:
     """
 
     one_denied = True
+    watched = True
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,23 @@ from saltext_ha.errors import StoreError
 from saltext_ha.faults import point
 
 MINIONS = "minions"
-"""3006 and 3007: a bank for each minion, and a folder of the same name."""
+"""
+3006 and 3007: a bank for each minion, and a folder of the same name. 3008 leaves that alone: what
+minions sent by ``cp.push`` is still there.
+"""
 GRAINS, PILLAR = "grains", "pillar"
 """3008: an entry for each minion; of the pillar one more for each environment, ``id:env``."""
 
 
-def revoke(opts: Mapping[str, Any], gone: Collection[str] | None) -> None:
+def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None) -> None:
     """
     Rotate the AES key and clean minion caches, as the master's configuration says.
 
     ``rotate_aes_key: False`` and ``preserve_minion_cache: True`` are respected. Once a batch is
     enough, however many keys went.
 
-    :param gone: ids that have no key any more; None when that is not known.
+    :param gone: ids that have no key any more, found out when the AES key is being rotated already;
+        None when that is not known.
     :raises StoreError: when either did not work; to be tried again.
     """
     options = dict(opts)
@@ -52,8 +56,8 @@ def revoke(opts: Mapping[str, Any], gone: Collection[str] | None) -> None:
         if not options.get("preserve_minion_cache"):
             if gone is None:
                 _clean_all(options)
-            elif gone:
-                _clean(options, gone)
+            elif ids := set(gone):
+                _clean(options, ids)
     except Exception as exc:
         # Cache drivers raise what they like.
         raise StoreError(f"revoking did not work, and is tried again: {exc!r}") from exc
@@ -61,10 +65,13 @@ def revoke(opts: Mapping[str, Any], gone: Collection[str] | None) -> None:
 
 def _rotate(options: Mapping[str, Any]) -> None:
     arguments = [options["cachedir"], options.get("user")]
-    # 3008 writes the master's id into the file.
-    if "master_id" in inspect.signature(salt.crypt.dropfile).parameters:
-        arguments.append(options["id"])
+    if _is_3008():
+        arguments.append(options["id"])  # which it writes into the file
     salt.crypt.dropfile(*arguments)
+
+
+def _is_3008() -> bool:
+    return "master_id" in inspect.signature(salt.crypt.dropfile).parameters
 
 
 def _clean_all(options: dict[str, Any]) -> None:
@@ -78,14 +85,16 @@ def _clean_all(options: dict[str, Any]) -> None:
 def _clean(options: Mapping[str, Any], gone: Collection[str]) -> None:
     """What ``check_minion_cache`` flushes where no others than *gone* are without a key."""
     cache = salt.cache.factory(options)
-    folders = Path(options["cachedir"], MINIONS)
+    if _is_3008():
+        for minion_id in gone:
+            if cache.contains(GRAINS, minion_id):
+                cache.flush(GRAINS, minion_id)
+        for entry in cache.list(PILLAR):
+            if entry.partition(":")[0] in gone:
+                cache.flush(PILLAR, entry)
+        return
     for minion_id in gone:
-        shutil.rmtree(folders / minion_id, ignore_errors=True)
+        shutil.rmtree(Path(options["cachedir"], MINIONS, minion_id), ignore_errors=True)
         bank = f"{MINIONS}/{minion_id}"
         if cache.list(bank):
             cache.flush(bank)
-        if cache.contains(GRAINS, minion_id):
-            cache.flush(GRAINS, minion_id)
-    for entry in cache.list(PILLAR):
-        if entry.partition(":")[0] in gone:
-            cache.flush(PILLAR, entry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -161,10 +160,8 @@ def _lookup(answers: Mapping[str, Any], masters: list[Endpoint]) -> minion_repor
             addresses[minion_reports.place(host, each.request_port)].add(each.name)
     learnt: dict[minion_reports.Place, set[str]] = defaultdict(set)
     for name, raw in answers.items():
-        # What makes no sense is said where the rest is read.
-        with contextlib.suppress(InvalidRecord):
-            for where in minion_reports.met(raw):
-                learnt[where].add(name)
+        for where in minion_reports.met(raw):
+            learnt[where].add(name)
     known: dict[str, frozenset[str]] = {}
 
     def lookup(host: str, port: int) -> set[str]:

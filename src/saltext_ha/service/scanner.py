@@ -49,7 +49,10 @@ class Scanner:
         wait = self._interval
         while True:
             await asyncio.sleep(wait)
-            wait = pause(self._interval, await self._core.scan())
+            cost = await self._core.scan()
+            wait = (
+                pause(self._interval, cost) if self._core.keeper.store.watched else self._interval
+            )
 
 
 def pause(interval: float, cost: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
     )
 
 
-def _revoke(service: Service, gone: Collection[str] | None) -> None:
+def _revoke(service: Service, gone: Iterable[str] | None) -> None:
     revoke(service.opts, gone)
     service.counters.rotations += bool(service.opts.get("rotate_aes_key"))
 

@@ -63,13 +63,15 @@ SECTIONS = ("watchdog", "lint")
 
 def jitter_for(minions: int) -> int:
     """
-    The ``jitter``, in seconds, that suits a group of so many *minions*: 3 for each thousand.
+    The ``jitter``, in seconds, that suits a group of so many *minions*: 3 for each thousand, in
+    steps of 5, because a minion with another setting than before has to be restarted.
 
     All of a dead master's minions find it out within one ``interval``; so that they do not come to
     the next one faster than 400 a second, they are spread over the longer time the more
     they are (tests/unit/test_watchdog_decide.py plays it). Up to some 600 the default will do.
     """
-    return max(int(Settings.jitter), math.ceil(minions * 3 / 1000))
+    needed = minions * 3 / 1000
+    return int(Settings.jitter) if needed <= Settings.jitter else 5 * math.ceil(needed / 5)
 
 
 def parse(opts: Mapping[str, Any]) -> Settings:
