@@ -98,7 +98,7 @@ def horizon() -> None:
 
 def rotation() -> None:
     """Key files go, and the AES key stays."""
-    vars(startup)["revoke"] = lambda opts, gone: None
+    vars(startup)["revoke"] = lambda opts, gone, rotate: None
 
 
 def caches() -> None:

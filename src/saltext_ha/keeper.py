@@ -64,7 +64,8 @@ class Keeper(Observer):
     An observer that also takes in what others decided, and brings the store to it.
 
     :param revoke: rotates the AES key and cleans caches, in this order; called once a batch, with
-        the ids that have no key any more, or None where these are not known since a crash.
+        the ids that have no key any more, or None where these are not known since a crash, and
+        whether any key was accepted: otherwise there is nothing to rotate for.
     :param enforce: whether the store is ever written.
     :param parts: as :class:`Observer` takes them.
     """
@@ -74,7 +75,7 @@ class Keeper(Observer):
         store: KeyStore,
         replica: Replica,
         *,
-        revoke: Callable[[Iterable[str] | None], None],
+        revoke: Callable[[Iterable[str] | None, bool], None],
         enforce: bool = True,
         **parts: Any,
     ) -> None:
@@ -265,18 +266,20 @@ class Keeper(Observer):
                 self._apply_batch(batch, seen)
         finally:
             self.missed.update(seen.unsettled)
-        if self.replica.revocation_due:
+        if self.replica.revocation_due or self._gone:
             self._revoke_now()
         if found != OURS or self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
 
     def _revoke_now(self) -> None:
+        due = self.replica.revocation_due
         point("revoke.begin")
-        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone))
+        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
         point("revoke.done")
-        with self.replica.transaction():
-            self.replica.revocation_due = False
+        if due:
+            with self.replica.transaction():
+                self.replica.revocation_due = False
         self._gone = set()
         point("revoke.marked")
 

@@ -93,9 +93,10 @@ class Master:
             deleted_by_salt=deleted_by_salt,
         )
 
-    def _revoke(self, gone: Iterable[str] | None) -> None:
-        self.revoking()
-        self.revoked += 1
+    def _revoke(self, gone: Iterable[str] | None, rotate: bool) -> None:
+        if rotate:
+            self.revoking()
+            self.revoked += 1
         self.gone.append(None if gone is None else set(gone))
 
     def restart(self, **how: bool) -> None:

@@ -100,6 +100,7 @@ def test_masters_lists_all_in_configured_order(site: Site) -> None:
             "configured": master.address,
             "current": master is site.m2,
             "connected": True,
+            "publishes": True,
         }
         for master in (site.m1, site.m2)
     ]

@@ -243,10 +243,10 @@ class Master:
             self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]
         self.settle()
 
-    def _rotate(self, gone: Iterable[str] | None) -> None:
+    def _rotate(self, gone: Iterable[str] | None, rotate: bool) -> None:
         self.fuse.tick()
         assert not any(self.store.read(name).stored.entries for name in gone or ())
-        self.rotations += 1
+        self.rotations += rotate
 
     def settle(self) -> None:
         """Record what the store shows, certain of what is absent, and apply what is due."""

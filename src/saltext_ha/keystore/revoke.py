@@ -35,7 +35,7 @@ GRAINS, PILLAR = "grains", "pillar"
 """3008: an entry for each minion; of the pillar one more for each environment, ``id:env``."""
 
 
-def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None) -> None:
+def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = True) -> None:
     """
     Rotate the AES key and clean minion caches, as the master's configuration says.
 
@@ -44,13 +44,14 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None) -> None:
 
     :param gone: ids that have no key any more, found out when the AES key is being rotated already;
         None when that is not known.
+    :param rotate: False where none of them was accepted: there is no access to take away.
     :raises StoreError: when either did not work; to be tried again.
     """
     options = dict(opts)
     try:
         # First what takes the access away; the caches can wait.
         point("revoke.rotate")
-        if options.get("rotate_aes_key"):
+        if rotate and options.get("rotate_aes_key"):
             _rotate(options)
         point("revoke.clean")
         if not options.get("preserve_minion_cache"):

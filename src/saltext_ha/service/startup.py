@@ -71,7 +71,7 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
         replica,
         name=config.name,
         guard=RevocationGuard(config.hold_fraction, config.hold_minimum),
-        revoke=lambda gone: _revoke(service, gone),
+        revoke=lambda gone, rotate: _revoke(service, gone, rotate),
         enforce=not service.only_reports,
         deleted_by_salt=member is not None and not service.only_reports,
         adopting=lost,
@@ -79,9 +79,9 @@ def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
     )
 
 
-def _revoke(service: Service, gone: Iterable[str] | None) -> None:
-    revoke(service.opts, gone)
-    service.counters.rotations += bool(service.opts.get("rotate_aes_key"))
+def _revoke(service: Service, gone: Iterable[str] | None, rotate: bool) -> None:
+    revoke(service.opts, gone, rotate)
+    service.counters.rotations += bool(rotate and service.opts.get("rotate_aes_key"))
 
 
 def _open_replica(service: Service, path: Path) -> Replica:
