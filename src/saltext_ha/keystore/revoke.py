@@ -22,6 +22,7 @@ from typing import Any
 import salt.cache
 import salt.crypt
 import salt.key
+import salt.version
 
 from saltext_ha.errors import StoreError
 from saltext_ha.faults import point
@@ -66,13 +67,10 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
 
 def _rotate(options: Mapping[str, Any]) -> None:
     arguments = [options["cachedir"], options.get("user")]
-    if _is_3008():
-        arguments.append(options["id"])  # which it writes into the file
+    # 3007 and 3008 write the master's id into the file.
+    if "master_id" in inspect.signature(salt.crypt.dropfile).parameters:
+        arguments.append(options["id"])
     salt.crypt.dropfile(*arguments)
-
-
-def _is_3008() -> bool:
-    return "master_id" in inspect.signature(salt.crypt.dropfile).parameters
 
 
 def _clean_all(options: dict[str, Any]) -> None:
@@ -86,7 +84,7 @@ def _clean_all(options: dict[str, Any]) -> None:
 def _clean(options: Mapping[str, Any], gone: Collection[str]) -> None:
     """What ``check_minion_cache`` flushes where no others than *gone* are without a key."""
     cache = salt.cache.factory(options)
-    if _is_3008():
+    if salt.version.__saltstack_version__.major >= 3008:
         for minion_id in gone:
             if cache.contains(GRAINS, minion_id):
                 cache.flush(GRAINS, minion_id)
