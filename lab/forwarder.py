@@ -8,6 +8,8 @@ import selectors
 import socket
 import struct
 import threading
+import time
+from collections import deque
 
 from lab.network import is_free
 
@@ -20,12 +22,15 @@ class Forwarder:
 
     ``dropping`` True: connections stay, and nothing gets through any more; the kernel here still
     acknowledges it all. :meth:`forget`: packets of the connections that stand are really dropped.
-    :meth:`refuse`: connections are cut, and new ones refused.
+    :meth:`refuse`: connections are cut, and new ones refused. ``delay``: seconds that all that is
+    sent takes from here on, in either direction.
     """
 
     def __init__(self, listen: Address, target: Address) -> None:
         self.address, self.target = listen, target
         self.dropping = False
+        self.delay = 0.0
+        self._late: deque[tuple[float, socket.socket, bytes]] = deque()
         self._peers: dict[socket.socket, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
@@ -79,7 +84,10 @@ class Forwarder:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            for key, _ in self._selector.select(0.05):
+            ready = self._selector.select(0.01 if self._late else 0.05)
+            with self._lock:
+                self._deliver()
+            for key, _ in ready:
                 with self._lock:
                     if key.fileobj is self._listener:
                         self._connect(self._listener)
@@ -102,11 +110,18 @@ class Forwarder:
         try:
             data = sock.recv(65536)
             if data and not self.dropping:
-                self._peers[sock].sendall(data)
+                self._late.append((time.monotonic() + self.delay, self._peers[sock], data))
+                self._deliver()
         except OSError:
             data = b""
         if not data:
             self._end(sock)
+
+    def _deliver(self) -> None:
+        while self._late and self._late[0][0] <= time.monotonic():
+            _, to, data = self._late.popleft()
+            with contextlib.suppress(OSError):  # it is over; the other end is told by its own side
+                to.sendall(data)
 
     def _end(self, sock: socket.socket) -> None:
         other = self._peers.pop(sock, None)

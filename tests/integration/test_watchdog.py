@@ -271,6 +271,38 @@ def test_a_network_that_breaks(site: Site) -> None:
 
 
 @pytest.mark.core
+def test_a_slow_network_is_left_only_when_answers_come_too_late(site: Site) -> None:
+    lab, m1, m2 = site.lab, site.m1, site.m2
+    address = lab.new_address()
+    with ExitStack() as stack:
+        ways = [
+            stack.enter_context(Forwarder((address, port), (m1.address, port)))
+            for port in (m1.ret_port, m1.publish_port)
+        ]
+        config = {"master": [address, m2.address], **watched(2, timeout=2)}
+        slow = lab.add_minion("slow", [m1, m2], "failover", config=config)
+        for master in (m1, m2):
+            master.plant("minions", "slow", slow.pub)
+        slow.start()
+        answering(m1, [slow], SOON)
+        wait_for(lambda: book(slow).last(), SOON, "the watchdog knows where it is")
+        before = history(slow)
+
+        for way in ways:
+            way.delay = 0.15
+        stays(lambda: history(slow) == before, 12)
+        answering(m1, [slow], SOON)
+
+        for way in ways:
+            way.delay = 4.0
+        answering(m2, [slow], SOON)
+        last = history(slow)[-1]
+        assert (last.source, last.target) == (address, m2.address)
+        assert "no answer" in last.why
+        slow.stop()
+
+
+@pytest.mark.core
 @pytest.mark.parametrize("fault", ["swallowed", "forgotten"])
 def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
     """
