@@ -344,6 +344,35 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
 
 
 @pytest.mark.core
+def test_a_hot_minion_gets_a_lost_subscription_back(site: Site) -> None:
+    """Somebody on the way drops its connection to the publisher of one of its masters."""
+    lab, m1, m2 = site.lab, site.m1, site.m2
+    address = lab.new_address()
+    with ExitStack() as stack:
+        _, publish = (
+            stack.enter_context(Forwarder((address, port), (m1.address, port)))
+            for port in (m1.ret_port, m1.publish_port)
+        )
+        wanted = drop_in.options(drop_in.Wanted((address, m2.address), "hot", watchdog=True))
+        keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
+        config = {"master": [address, m2.address], **watched(), **keepalive}
+        hot = lab.add_minion("hot", [m1, m2], "hot", config=config)
+        for master in (m1, m2):
+            master.plant("minions", "hot", hot.pub)
+        hot.start()
+        for master in (m1, m2):
+            answering(master, [hot], SOON)
+
+        started = time.monotonic()
+        publish.forget()
+        answering(m2, [hot], SOON)
+        took = answering(m1, [hot], SOON, started)
+        print({name: round(seconds, 1) for name, seconds in took.items()})
+        assert max(took.values()) < ALLOWED, took
+        hot.stop()
+
+
+@pytest.mark.core
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
     """m1 answers again, and has lost the minion's key: Salt would wait there for ever."""
     lab, m1, m2 = site.lab, site.m1, site.m2
