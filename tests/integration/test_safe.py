@@ -55,9 +55,10 @@ def told(lab: Lab, web1: Minion) -> Minion:
     return web1
 
 
-def wished(lab: Lab) -> dict[str, Any]:
+def wished(lab: Lab, **config: Any) -> dict[str, Any]:
     """What the group wants of the state, by ``ha.minion_config format=sls``."""
-    text = lab.masters["m1"].salt_run("ha.minion_config", format="sls").check().data["text"]
+    answer = lab.masters["m1"].salt_run("ha.minion_config", format="sls", **config)
+    text = answer.check().data["text"]
     ((_, state),) = yaml.safe_load(text)["masters of this minion"].items()
     return {name: value for each in state for name, value in each.items()}
 
@@ -197,3 +198,20 @@ def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:
 
     again = apply(lab, told, masters=request_ports(lab, nobody))
     assert (again["result"], "put back" in again["comment"]) == (False, True)
+
+
+def test_a_file_with_the_watchdog_and_one_for_a_hot_minion(lab: Lab, told: Minion) -> None:
+    for config, hears in (({"watchdog": True}, 1), ({"type": "hot", "watchdog": True}, 2)):
+        done = apply(lab, told, **wished(lab, **config))
+        assert (done["result"], bool(done["changes"])) == (True, True), done
+        assert settled(told)["state"] == "kept", record(told)
+        assert yaml.safe_load(drop_in_of(told).read_text())["engines"] == [{"ha_watchdog": {}}]
+        wait_for(lambda n=hears: len(told.bound_to()) == n, LONG, f"it hears {hears}")
+        here = lab.masters[told.bound_to()[0]]
+        wait_for(
+            lambda m=here: "switches" in m.salt("web1", "ha.current_master").data["web1"],
+            LONG,
+            "its watchdog knows where it is",
+        )
+        counts = told.salt_call("ha.lint", "--local").data["counts"]
+        assert (counts["error"], counts["warning"]) == (0, 0), counts
