@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -163,6 +164,10 @@ class Player(People):
         self.check_bulk(f"while the key folder of {member.name} was away", member.name)
         with _Hands(world, member):
             member.disk.mount()
+        if member.healthy:
+            # What is done before it is noticed that the store is back is held with the rest.
+            with contextlib.suppress(TimeoutError):
+                wait_for(lambda: self._holds_nothing(member), 5, "it is noticed")
         return True
 
     def _wipe(self, step: Step) -> bool:
@@ -191,6 +196,10 @@ class Player(People):
             return False
         self._must_hold(member, self._wiped)
         return True
+
+    def _holds_nothing(self, member: Member) -> bool:
+        report = self.world.auditor.report(member)
+        return report is not None and not report.held
 
     def _must_hold(self, member: Member, count: int) -> None:
         def held() -> bool:
