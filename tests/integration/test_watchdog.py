@@ -87,6 +87,16 @@ def settle(site: Site, master: Master) -> None:
     answering(master, site.minions, SOON)
 
 
+def network(stack: ExitStack, site: Site) -> tuple[str, Forwarder, Forwarder]:
+    """One before m1: its address, and the ways to the request port and to the publisher."""
+    address, m1 = site.lab.new_address(), site.m1
+    request, publish = (
+        stack.enter_context(Forwarder((address, port), (m1.address, port)))
+        for port in (m1.ret_port, m1.publish_port)
+    )
+    return address, request, publish
+
+
 def test_a_move_that_is_asked_for(site: Site) -> None:
     web1, m1, m2 = site.minions[0], site.m1, site.m2
     before = history(web1)
@@ -229,12 +239,8 @@ def test_healthy_masters_are_not_left(site: Site) -> None:
 def test_a_network_that_breaks(site: Site) -> None:
     """m1 behind a network that first drops all packets, then has lost its publisher only."""
     lab, m1, m2 = site.lab, site.m1, site.m2
-    address = lab.new_address()
     with ExitStack() as stack:
-        ports = (m1.ret_port, m1.publish_port)
-        request, publish = (
-            stack.enter_context(Forwarder((address, port), (m1.address, port))) for port in ports
-        )
+        address, request, publish = network(stack, site)
         config = {"master": [address, m2.address], **watched(1, timeout=1, failback=True, stable=2)}
         far = lab.add_minion("far", [m1, m2], "failover", config=config)
         for master in (m1, m2):
@@ -273,12 +279,8 @@ def test_a_network_that_breaks(site: Site) -> None:
 @pytest.mark.core
 def test_a_slow_network_is_left_only_when_answers_come_too_late(site: Site) -> None:
     lab, m1, m2 = site.lab, site.m1, site.m2
-    address = lab.new_address()
     with ExitStack() as stack:
-        ways = [
-            stack.enter_context(Forwarder((address, port), (m1.address, port)))
-            for port in (m1.ret_port, m1.publish_port)
-        ]
+        address, *ways = network(stack, site)
         config = {"master": [address, m2.address], **watched(2, timeout=2)}
         slow = lab.add_minion("slow", [m1, m2], "failover", config=config)
         for master in (m1, m2):
@@ -310,12 +312,8 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
     more: somebody on the way acknowledges everything and passes nothing on, or drops it all.
     """
     lab, m1, m2 = site.lab, site.m1, site.m2
-    address = lab.new_address()
     with ExitStack() as stack:
-        request, publish = (
-            stack.enter_context(Forwarder((address, port), (m1.address, port)))
-            for port in (m1.ret_port, m1.publish_port)
-        )
+        address, request, publish = network(stack, site)
         name = f"deaf-{fault}"
         wanted = drop_in.options(drop_in.Wanted((address, m2.address), watchdog=True))
         keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
@@ -345,14 +343,13 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
 
 @pytest.mark.core
 def test_a_hot_minion_gets_a_lost_subscription_back(site: Site) -> None:
-    """Somebody on the way drops its connection to the publisher of one of its masters."""
+    """
+    Somebody on the way drops its connection to the publisher of one of its masters. The kernel
+    gives it up after 14 s, with the keepalive that drop-ins have, and Salt connects anew.
+    """
     lab, m1, m2 = site.lab, site.m1, site.m2
-    address = lab.new_address()
     with ExitStack() as stack:
-        _, publish = (
-            stack.enter_context(Forwarder((address, port), (m1.address, port)))
-            for port in (m1.ret_port, m1.publish_port)
-        )
+        address, _, publish = network(stack, site)
         wanted = drop_in.options(drop_in.Wanted((address, m2.address), "hot", watchdog=True))
         keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
         config = {"master": [address, m2.address], **watched(), **keepalive}
@@ -376,10 +373,8 @@ def test_a_hot_minion_gets_a_lost_subscription_back(site: Site) -> None:
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
     """m1 answers again, and has lost the minion's key: Salt would wait there for ever."""
     lab, m1, m2 = site.lab, site.m1, site.m2
-    address = lab.new_address()
     with ExitStack() as stack:
-        ports = (m1.ret_port, m1.publish_port)
-        doors = [stack.enter_context(Forwarder((address, p), (m1.address, p))) for p in ports]
+        address, *doors = network(stack, site)
         config = {"master": [address, m2.address], **watched(1, timeout=1, failback=True, stable=2)}
         shy = lab.add_minion("shy", [m1, m2], "failover", config=config)
         for master in (m1, m2):
