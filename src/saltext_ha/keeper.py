@@ -35,6 +35,7 @@ from saltext_ha.replication.record import (
     merge,
     record_digest,
     within,
+    without_dropped,
 )
 
 log = logging.getLogger(__name__)
@@ -122,10 +123,11 @@ class Keeper(Observer):
             minion_id = theirs.minion_id
             ours = after.get(minion_id) or self.replica.get(minion_id)
             known = ours.get(theirs.fingerprint)
-            if known is None and within(theirs, horizon):
+            rest = without_dropped(theirs, known, horizon) if horizon else theirs
+            if known is None and not rest.values:
                 dropped.append(theirs)
                 continue
-            merged = merge(known, theirs) if known else theirs
+            merged = merge(known, rest) if known else rest
             if merged == known:
                 continue
             before.setdefault(minion_id, ours)

@@ -194,6 +194,25 @@ def test_a_record_that_changed_since_it_was_offered_is_not_dropped(m1: Master, m
     assert m2.state("web1") == PENDING
 
 
+@pytest.mark.parametrize("first", ["the one that dropped it", "the one that has it"])
+def test_a_key_accepted_again_counts_against_a_tombstone_that_others_still_have(
+    m1: Master, m2: Master, m3: Master, first: str
+) -> None:
+    shared(m1, m2, "web1")
+    level(m1, m2, m3)
+    m3.remove("web1")
+    level(m1, m2, m3)
+    drop(m1, m2)  # m3 was just busy with another minion
+    m1.knock("web1")
+    m1.scan()
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.scan()
+    meet(*((m1, m3) if first == "the one that dropped it" else (m3, m1)))
+    level(m1, m2, m3)
+    assert m1.files() == m2.files() == m3.files() == {(ACCEPTED, "web1"): KEYS[0]}
+    m3.replica.close()
+
+
 def test_the_horizon_survives_a_restart(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     m1.remove("web1")

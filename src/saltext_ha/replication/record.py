@@ -116,6 +116,19 @@ def within(record: Record, horizon: Context) -> bool:
     return all(counter <= horizon.get(node, 0) for node, counter in record.context)
 
 
+def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Record:
+    """
+    *theirs* without the values that *horizon* has seen, and that *ours* does not have.
+
+    All masters had those, so they were overwritten or dropped here since, and whatever *ours* says
+    was said knowing them. A record that was written after its tombstone had been dropped does not
+    have that in its context, and would lose to it wherever it has not been dropped yet.
+    """
+    there = ours.values if ours else ()
+    kept = tuple(v for v in theirs.values if v in there or not covers(horizon, v.dot))
+    return theirs if len(kept) == len(theirs.values) else replace(theirs, values=kept)
+
+
 def decide(record: Record, known: Context, value: Value) -> Record:
     """*record* after a decision made by somebody who had seen *known*: it replaces all of that."""
     kept = {v for v in record.values if not covers(known, v.dot)}
