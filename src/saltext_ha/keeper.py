@@ -319,7 +319,7 @@ class Keeper(Observer):
                 continue
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
-            changes.append(Change(minion_id, todo, keys))
+            changes.append(Change(minion_id, todo, keys, now))
             found[minion_id] = now, applied
             before[minion_id] = applied._replace(aims=applied.aims | plan.aims(desired))
             after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
@@ -338,6 +338,8 @@ class Keeper(Observer):
             self._withdraw(found)
             raise
         point("apply.store")
+        at = time.monotonic()
+        self._raced = {i: raced for i, raced in self._raced.items() if at < raced.until}
         for minion_id, reason in failed.items():
             self._refuse(minion_id, reason)
             del after[minion_id]
@@ -361,12 +363,11 @@ class Keeper(Observer):
                     continue
                 done = NEVER if expected == ABSENT else Applied(expected)
                 self.replica.set_applied(minion_id, done, mark)
+                self._raced.pop(minion_id, None)
+                if minion_id in missing:
+                    known = before[minion_id].known or {}
+                    self._raced[minion_id] = Raced(known, content.mark, at + EVENT_DELAY)
         point("apply.done")
-        for minion_id in missing & after.keys():
-            stored, _, known, _ = before[minion_id]
-            if stored.key:
-                until = time.monotonic() + EVENT_DELAY
-                self._raced[minion_id] = Raced(stored.key, (known or {}).get(stored.key, {}), until)
         for minion_id, expected in after.items():
             if expected.slot != before[minion_id].stored.slot:
                 self._announce_key(minion_id, before[minion_id].stored, expected)

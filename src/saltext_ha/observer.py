@@ -63,13 +63,15 @@ class Seen(NamedTuple):
 
 class Raced(NamedTuple):
     """
-    A key that somebody took away while we were moving it, and what they could know of it.
+    Somebody took an id's key away while we were putting another entry there.
 
     If that was a deletion, Salt's event says so in a moment; else they moved it as we did.
     """
 
-    key: bytes
-    known: Mapping[str, int]
+    known: Known
+    """What they could know of the id's keys."""
+    mark: int
+    """Of what we put there."""
     until: float
 
 
@@ -302,7 +304,7 @@ class Observer:
         with self.replica.transaction():
             self.replica.unhold(back)
             for minion_id, content, applied, unseen in found:
-                seen.records.extend(self._record(minion_id, content, applied, by, unseen))
+                seen.records.extend(self._record(minion_id, content, applied, by, unseen, deleted))
             point("observe.record")
         point("observe.done")
 
@@ -319,13 +321,37 @@ class Observer:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
+    def _deleted_in_a_race(
+        self, minion_id: str, content: Content, applied: Applied
+    ) -> Known | None:
+        """
+        Whether an id that Salt said was deleted was so while we put there what still is there.
+
+        :return: what was known then of its keys; None when it was not, or was put there anew since.
+        """
+        raced = self._raced.pop(minion_id, None)
+        if raced is None or raced.until < time.monotonic():
+            return None
+        if content.stored.slot != applied.stored.slot:
+            return None
+        # With other denied keys the mark is another one, too.
+        anew = content.stored == applied.stored and content.mark != raced.mark
+        return None if anew else raced.known
+
     def _record(
-        self, minion_id: str, content: Content, applied: Applied, by: str, unseen: bytes | None
+        self,
+        minion_id: str,
+        content: Content,
+        applied: Applied,
+        by: str,
+        unseen: bytes | None,
+        deleted: bool,
     ) -> list[Record]:
         """
         Write down one id's change; inside a transaction.
 
         :param unseen: a key that is not meant by what is done to the id.
+        :param deleted: as :meth:`observe` takes it.
         """
         records = self.replica.get(minion_id)
         now = content.stored
@@ -334,16 +360,17 @@ class Observer:
         states = {key: record.state for key, record in records.items() if key != unseen}
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
-        raced = self._raced.pop(minion_id, None)
-        if now == applied.stored and not _is_pending(applied):
-            if raced is None or raced.until < time.monotonic() or raced.key not in records:
-                return []
-            known[raced.key] = raced.known
-            writes = [change.Write(raced.key, DELETED)]
-        elif now == applied.stored:
+        raced = self._deleted_in_a_race(minion_id, content, applied) if deleted else None
+        if raced is not None:
+            known = dict(raced)
+            writes = change.deleted(applied.stored, now, states)
+            writes += change.interpret(applied.stored, now, states)
+        elif now != applied.stored:
+            writes = change.interpret(_may_have_shown(applied, now), now, states)
+        elif _is_pending(applied):
             writes = change.knocked_again(now)
         else:
-            writes = change.interpret(_may_have_shown(applied, now), now, states)
+            return []
         by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
         if not by and applied != NEVER:
             by = OPERATOR  # what has never been seen here may have come with the folder

@@ -28,6 +28,8 @@ class Store(FileStore):
     """Key folders; with *fuse* set, the process dies before that many more steps of an apply."""
 
     fuse: int | None = None
+    before: Callable[[], None] | None = None
+    """What somebody else does when an apply is about to write."""
     between: Callable[[], None] | None = None
     """What somebody else does after the new entries of an apply, before the old ones go."""
 
@@ -45,6 +47,9 @@ class Store(FileStore):
     def apply(self, changes: Sequence[Change]) -> Outcome:
         if self.broken:
             raise StoreError("the disk is full")
+        act, self.before = self.before, None
+        if act:
+            act()
         if self.crash_after:
             super().apply(changes)
             raise Crash

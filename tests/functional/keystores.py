@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from saltext_ha import minion_key
 from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import Step
 from tests.keys import public_keys
 
@@ -13,9 +13,14 @@ A, B, C = (minion_key.fingerprint(text) for text in TEXTS)
 KEYS = dict(zip((A, B, C), TEXTS, strict=True))
 
 
-def take(store: KeyStore, *steps: tuple[str, str, bytes], minion_id: str = "web1") -> set[str]:
-    """Have *store* take these steps: ids whose keys were not there any more."""
-    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS)]).missing
+def take(
+    store: KeyStore,
+    *steps: tuple[str, str, bytes],
+    minion_id: str = "web1",
+    shown: Stored = ABSENT,
+) -> set[str]:
+    """Have *store*, which was seen as *shown*, take these steps: ids whose keys had gone since."""
+    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS, shown)]).missing
 
 
 def shown(store: KeyStore, minion_id: str = "web1") -> Stored:

@@ -765,6 +765,64 @@ def test_a_key_deleted_here_in_the_middle_of_our_move(m1: Master, m2: Master) ->
     assert m1.revoked == m2.revoked == 1
 
 
+def replacing(m1: Master, m2: Master) -> None:
+    """On m1 a denied key took the place of the accepted one; m2 is about to do the same."""
+    shared(m1, m2, "web1", key=0)
+    m1.knock("web1", 1, DENIED)
+    exchange(m1, m2)
+    m1.move("web1", DENIED, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+
+
+def test_an_id_deleted_here_when_another_key_was_about_to_take_its_place(
+    m1: Master, m2: Master
+) -> None:
+    replacing(m1, m2)
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.apply()
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+    assert m1.state("web1", 1) == m2.state("web1", 1) == DELETED
+
+
+def test_that_deletion_does_not_mean_a_key_that_knocked_since(m1: Master, m2: Master) -> None:
+    replacing(m1, m2)
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.apply()
+    m2.knock("web1", 2, DENIED)
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
+
+
+def test_who_deleted_an_id_and_accepted_it_again_has_the_last_word(m1: Master, m2: Master) -> None:
+    replacing(m1, m2)
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.apply()
+    # All of it before the engine comes to hear of the first deletion.
+    m2.remove("web1")
+    m2.knock("web1", 1)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[1]}
+
+
+def test_a_denied_key_deleted_here_when_it_was_about_to_be_accepted(m1: Master, m2: Master) -> None:
+    m1.knock("web1", 1, DENIED)
+    exchange(m1, m2)
+    m1.move("web1", DENIED, ACCEPTED)
+    m1.scan()
+    m2.keeper.merge(m1.records())
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.apply()
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+
+
 def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
     m1: Master, m2: Master
 ) -> None:

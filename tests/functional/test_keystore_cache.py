@@ -147,6 +147,14 @@ class TestDrivers:
         assert take(store, (REMOVE, ACCEPTED, A)) == {"web1"}
         assert shown(store) == Stored(REJECTED, A)
 
+    def test_an_entry_that_had_gone_before_another_took_its_place(
+        self, store: KeyStore, cache: Any
+    ) -> None:
+        there = Stored(ACCEPTED, A, frozenset({B}))
+        assert take(store, (PUT, ACCEPTED, B), shown=there) == {"web1"}
+        assert take(store, (PUT, ACCEPTED, A), shown=Stored(ACCEPTED, B)) == set()
+        assert take(store, (UNDENY, "", B), shown=there) == {"web1"}
+
     def test_junk_among_the_denied_does_not_hide_the_key(self, store: KeyStore, cache: Any) -> None:
         put(cache, "web1", ACCEPTED)
         cache.store("denied_keys", "web1", ["sent by anybody"])

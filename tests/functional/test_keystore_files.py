@@ -18,7 +18,7 @@ from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
-from tests.functional.keystores import KEYS, TEXTS, A, B, look, shown, take
+from tests.functional.keystores import KEYS, TEXTS, A, B, C, look, shown, take
 
 pytestmark = pytest.mark.core
 
@@ -216,7 +216,7 @@ def test_deny_and_undeny(root: Path) -> None:
     store = FileStore(root)
     assert take(store, (DENY, "", A)) == set()
     assert shown(store) == Stored(denied=frozenset({A}))
-    assert take(store, (UNDENY, "", B)) == set()
+    assert take(store, (UNDENY, "", B)) == {"web1"}
     assert shown(store) == Stored(denied=frozenset({A}))
     assert take(store, (UNDENY, "", A)) == set()
     assert shown(store) == Stored()
@@ -318,3 +318,24 @@ def test_a_move_does_not_carry_a_key_that_came_in_between(root: Path) -> None:
     assert take(store, (PUT, ACCEPTED, A), (REMOVE, PENDING, A)) == {"web1"}
     assert (root / "minions" / "web1").read_text().strip() == TEXTS[0]
     assert (root / "minions_pre" / "web1").read_text().strip() == TEXTS[1]
+
+
+def test_an_entry_that_had_gone_before_another_took_its_place(root: Path) -> None:
+    store = FileStore(root)
+    there = Stored(ACCEPTED, A, frozenset({B}))
+    assert take(store, (PUT, ACCEPTED, C), shown=there) == {"web1"}
+    assert take(store, (PUT, ACCEPTED, A), shown=Stored(ACCEPTED, C)) == set()
+    assert take(store, (DENY, "", C), shown=there) == {"web1"}
+    # Nobody expected to find anything there.
+    assert (
+        take(store, (PUT, REJECTED, B), (REMOVE, ACCEPTED, A), shown=Stored(ACCEPTED, A)) == set()
+    )
+    # One that is moved, and takes the place of another.
+    path = root / "minions_pre" / "web2"
+    path.write_text(TEXTS[1])
+    os.utime(path, (1, 1))
+    inode = path.stat().st_ino
+    moved = (PUT, ACCEPTED, B), (REMOVE, PENDING, B)
+    both = Stored(PENDING, B, extra=frozenset({(ACCEPTED, A)}))
+    assert take(store, *moved, minion_id="web2", shown=both) == {"web2"}
+    assert (root / "minions" / "web2").stat().st_ino == inode

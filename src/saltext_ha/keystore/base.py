@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import Step
 
 # Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
@@ -29,17 +29,18 @@ class Content(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The steps to take for one id, and the public keys they need."""
+    """The steps to take for one id, the public keys they need, and what the store showed before."""
 
     minion_id: str
     steps: Sequence[Step]
     keys: Mapping[bytes, str]
+    shown: Stored = ABSENT
 
 
 class Outcome(NamedTuple):
     """
-    How :meth:`KeyStore.apply` went: ids where an entry to be removed was already gone, because
-    somebody else acted meanwhile, and ids that could not be changed, with the reason.
+    How :meth:`KeyStore.apply` went: ids where an entry to be removed or replaced was already gone,
+    because somebody else acted meanwhile, and ids that could not be changed, with the reason.
     """
 
     missing: set[str]

@@ -143,8 +143,9 @@ class CacheStore:
         if step.action == PUT:
             entry = {"state": step.state, "pub": change.keys[step.key]}
             point("store.write")
+            there = not change.shown.slot or bool(self._cache.fetch(KEYS, minion_id))
             self._cache.store(KEYS, minion_id, entry)
-            return True
+            return there
         if step.action == REMOVE:
             # The entry that a put of the same change replaced is not there to be removed.
             if any(other.action == PUT for other in change.steps):
@@ -167,7 +168,7 @@ class CacheStore:
             self._cache.store(DENIED_KEYS, minion_id, others)
         else:
             self._cache.flush(DENIED_KEYS, minion_id)
-        return True
+        return step.action == DENY or len(others) < len(denied)
 
     def _everything(self) -> dict[str, int]:
         entries = self._list(KEYS)

@@ -55,7 +55,7 @@ class Taken(NamedTuple):
     links: list[tuple[Step, writing.Linked]]
     """New entries that are the old file yet, by another name."""
     lacked: bool
-    """An entry that was to be removed was gone already."""
+    """An entry that was to be removed or replaced was gone already."""
     reason: str
     """Why the rest of them could not be taken; empty when there is no rest."""
 
@@ -210,19 +210,23 @@ class FileStore:
         return Outcome(missing, failed)
 
     def _take(self, part: Part, writer: int) -> Taken:
-        minion_id, _, keys = part.change
+        minion_id, _, keys, shown = part.change
+        there = {state for state, _ in shown.entries} | ({DENIED} if shown.denied else set())
         taken = Taken(part.change, set(), [], False, "")
         try:
             for step in part.steps:
                 state = step.state or DENIED
                 if step.action in (PUT, DENY):
-                    linked = self._link(part.change, step, writer)
-                    if linked:
+                    moved = self._link(part.change, step, writer)
+                    if moved:
+                        linked, replaced = moved
                         taken.links.append((step, linked))
                     else:
-                        self._write(state, minion_id, keys[step.key], writer)
-                elif not self._remove(state, minion_id, step.key) and step.state:
-                    taken = taken._replace(lacked=True)
+                        replaced = self._write(state, minion_id, keys[step.key], writer)
+                    lacked = state in there and not replaced
+                else:
+                    lacked = not self._remove(state, minion_id, step.key)
+                taken = taken._replace(lacked=taken.lacked or lacked)
                 taken.states.add(state)
         except OSError as exc:
             if exc.errno not in ONE_FILE:
@@ -257,7 +261,7 @@ class FileStore:
         except OSError as exc:
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
 
-    def _write(self, state: str, minion_id: str, text: str, writer: int) -> None:
+    def _write(self, state: str, minion_id: str, text: str, writer: int) -> bool:
         folder = self._folders[state]
         # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
         # place, and would then write into an accepted one.
@@ -270,12 +274,12 @@ class FileStore:
             uid=self._uid,
         )
         try:
-            write()
+            return write()
         except FileNotFoundError:
             self._make_folder(folder)
-            write()
+            return write()
 
-    def _link(self, change: Change, put: Step, writer: int) -> writing.Linked | None:
+    def _link(self, change: Change, put: Step, writer: int) -> tuple[writing.Linked, bool] | None:
         """A key that is only to go to another folder need not be written again."""
         for step in change.steps:
             if (put.action, step.action, step.key) == (PUT, REMOVE, put.key):

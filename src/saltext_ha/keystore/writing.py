@@ -65,11 +65,12 @@ def spread(work: Callable[[T, int], R], items: Sequence[T]) -> list[R]:
     return [result for share in shares for result in share.result()]
 
 
-def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) -> None:
+def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) -> bool:
     """
     Have *target* hold *text*, or what it held before; the folder is still to be made durable.
 
     :param uid: the owner; -1, or one that may not be given, leaves this process's.
+    :return: whether it took the place of another file.
     """
     point("store.write")
     try:
@@ -84,14 +85,22 @@ def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) 
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, uid, -1)
         os.fsync(descriptor)
-        point("store.rename")
-        os.rename(temporary, target)
+        return _rename(temporary, target)
     except OSError:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
     finally:
         os.close(descriptor)
+
+
+def _rename(temporary: str, target: str) -> bool:
+    """Rename; whether that took the place of another file."""
+    point("store.rename")
+    # As late as can be: who removes *target* later removes the new one, and that is seen.
+    replaced = os.path.lexists(target)
+    os.rename(temporary, target)
+    return replaced
 
 
 class Linked(NamedTuple):
@@ -105,7 +114,7 @@ class Linked(NamedTuple):
 
 def link_whole(
     source: str, temporary: str, target: str, text: str, *, mode: int, uid: int
-) -> Linked | None:
+) -> tuple[Linked, bool] | None:
     """
     Give the file *source* the name *target*, too, where that comes to the same as
     :func:`write_whole`, with a fraction of the work. Group and access list are those it has.
@@ -114,7 +123,8 @@ def link_whole(
     be removed next, and then :func:`is_spoilt` asked.
 
     :param source: to be removed, and not written by anybody for a while; else nothing is done.
-    :return: None when *target* is to be written, also where there are no such names.
+    :return: what is known of the file, and whether it took the place of another; None when *target*
+        is to be written, also where there are no such names.
     """
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -144,13 +154,11 @@ def link_whole(
         if _linked(os.lstat(temporary)) != linked:
             os.unlink(temporary)
             return None
-        point("store.rename")
-        os.rename(temporary, target)
+        return linked, _rename(temporary, target)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         return None
-    return linked
 
 
 def is_spoilt(target: str, linked: Linked) -> bool:

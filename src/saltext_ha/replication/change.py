@@ -66,6 +66,11 @@ def knocked_again(now: Stored) -> list[Write]:
     return [Write(now.key, DELETED), Write(now.key, PENDING)] if now.key else []
 
 
+def deleted(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
+    """The writes for an id that was deleted while *before* was on its way there; it is *now*."""
+    return _delete_all(states, Stored(denied=now.denied - before.denied))
+
+
 def _slot_writes(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
     if now.slot is None:
         return _delete_all(states, now)
