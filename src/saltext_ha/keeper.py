@@ -317,6 +317,8 @@ class Keeper(Observer):
                 # Somebody acted between two lines of ours: first record that, then come back.
                 seen.unsettled.append(minion_id)
                 continue
+            if lost and desired.slot == applied.stored.slot:
+                continue  # nobody decided anything about it since; it may have been deleted
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
             changes.append(Change(minion_id, todo, keys, now))
