@@ -12,6 +12,7 @@ from saltext_ha.errors import HaError
 from saltext_ha.peering import identity, invites
 from saltext_ha.peering.join import join
 from saltext_ha.peering.trust import Trust
+from saltext_ha.service.group import ADOPTING
 from torture.faults import can_protect
 from torture.history import BULK, History, Step
 from torture.keys import ACCEPTED, DENIED, PENDING
@@ -20,7 +21,7 @@ from torture.member import Copy, Member
 from torture.people import People
 from torture.proxy import OPEN
 from torture.watch import Operation
-from torture.world import BULK_KEY, WAITS, Violation, World, pairs_of
+from torture.world import BULK_KEY, Violation, World, pairs_of
 
 LONG = 50_000
 """Seconds that an invitation holds: longer than any clock is off."""
@@ -151,6 +152,8 @@ class Player(People):
         member = self._member(step)
         if not self.world.accepted(member.name) or not member.disk.healthy:
             return False
+        # What is done before it is noticed is held with the rest, until somebody releases it.
+        self.world.notice_all(member.name)
         with _Hands(self.world, member):
             member.disk.unmount()
         return True
@@ -177,7 +180,7 @@ class Player(People):
         # What its engine does not know yet would not be held, but never have been.
         reports = world.settle(next(group for group in world.reach() if member.name in group))
         self._wiped = len(world.accepted(member.name))
-        waits = any(WAITS in note for note in reports[member.name].notes)
+        waits = ADOPTING in reports[member.name].notes
         if waits or self._wiped <= member.place.config.hold_minimum:
             return False
         # So few files go faster than any engine looks: it must not see a part of it.

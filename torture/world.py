@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from lab.engines import befriend
 from lab.network import Network
+from saltext_ha.service.group import ADOPTING
 from torture.auditor import Auditor, Report
 from torture.history import BULK, History, MasterSpec
 from torture.keys import ACCEPTED, DENIED, KEYS, Entry, Slot, slot_of
@@ -23,7 +24,6 @@ BULK_KEY = "k2"
 SETTLED = 25.0
 NOTICED = 3.0
 POLL = 0.03
-WAITS = "waiting for a peer"
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class World:
                 self.flow()
                 self.ledger.settled(group)
                 return reports
-            if len(group) == 1 and any(WAITS in n for r in reports.values() for n in r.notes):
+            if len(group) == 1 and any(ADOPTING in r.notes for r in reports.values()):
                 return reports
             if time.monotonic() > end:
                 raise Violation(f"I1 not settled within {deadline:g} s: {flaw}")
@@ -231,6 +231,13 @@ class World:
                     return
             time.sleep(POLL)
         self.counts["not noticed in time"] += 1
+
+    def notice_all(self, name: str) -> None:
+        """:meth:`notice` for every id that stands in the folders of *name*, or is gone."""
+        member = self.members[name]
+        report = self.auditor.report(member) if member.healthy else None
+        for minion_id in member.folders.look().keys() | (report.shown if report else {}).keys():
+            self.notice(name, minion_id)
 
     def slot(self, name: str, entry: Entry) -> Slot | None:
         """What the Salt of master *name* takes from *entry*."""
