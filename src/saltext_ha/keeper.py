@@ -365,10 +365,9 @@ class Keeper(Observer):
                     continue
                 done = NEVER if expected == ABSENT else Applied(expected)
                 self.replica.set_applied(minion_id, done, mark)
-                self._raced.pop(minion_id, None)
                 if minion_id in missing:
                     known = before[minion_id].known or {}
-                    self._raced[minion_id] = Raced(known, content.mark, at + EVENT_DELAY)
+                    self._raced[minion_id] = Raced(known, content.slot_mark, at + EVENT_DELAY)
         point("apply.done")
         for minion_id, expected in after.items():
             if expected.slot != before[minion_id].stored.slot:

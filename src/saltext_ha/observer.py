@@ -70,7 +70,7 @@ class Raced(NamedTuple):
 
     known: Known
     """What they could know of the id's keys."""
-    mark: int
+    slot_mark: int
     """Of what we put there."""
     until: float
 
@@ -260,7 +260,7 @@ class Observer:
         deleted: bool,
         released: bool,
     ) -> None:
-        found: list[tuple[str, Content, Applied, bytes | None]] = []
+        found: list[tuple[str, Content, Applied, bytes | None, Known | None]] = []
         back: list[str] = []
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
@@ -288,13 +288,14 @@ class Observer:
                 if not released and content.stored.key != applied.stored.key:
                     # Who decides about another key in an emptied store does not see this one.
                     unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
-            anew = minion_id in self._raced or self._knocked_again(minion_id, content, applied)
-            if content.stored == applied.stored and not (deleted and anew):
+            raced = self._deleted_in_a_race(minion_id, content, applied) if deleted else None
+            anew = deleted and self._knocked_again(minion_id, content, applied)
+            if content.stored == applied.stored and raced is None and not anew:
                 continue
             if not certain and not released and self._vanished(minion_id, content, applied):
                 seen.unsettled.append(minion_id)
                 continue
-            found.append((minion_id, content, applied, unseen))
+            found.append((minion_id, content, applied, unseen, raced))
         if not found and not back:
             return
         if not released and (self.holds.look() in (OLDER, NEWER) or self.holds.doubt):
@@ -303,8 +304,8 @@ class Observer:
             return
         with self.replica.transaction():
             self.replica.unhold(back)
-            for minion_id, content, applied, unseen in found:
-                seen.records.extend(self._record(minion_id, content, applied, by, unseen, deleted))
+            for minion_id, content, applied, unseen, raced in found:
+                seen.records.extend(self._record(minion_id, content, applied, by, unseen, raced))
             point("observe.record")
         point("observe.done")
 
@@ -329,14 +330,11 @@ class Observer:
 
         :return: what was known then of its keys; None when it was not, or was put there anew since.
         """
-        raced = self._raced.pop(minion_id, None)
+        raced = self._raced.get(minion_id)
         if raced is None or raced.until < time.monotonic():
             return None
-        if content.stored.slot != applied.stored.slot:
-            return None
-        # With other denied keys the mark is another one, too.
-        anew = content.stored == applied.stored and content.mark != raced.mark
-        return None if anew else raced.known
+        as_put = content.stored.slot == applied.stored.slot and content.slot_mark == raced.slot_mark
+        return raced.known if as_put else None
 
     def _record(
         self,
@@ -345,23 +343,23 @@ class Observer:
         applied: Applied,
         by: str,
         unseen: bytes | None,
-        deleted: bool,
+        raced: Known | None,
     ) -> list[Record]:
         """
         Write down one id's change; inside a transaction.
 
         :param unseen: a key that is not meant by what is done to the id.
-        :param deleted: as :meth:`observe` takes it.
+        :param raced: the id was deleted in a race, by somebody who knew this of its keys.
         """
         records = self.replica.get(minion_id)
         now = content.stored
-        if applied.dirty and plan.is_between(now, applied.stored, applied.aims):
+        if raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return []  # our own apply, interrupted; the next one finishes it
         states = {key: record.state for key, record in records.items() if key != unseen}
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
-        raced = self._deleted_in_a_race(minion_id, content, applied) if deleted else None
         if raced is not None:
+            del self._raced[minion_id]
             known = dict(raced)
             writes = change.deleted(applied.stored, now, states)
             writes += change.interpret(applied.stored, now, states)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.keeper import Dropping
-from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, record_digest
+from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED, record_digest
 from tests.functional.keepers import KEYS, PRINTS, Master, exchange, shared
 
 pytestmark = pytest.mark.core
@@ -210,6 +210,29 @@ def test_a_key_accepted_again_counts_against_a_tombstone_that_others_still_have(
     meet(*((m1, m3) if first == "the one that dropped it" else (m3, m1)))
     level(m1, m2, m3)
     assert m1.files() == m2.files() == m3.files() == {(ACCEPTED, "web1"): KEYS[0]}
+    m3.replica.close()
+
+
+def test_what_others_missed_of_a_removed_master_counts_where_nothing_else_is_left(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    shared(m1, m2, "web1", "web2", "web3")
+    level(m1, m2, m3)
+    # m3 rejects two, and is removed; the word of one of them never came through.
+    m3.move("web1", ACCEPTED, REJECTED)
+    m3.scan()
+    m3.move("web2", ACCEPTED, REJECTED)
+    m3.scan()
+    m1.learn([record for record in m3.records() if record.minion_id == "web2"])
+    m1.remove("web3")
+    level(m1, m2)
+    drop(m1, m2)
+    # It joins again.
+    meet(m3, m1)
+    level(m1, m2, m3)
+    assert m1.files() == m2.files() == m3.files()
+    assert (REJECTED, "web1") in m1.files()
+    assert all(record.values for record in m1.records())
     m3.replica.close()
 
 

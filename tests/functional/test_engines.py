@@ -15,9 +15,11 @@ from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.service import startup
+from saltext_ha.replication.record import Record
+from saltext_ha.service import antientropy, startup
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
+from saltext_ha.service.link import Link
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
 from tests.engines import QUICK, met, places, until
@@ -174,6 +176,41 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
             assert accepted(one, two) == [{"web2"}] * 2
             assert m2.service.core.replica.epoch == 1
             assert (two.pki_dir / "minions_pre" / "web1").exists()
+
+    asyncio.run(act())
+
+
+def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+    ids = {f"web{number}" for number in range(30)}
+
+    async def act() -> None:
+        for minion_id in ids:
+            accept(one, minion_id)
+        accept(one, "old")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{*ids, "old"}], "accepted")
+            await delete(m1, "old")
+            await level(m1, m2)
+            assert await m1.service.retention.drop_old() == 1
+        # A machine that has lost everything but its identity; one answer carries a few keys only.
+        two.replica_file.unlink()
+        shutil.rmtree(two.pki_dir / "minions")
+        monkeypatch.setattr(antientropy, "BYTES_PER_MESSAGE", 1)
+        send = Link._send
+
+        async def busy(link: Link, records: list[Record]) -> None:
+            if link.peer.name != "m2":  # m1 does not come to it
+                await send(link, records)
+
+        monkeypatch.setattr(Link, "_send", busy)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: not m2.service.core.keeper.adopting, "rebuilt")
+            assert set(m2.service.core.replica.ids()) == ids
+            await level(m1, m2)
+            assert accepted(one, two) == [ids, ids]
 
     asyncio.run(act())
 

@@ -834,17 +834,55 @@ def test_who_deleted_an_id_and_accepted_it_again_has_the_last_word(m1: Master, m
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[1]}
 
 
-def test_a_denied_key_deleted_here_when_it_was_about_to_be_accepted(m1: Master, m2: Master) -> None:
+def test_who_deletes_a_denied_key_at_the_same_time_here_deletes_no_other(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1")
     m1.knock("web1", 1, DENIED)
     exchange(m1, m2)
-    m1.move("web1", DENIED, ACCEPTED)
+    m1.file(DENIED, "web1").unlink()
     m1.scan()
     m2.keeper.merge(m1.records())
-    m2.store.before = lambda: m2.remove("web1")
+    m2.store.before = lambda: m2.file(DENIED, "web1").unlink()
     m2.keeper.apply()
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
-    assert m1.files() == m2.files() == {}
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+
+
+def test_nobody_deletes_a_key_by_an_event_and_a_knock(m1: Master, m2: Master) -> None:
+    replacing(m1, m2)
+    m2.store.before = lambda: m2.knock("web1", 2, DENIED)
+    m2.keeper.apply()
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.file(ACCEPTED, "web1").read_text() == m2.file(ACCEPTED, "web1").read_text() == KEYS[1]
+
+
+def test_a_key_that_is_denied_meanwhile_makes_no_difference_to_the_last_word(
+    m1: Master, m2: Master
+) -> None:
+    replacing(m1, m2)
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.apply()
+    m2.remove("web1")
+    m2.knock("web1", 1, ACCEPTED)
+    m2.knock("web1", 2, DENIED)
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.file(ACCEPTED, "web1").read_text() == KEYS[1]
+
+
+def test_a_deletion_in_a_race_is_seen_after_another_apply(m1: Master, m2: Master) -> None:
+    replacing(m1, m2)
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.apply()
+    m1.knock("web1", 2, DENIED)
+    m1.scan()
+    m2.learn(m1.records())
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
 
 
 def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(

@@ -26,6 +26,8 @@ class Content(NamedTuple):
     mark: int = 0
     junk: bool = False
     """What is pending is no key: on 3006 and 3007 whoever reaches the master can leave it."""
+    slot_mark: int = 0
+    """The same as ``mark``, of the slot alone."""
 
 
 class Change(NamedTuple):

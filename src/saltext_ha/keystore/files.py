@@ -120,7 +120,7 @@ class FileStore:
             return Content(ABSENT, {})
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
-        mark, junk = 0, False
+        mark, slot_mark, junk = 0, 0, False
         for state, folder in self._folders.items():
             path = f"{folder}/{minion_id}"
             try:
@@ -136,7 +136,10 @@ class FileStore:
                 text = None
             if text is None and state != DENIED and not (certain and state == PENDING):
                 return None
-            mark ^= _mark(state, info)
+            entry_mark = _mark(state, info)
+            mark ^= entry_mark
+            if state != DENIED:
+                slot_mark ^= entry_mark
             if text is None:
                 # Salt writes whatever was sent there: it must not stop a revocation.
                 junk |= state == PENDING
@@ -147,7 +150,7 @@ class FileStore:
             self._seen[minion_id] = mark
         else:
             self._seen.pop(minion_id, None)
-        return Content(self._stored(found), keys, mark, junk)
+        return Content(self._stored(found), keys, mark, junk, slot_mark)
 
     def has_junk(self, minion_id: str) -> bool:
         """See :meth:`KeyStore.has_junk`."""
@@ -211,7 +214,7 @@ class FileStore:
 
     def _take(self, part: Part, writer: int) -> Taken:
         minion_id, _, keys, shown = part.change
-        there = {state for state, _ in shown.entries} | ({DENIED} if shown.denied else set())
+        there = {state for state, _ in shown.entries}
         taken = Taken(part.change, set(), [], False, "")
         try:
             for step in part.steps:
@@ -225,7 +228,8 @@ class FileStore:
                         replaced = self._write(state, minion_id, keys[step.key], writer)
                     lacked = state in there and not replaced
                 else:
-                    lacked = not self._remove(state, minion_id, step.key)
+                    # Denied keys push each other out.
+                    lacked = not self._remove(state, minion_id, step.key) and state != DENIED
                 taken = taken._replace(lacked=taken.lacked or lacked)
                 taken.states.add(state)
         except OSError as exc:

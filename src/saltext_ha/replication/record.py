@@ -123,10 +123,16 @@ def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Re
     All masters had those, so they were overwritten or dropped here since, and whatever *ours* says
     was said knowing them. A record that was written after its tombstone had been dropped does not
     have that in its context, and would lose to it wherever it has not been dropped yet.
+
+    Not so with what a master wrote that was lost before all others had it, although they had later
+    writes of its. Where nothing would be left without that, it counts.
     """
     there = ours.values if ours else ()
     kept = tuple(v for v in theirs.values if v in there or not covers(horizon, v.dot))
-    return theirs if len(kept) == len(theirs.values) else replace(theirs, values=kept)
+    if len(kept) == len(theirs.values):
+        return theirs
+    rest = replace(theirs, values=kept)
+    return theirs if ours and not merge(ours, rest).values else rest
 
 
 def decide(record: Record, known: Context, value: Value) -> Record:

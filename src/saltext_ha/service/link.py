@@ -234,6 +234,7 @@ class Link:
             await self._send(mine)
             done.received += len(records)
             done.sent += len(mine)
+            done.refused += len(reasons)
             if self._outbox:
                 await self._flush()  # a revocation does not wait for a long first exchange
 

@@ -70,9 +70,12 @@ class Retention:
         """
         # Asked first: all that was had by everybody then is among the records that follow.
         answer = await link.call("horizon", {})
-        await link.exchange()
+        # One round carries what fits into its messages.
+        while (done := await link.exchange()).received:
+            pass
         epoch = answer.get("epoch")
-        if isinstance(epoch, int):
+        # What cannot be read is not here, and was not dropped.
+        if isinstance(epoch, int) and not done.refused:
             horizon = read_context(answer.get("horizon"))
             await self._service.core.run(self._raise, horizon, epoch)
 
