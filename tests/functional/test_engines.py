@@ -154,6 +154,30 @@ def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Pa
     asyncio.run(act())
 
 
+def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        accept(one, "web2")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+            await delete(m1, "web1")
+            await level(m1, m2)
+            keeper = m1.service.core.keeper
+            keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
+            dropping = m1.service.retention._dropping(keys, 1)
+            assert await m1.service.core.run(keeper.drop, keeper.replica.records.root, dropping)
+            await level(m1, m2)
+            assert list(m2.service.core.replica.ids()) == ["web2"]
+            assert m2.service.core.replica.horizon() == {}
+            assert await m1.service.retention.drop_old() == 0
+            assert m2.service.core.replica.horizon() == m1.service.core.replica.horizon() != {}
+            assert m2.service.core.replica.epoch == 1
+
+    asyncio.run(act())
+
+
 def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
 

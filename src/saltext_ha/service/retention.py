@@ -12,6 +12,7 @@ an old copy of a replica that offers such a record is told so (``Keeper.dropped_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ INTERVAL = 3600.0
 FIRST = 60.0
 DAY = 86400.0
 PORTION = 5000
+MAX_EPOCH = 2**53
 ATTEMPTS = 10  # a group where keys change all the time is level for moments only
 
 
@@ -45,7 +47,9 @@ class Retention:
         """What the master that goes about dropping may ask."""
 
         async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return {"level": await self._service.core.run(self._is_level, payload.get("root"))}
+            core, root = self._service.core, payload.get("root")
+            level, epoch = await core.run(lambda: (self._is_level(root), core.replica.epoch))
+            return {"level": level, "epoch": epoch}
 
         async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             keeper = self._service.core.keeper
@@ -115,7 +119,10 @@ class Retention:
             if keys:
                 count += await self._drop(keys)
             if not after:
-                return count
+                break
+        if not count:
+            await self._tell_horizon()
+        return count
 
     def _old(self, before: float, after: str) -> tuple[list[tuple[str, bytes]], str]:
         """The next tombstones written before then, and where to go on; empty at the end."""
@@ -134,46 +141,73 @@ class Retention:
                 await asyncio.sleep(service.config.sync_interval)
             root = core.replica.records.root
             try:
-                await self._all_level(root)
+                epochs = await self._all_level(root)
             except HaError:
                 if attempt == ATTEMPTS - 1:
                     raise
                 continue
-            dropping = await core.run(self._dropping, keys)
+            dropping = await core.run(self._dropping, keys, max(epochs) + 1)
             if await core.run(core.keeper.drop, root, dropping):
                 break
         else:
             raise HaError("keys change all the time")
         # Who does not hear of it now offers the tombstones again, and is told then.
+        await self._tell(root, dropping)
+        log.info("ha tombstones dropped: keys=%d", len(keys))
+        return len(keys)
+
+    async def _tell(self, root: bytes, dropping: Dropping) -> None:
         payload = {
             "root": root,
             "keys": [list(key) for key in dropping.keys],
             "horizon": [list(seen) for seen in dropping.horizon.items()],
             "epoch": dropping.epoch,
         }
-        for link in list(service.links.values()):
+        for link in list(self._service.links.values()):
             try:
                 await link.call("drop", payload)
             except HaError as exc:
                 log.info("ha tombstones: %s drops them later: %s", link.peer.name, exc)
-        log.info("ha tombstones dropped: keys=%d", len(keys))
-        return len(keys)
 
-    def _dropping(self, keys: list[tuple[str, bytes]]) -> Dropping:
-        replica = self._service.core.replica
-        return Dropping(keys, replica.seen(), replica.epoch + 1)
+    async def _tell_horizon(self) -> None:
+        """
+        Have all masters remember what was dropped: one was busy then, and dropped it when it
+        offered it again, or is an old copy of itself. While they differ, another time will do.
+        """
+        core = self._service.core
+        root = core.replica.records.root
+        with contextlib.suppress(HaError):
+            epochs = await self._all_level(root)
+            if len(set(epochs)) > 1:
+                dropping = await core.run(self._dropping, [], max(epochs))
+                if await core.run(core.keeper.drop, root, dropping):
+                    await self._tell(root, dropping)
 
-    async def _all_level(self, root: bytes) -> None:
-        """:raises HaError: a master is down or knows something else."""
-        service = self._service
-        if not await service.core.run(self._is_level, root):
+    def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:
+        return Dropping(keys, self._service.core.replica.seen(), epoch)
+
+    async def _all_level(self, root: bytes) -> list[int]:
+        """
+        How often each master has dropped tombstones, as far as it says so.
+
+        :raises HaError: a master is down or knows something else.
+        """
+        service, core = self._service, self._service.core
+        level, epoch = await core.run(lambda: (self._is_level(root), core.replica.epoch))
+        epochs = [epoch]
+        if not level:
             raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
         for name in self.others():
             link = service.links.get(name)
             if link is None or not link.up:
                 raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
-            if not (await link.call("level", {"root": root})).get("level"):
+            answer = await link.call("level", {"root": root})
+            if not answer.get("level"):
                 raise HaError(f"{name} is not level")
+            theirs = answer.get("epoch")
+            if type(theirs) is int and 0 <= theirs < MAX_EPOCH:
+                epochs.append(theirs)
+        return epochs
 
     def _is_level(self, root: Any) -> bool:
         keeper = self._service.core.keeper
@@ -189,7 +223,7 @@ def _read(payload: dict[str, Any]) -> Dropping:
     for entry in keys:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, bytes]:
             raise InvalidRecord("a key is an id and a fingerprint")
-    if not 0 < epoch < 2**53:
+    if not 0 < epoch < MAX_EPOCH:
         raise InvalidRecord("the epoch is no count")
     pairs = [(minion_id, key) for minion_id, key in keys]
     return Dropping(pairs, read_context(payload.get("horizon")), epoch)
