@@ -32,6 +32,7 @@ from saltext_ha.replication.record import (
     Record,
     Value,
     decide,
+    join,
     merge,
     record_digest,
     within,
@@ -174,7 +175,9 @@ class Keeper(Observer):
         if self.replica.records.root != root:
             return False
         with self.replica.transaction():
-            self.replica.raise_horizon(dropping.horizon, dropping.epoch)
+            # A replica that was rebuilt has not seen whose writes came before; this one may have.
+            had = join(dropping.horizon, self.replica.seen())
+            self.replica.raise_horizon(had, dropping.epoch)
             for minion_id, key in dropping.keys:
                 record = self.replica.get(minion_id).get(key)
                 if record and within(record, dropping.horizon) and self._is_done(record):
@@ -317,8 +320,6 @@ class Keeper(Observer):
                 # Somebody acted between two lines of ours: first record that, then come back.
                 seen.unsettled.append(minion_id)
                 continue
-            if lost and desired.slot == applied.stored.slot:
-                continue  # nobody decided anything about it since; it may have been deleted
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}
             changes.append(Change(minion_id, todo, keys, now))

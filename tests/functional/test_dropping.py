@@ -213,6 +213,16 @@ def test_a_key_accepted_again_counts_against_a_tombstone_that_others_still_have(
     m3.replica.close()
 
 
+def test_what_only_the_one_that_is_told_has_seen_is_within_its_horizon(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1")
+    level(m1, m2)
+    # The other replica was rebuilt since, and remembers less.
+    assert m2.keeper.drop(m2.replica.records.root, Dropping([], {}, 1))
+    assert m2.replica.horizon() == m2.replica.seen() != {}
+
+
 def test_what_others_missed_of_a_removed_master_counts_where_nothing_else_is_left(
     m1: Master, m2: Master, m3: Master
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
+from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, startup
 from saltext_ha.service.decisions import Decisions, seconds
@@ -178,7 +180,18 @@ def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: 
     asyncio.run(act())
 
 
-def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
+def plant_from_the_future(place: Place) -> None:
+    """A record that no other master can read: a newer release, or somebody hostile."""
+    replica = Replica(place.replica_file)
+    (known,) = replica.get("web2").values()
+    values = tuple(value._replace(state="quarantined") for value in known.values)
+    with replica.transaction():
+        replica.put(dataclasses.replace(known, minion_id="web9", values=values))
+    replica.close()
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
 
     async def act() -> None:
@@ -194,12 +207,45 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path) -> None:
         two.replica_file.unlink()
         shutil.rmtree(two.pki_dir / "minions")
         (tmp_path / "backup").rename(two.pki_dir / "minions")
+        if not readable:
+            plant_from_the_future(one)
         async with met(one, two) as (m1, m2):
             await until(lambda: not m2.service.core.keeper.adopting, "rebuilt")
-            await level(m1, m2)
-            assert accepted(one, two) == [{"web2"}] * 2
+            if readable:
+                await level(m1, m2)
+            await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
             assert m2.service.core.replica.epoch == 1
+            assert (m2.service.core.replica.horizon() != {}) is readable
             assert (two.pki_dir / "minions_pre" / "web1").exists()
+
+    asyncio.run(act())
+
+
+def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1"}], "accepted")
+            await delete(m1, "web1")
+            await level(m1, m2)
+            core, keeper = m1.service.core, m1.service.core.keeper
+            # m2 has an id to apply, and keeps its tombstone for as long.
+            await m2.service.core.pause(True)
+            (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
+            (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
+            await m1.hint("web1")
+            await until(lambda: len(m2.service.core.replica.get("web1")) == 2, "heard of")
+            keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
+            dropping = m1.service.retention._dropping(keys, 1)
+            assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
+
+            def pull() -> None:
+                keeper.adopting = True
+
+            await core.run(pull)
+            await until(lambda: not keeper.adopting, "it has pulled")
 
     asyncio.run(act())
 

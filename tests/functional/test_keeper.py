@@ -454,30 +454,6 @@ def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> N
     assert len(m1.files()) == len(m2.files()) == 11
 
 
-def test_a_key_that_is_held_is_not_written_because_another_one_knocked(
-    m1: Master, m2: Master
-) -> None:
-    shared(m1, m2, "web1", "web2")
-    away = m1.root / "away"
-    # Somebody deletes a key when nobody looks: it is held with all that are away.
-    (m1.root / "minions").rename(away)
-    (away / "web1").unlink()
-    assert m1.scan() == []
-    away.rename(m1.root / "minions")
-    m1.scan()
-    assert set(m1.replica.held()) == {"web1"}
-    m2.knock("web1", 1, DENIED)
-    exchange(m1, m2)
-    assert set(m1.replica.held()) == {"web1"}
-    assert m1.files() == {(ACCEPTED, "web2"): KEYS[0]}
-    # An operator says which it is.
-    m1.keeper.release()
-    exchange(m1, m2)
-    assert m1.state("web1") == m2.state("web1") == DELETED
-    assert m1.files() == m2.files()
-    assert m1.replica.dirty() == []
-
-
 @pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
 def test_who_decides_in_an_emptied_folder_does_not_mean_the_key_that_is_held(
     m1: Master, m2: Master, state: str

@@ -32,12 +32,14 @@ Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 @dataclass
 class Exchanged:
     """
-    What one round brought: records received and sent; zero of both when in sync; how many of the
-    peer's were refused. ``left``: there is more that differs, which was being repaired with others.
+    What one round brought: records received and sent; zero of both when in sync; how many taught
+    something, and how many more were refused. ``left``: there is more that differs, which was
+    being repaired with others.
     """
 
     received: int = 0
     sent: int = 0
+    learned: int = 0
     refused: int = 0
     left: bool = False
 

@@ -228,6 +228,7 @@ class Link:
             self._note_refused(reasons)
             if records:
                 merged = await core.learn(records)
+                done.learned += merged.learned
                 if merged.dropped:
                     await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
             mine = await core.run(antientropy.wanted, core.replica, answer.get("want"))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.keeper import Dropping
 from saltext_ha.peering.trust import Peer
+from saltext_ha.replication.record import join
 from saltext_ha.service.codec import read_context
 from saltext_ha.service.group import PeerHandler
 from saltext_ha.service.link import Link
@@ -73,15 +74,20 @@ class Retention:
         :raises HaError: the peer cannot be asked; nothing is wrong with what was learnt so far.
         """
         # Asked first: all that was had by everybody then is among the records that follow.
-        answer = await link.call("horizon", {})
-        # One round carries what fits into its messages.
-        while (done := await link.exchange()).received:
+        horizon, epoch = await self._horizon_of(link)
+        # One round carries what fits into its messages. What is offered for ever, because neither
+        # this master takes it nor the peer drops it, is no news.
+        while (done := await link.exchange()).learned:
             pass
-        epoch = answer.get("epoch")
         # What cannot be read is not here, and was not dropped.
-        if isinstance(epoch, int) and not done.refused:
-            horizon = read_context(answer.get("horizon"))
-            await self._service.core.run(self._raise, horizon, epoch)
+        await self._service.core.run(self._raise, {} if done.refused else horizon, epoch)
+
+    async def _horizon_of(self, link: Link) -> tuple[dict[str, int], int]:
+        """What a peer says that all masters have had, and how often the group has dropped."""
+        answer = await link.call("horizon", {})
+        if not _is_epoch(answer.get("epoch")):
+            return {}, 0
+        return read_context(answer.get("horizon")), answer["epoch"]
 
     def _raise(self, horizon: dict[str, int], epoch: int) -> None:
         replica = self._service.core.replica
@@ -146,7 +152,7 @@ class Retention:
                 if attempt == ATTEMPTS - 1:
                     raise
                 continue
-            dropping = await core.run(self._dropping, keys, max(epochs) + 1)
+            dropping = await core.run(self._dropping, keys, max(epochs.values()) + 1)
             if await core.run(core.keeper.drop, root, dropping):
                 break
         else:
@@ -178,23 +184,29 @@ class Retention:
         root = core.replica.records.root
         with contextlib.suppress(HaError):
             epochs = await self._all_level(root)
-            if len(set(epochs)) > 1:
-                dropping = await core.run(self._dropping, [], max(epochs))
-                if await core.run(core.keeper.drop, root, dropping):
-                    await self._tell(root, dropping)
+            most = max(epochs, key=lambda name: epochs[name])
+            if epochs[most] == min(epochs.values()):
+                return
+            dropping = await core.run(self._dropping, [], epochs[most])
+            if most in self._service.links:
+                theirs, _ = await self._horizon_of(self._service.links[most])
+                dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
+            if await core.run(core.keeper.drop, root, dropping):
+                await self._tell(root, dropping)
 
     def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:
-        return Dropping(keys, self._service.core.replica.seen(), epoch)
+        replica = self._service.core.replica
+        return Dropping(keys, join(replica.horizon(), replica.seen()), epoch)
 
-    async def _all_level(self, root: bytes) -> list[int]:
+    async def _all_level(self, root: bytes) -> dict[str, int]:
         """
-        How often each master has dropped tombstones, as far as it says so.
+        How often each master has dropped tombstones, by name, as far as it says so.
 
         :raises HaError: a master is down or knows something else.
         """
         service, core = self._service, self._service.core
         level, epoch = await core.run(lambda: (self._is_level(root), core.replica.epoch))
-        epochs = [epoch]
+        epochs = {service.config.name: epoch}
         if not level:
             raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
         for name in self.others():
@@ -204,9 +216,8 @@ class Retention:
             answer = await link.call("level", {"root": root})
             if not answer.get("level"):
                 raise HaError(f"{name} is not level")
-            theirs = answer.get("epoch")
-            if type(theirs) is int and 0 <= theirs < MAX_EPOCH:
-                epochs.append(theirs)
+            if _is_epoch(answer.get("epoch")):
+                epochs[name] = answer["epoch"]
         return epochs
 
     def _is_level(self, root: Any) -> bool:
@@ -216,6 +227,11 @@ class Retention:
         return bool(keeper.replica.records.root == root and not keeper.replica.dirty())
 
 
+def _is_epoch(raw: Any) -> bool:
+    """Whether that can be a peer's count of droppings, after which there is another one."""
+    return type(raw) is int and 0 <= raw < MAX_EPOCH
+
+
 def _read(payload: dict[str, Any]) -> Dropping:
     keys, epoch = payload.get("keys"), payload.get("epoch")
     if not isinstance(keys, list) or isinstance(epoch, bool) or not isinstance(epoch, int):
@@ -223,7 +239,7 @@ def _read(payload: dict[str, Any]) -> Dropping:
     for entry in keys:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, bytes]:
             raise InvalidRecord("a key is an id and a fingerprint")
-    if not 0 < epoch < MAX_EPOCH:
+    if not 0 < epoch <= MAX_EPOCH:
         raise InvalidRecord("the epoch is no count")
     pairs = [(minion_id, key) for minion_id, key in keys]
     return Dropping(pairs, read_context(payload.get("horizon")), epoch)
