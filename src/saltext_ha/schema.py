@@ -61,8 +61,25 @@ DROP INDEX record_accepted;
 CREATE INDEX record_accepted ON record (id, state) WHERE state = 'accepted';
 """
 
-MIGRATIONS: Sequence[str] = (FIRST, HORIZON, ACCOUNTS, COVERING)
+# They are in INDEXES now.
+UNORDERED = """
+DROP INDEX record_accepted;
+DROP INDEX history_id;
+"""
+
+MIGRATIONS: Sequence[str] = (FIRST, HORIZON, ACCOUNTS, COVERING, UNORDERED)
 """What leads from version n to version n + 1 of the schema, by n."""
+
+INDEXES = """
+CREATE INDEX IF NOT EXISTS record_accepted ON record (id, state) WHERE state = 'accepted';
+CREATE INDEX IF NOT EXISTS history_id ON history (id);
+"""
+"""
+What the first filling of a replica does without.
+
+These are in the order of ids, while keys come in that of buckets: kept along, each of their pages
+is written again and again, a fifth of the work with 100 000 keys. At the end it takes 0.2 s.
+"""
 
 
 def migrate(db: sqlite3.Connection, version: int, node: str) -> None:

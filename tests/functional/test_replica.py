@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +304,38 @@ def test_a_file_cut_short_is_refused(path: Path) -> None:
         Replica(path)
 
 
+INDEXES = {"record_accepted", "history_id"}
+
+
+def indexes(path: Path) -> set[str]:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
+        return INDEXES & {row[0] for row in rows}
+
+
+def test_what_the_first_filling_does_without_is_made_at_its_end(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        write(replica, "web1")
+    before = replica.history.lines("web1")
+    replica.index()
+    assert before
+    assert replica.history.lines("web1") == before
+    replica.index()
+    replica.close()
+    assert indexes(path) == INDEXES
+
+
+def test_what_a_filling_that_was_ended_left_out_is_made_at_the_next_opening(path: Path) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        write(replica, "web1")
+    replica.close()
+    assert not indexes(path)
+    Replica(path).close()
+    assert indexes(path) == INDEXES
+
+
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     Replica(path).close()
     db = sqlite3.connect(path)
@@ -390,7 +421,7 @@ def test_a_node_that_meets_writes_of_its_own_does_not_use_their_names_again(path
     replica = Replica(path)
     with replica.transaction():
         record = write(replica, "web1")
-    later = replace(record, context=((replica.node, 7),))
+    later = record._replace(context=((replica.node, 7),))
     with replica.transaction():
         replica.put(later)
     with replica.transaction():
@@ -401,6 +432,7 @@ def test_a_node_that_meets_writes_of_its_own_does_not_use_their_names_again(path
 def test_conflicts_are_found_without_a_look_at_the_records(path: Path) -> None:
     """Of 100 000 keys that is half a second."""
     replica = Replica(path)
+    replica.index()
     asked: list[str] = []
     replica._db.set_trace_callback(asked.append)
     Tally(replica._db)
@@ -425,7 +457,7 @@ def test_what_is_counted_along_is_what_is_there(path: Path) -> None:
                 write(replica, minion_id, state, key)
                 denied = frozenset({A}) if chance.random() < 0.3 else frozenset()
                 stored = replica.applied(minion_id).stored
-                replica.set_applied(minion_id, Applied(replace(stored, denied=denied)))
+                replica.set_applied(minion_id, Applied(stored._replace(denied=denied)))
             if undone:
                 raise Stop
         with replica.transaction():

@@ -14,7 +14,7 @@ import pytest
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import plant
 from saltext_ha.errors import ReplicaError
-from saltext_ha.replica import Replica
+from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.service.service import Service
 
 
@@ -55,6 +55,20 @@ def test_an_engine_that_found_the_disk_full_starts_when_there_is_room(tmp_path: 
         asyncio.run(service.run())
     asyncio.run(start_and_stop())
     assert kept.value
+
+
+def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    plant(place.pki_dir, ["web1", "web2"])
+
+    async def start_and_stop() -> None:
+        async with Engine(place):
+            pass
+
+    asyncio.run(start_and_stop())
+    with closing(sqlite3.connect(place.config.state_dir / REPLICA_FILE)) as db:
+        rows = db.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE INDEX%'")
+        assert {"record_accepted", "history_id"} <= {row[0] for row in rows}
 
 
 def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:

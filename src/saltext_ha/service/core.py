@@ -65,6 +65,16 @@ class Core:
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.replica.close()
 
+    async def begin(self) -> None:
+        """The first pass over the store, before anything else is asked of the keeper."""
+
+        def index() -> Seen:
+            self.replica.index()
+            return Seen([], [])
+
+        await self.scan()
+        await self._work(index)
+
     async def scan(self) -> float:
         """
         One pass over the store. Neither the listing nor a pass that finds thousands of changes

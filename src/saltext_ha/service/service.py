@@ -206,7 +206,7 @@ class Service:
         try:
             # What happened while this engine was away is recorded before any peer is heard, with
             # what an operator could know then.
-            await self.core.scan()
+            await self.core.begin()
             await self._take_over(self.listener.start)
             await self.control.start()
             self.bus.start()
