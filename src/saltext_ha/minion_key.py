@@ -29,8 +29,8 @@ def fingerprint(text: str) -> bytes:
     SHA-256 over the lines between header and footer: what ``salt-key -f`` shows on 3006 and 3007
     and ``salt-call --local key.finger`` on every minion (``salt.utils.crypt.pem_finger``).
     """
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return hashlib.sha256("".join(f"{line}\n" for line in lines[1:-1]).encode()).digest()
+    lines = list(filter(str.strip, text.strip().splitlines()))
+    return hashlib.sha256("\n".join([*lines[1:-1], ""]).encode()).digest()
 
 
 def show(key: bytes, short: bool = True) -> str:
@@ -67,20 +67,24 @@ def check_id(minion_id: object) -> str:
     """
     if not isinstance(minion_id, str) or not minion_id:
         raise InvalidRecord(f"minion id {minion_id!r:.80} is not a text")
-    shown = ascii(minion_id[:40])
+    flaw = _flaw(minion_id)
+    if flaw:
+        raise InvalidRecord(f"minion id {minion_id[:40]!a}{flaw}")
+    return minion_id
+
+
+def _flaw(minion_id: str) -> str:
     if minion_id.startswith("."):
-        raise InvalidRecord(f"minion id {shown} starts with a dot")
+        return " starts with a dot"
     if "/" in minion_id or "\\" in minion_id:
-        raise InvalidRecord(f"minion id {shown} contains a path separator")
+        return " contains a path separator"
     if not minion_id.isprintable():
-        raise InvalidRecord(f"minion id {shown} contains an unprintable character")
+        return " contains an unprintable character"
     try:
         length = len(minion_id.encode())
     except UnicodeEncodeError:
-        raise InvalidRecord(f"minion id {shown} is not valid Unicode") from None
-    if length > MAX_ID_BYTES:
-        raise InvalidRecord(f"minion id {shown}… has {length} bytes; at most {MAX_ID_BYTES}")
-    return minion_id
+        return " is not valid Unicode"
+    return f"… has {length} bytes; at most {MAX_ID_BYTES}" if length > MAX_ID_BYTES else ""
 
 
 def check_shape(text: str) -> None:
@@ -91,8 +95,8 @@ def check_shape(text: str) -> None:
     """
     if len(text) > MAX_LENGTH:
         raise InvalidRecord(f"public key of {len(text)} characters; at most {MAX_LENGTH}")
-    lines = text.split("\n")
-    if len(lines) < 3 or not lines[0].startswith("-----BEGIN") or "-----END" not in lines[-1]:
+    rest, _, last = text.rpartition("\n")
+    if not text.startswith("-----BEGIN") or "\n" not in rest or "-----END" not in last:
         raise InvalidRecord("not a public key in PEM: no BEGIN and END lines")
 
 

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,27 @@ def test_each_folder_is_read_as_its_state(root: Path) -> None:
     content = store.read(ACCEPTED)
     assert content is not None
     assert content.keys == {A: TEXTS[0]}
+
+
+def test_reading_leaves_no_trace(root: Path) -> None:
+    path = put(root, ACCEPTED, "web1", A)
+    os.utime(path, (1, 2))  # one that is older than the file is noted at the next reading
+    assert shown(FileStore(root), "web1") == Stored(ACCEPTED, A)
+    assert path.stat().st_atime == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_what_belongs_to_somebody_else_is_read_all_the_same() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's are closed to all others
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / FOLDERS[ACCEPTED]).mkdir()
+        put(root, ACCEPTED, "web1", A).chmod(0o644)
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+        try:
+            assert shown(FileStore(root), "web1") == Stored(ACCEPTED, A)
+        finally:
+            os.seteuid(0)
 
 
 @pytest.mark.parametrize(

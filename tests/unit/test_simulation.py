@@ -140,7 +140,7 @@ def test_keys_are_what_masters_take_from_each_other() -> None:
 def test_a_replica_shows_what_was_put_into_it(empty: bool) -> None:
     keys = Keys(3, 50, 4)
     replica = MemoryReplica(keys, Pool(), empty)
-    changed = dataclasses.replace(keys.record(7), public_key="another", fingerprint=b"k" * 32)
+    changed = keys.record(7)._replace(public_key="another", fingerprint=b"k" * 32)
     entries = [changed, *(keys.record(i) for i in range(0, 50, 3))]
     for entry in (*entries, *entries):
         replica.put(entry)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from saltext_ha import minion_key
 from saltext_ha.errors import InvalidRecord, StoreError
 from saltext_ha.faults import point
-from saltext_ha.keystore import signature, writing
+from saltext_ha.keystore import reading, signature, writing
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
@@ -127,7 +127,7 @@ class FileStore:
                 info = os.lstat(path)
                 if not stat.S_ISREG(info.st_mode):
                     continue
-                text = _read_key(path)
+                text = reading.read_key(path)
             except FileNotFoundError:
                 continue
             except OSError as exc:
@@ -159,7 +159,7 @@ class FileStore:
             info = os.lstat(path)
             # Salt writes in place: it may be half a key yet.
             settled = abs(time.time() - info.st_mtime) > writing.SETTLED
-            return stat.S_ISREG(info.st_mode) and settled and not _is_key(_read_key(path))
+            return stat.S_ISREG(info.st_mode) and settled and not reading.holds_key(path)
         except OSError:
             return False
 
@@ -312,7 +312,7 @@ class FileStore:
     def _remove(self, state: str, minion_id: str, key: bytes) -> bool:
         path = f"{self._folders[state]}/{minion_id}"
         try:
-            text = _read_key(path)
+            text = reading.read_key(path)
             if text is None or minion_key.fingerprint(text) != key:
                 return False
             point("store.remove")
@@ -329,30 +329,6 @@ class FileStore:
 def _part(change: Change, new: bool) -> Part:
     """The steps of *change* that write something new, or those that remove."""
     return Part(change, [s for s in change.steps if (s.action in (PUT, DENY)) is new])
-
-
-def _read_key(path: str) -> str | None:
-    """The key in normal form; None when the file is empty, half written or no key."""
-    # A link or a pipe may have taken the place of the file that was seen there.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        raw = os.read(descriptor, minion_key.MAX_LENGTH + 1)
-    finally:
-        os.close(descriptor)
-    try:
-        text = minion_key.normalise(raw.decode())
-        minion_key.check_shape(text)
-    except (UnicodeDecodeError, InvalidRecord):
-        return None
-    return text
-
-
-def _is_key(text: str | None) -> bool:
-    try:
-        minion_key.check(text or "")
-    except InvalidRecord:
-        return False
-    return True
 
 
 def _mark(state: str, info: os.stat_result) -> int:

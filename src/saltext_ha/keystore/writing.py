@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from saltext_ha.faults import point
+from saltext_ha.keystore import reading
 
 WRITERS = 8
 SETTLED = 2.0  # seconds after which nobody writes a key file any more
@@ -127,7 +128,7 @@ def link_whole(
         is to be written, also where there are no such names.
     """
     try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = reading.open_file(source)
     except OSError:
         return None
     try:

@@ -36,6 +36,8 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     writes: list[Write] = []
     if now.slot != before.slot:
         writes += _slot_writes(before, now, states)
+    if now.denied == before.denied:  # mostly
+        return writes
     written = {write.key for write in writes}
     for key in sorted(now.denied - before.denied - written):
         # A pair that holds a place or lost one to another pending key needs no new observation.

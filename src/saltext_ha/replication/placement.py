@@ -10,13 +10,12 @@ every master keeps what it has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED, Record
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """
     The key store's content for one id.
 
@@ -68,6 +67,9 @@ def place(records: Iterable[Record], current: Stored) -> Stored:
     refuses the whole id then), else a pending one; of several the smallest fingerprint, so that
     all masters choose the same. Pending pairs that find the slot taken are denied, as Salt does.
     """
+    records = tuple(records)
+    if len(records) == 1:  # mostly
+        return _place_one(*records)
     keys: dict[str | None, set[bytes]] = {}
     for record in records:
         keys.setdefault(record.state, set()).add(record.fingerprint)
@@ -80,6 +82,12 @@ def place(records: Iterable[Record], current: Stored) -> Stored:
     if slot is None:
         return Stored(denied=frozenset(knocking))
     return Stored(*slot, denied=frozenset(knocking - {slot[1]}))
+
+
+def _place_one(record: Record) -> Stored:
+    if record.state in (ACCEPTED, REJECTED, PENDING):
+        return Stored(record.state, record.fingerprint)
+    return Stored(denied=frozenset({record.fingerprint})) if record.state == DENIED else ABSENT
 
 
 def _kept_in_conflict(

@@ -11,10 +11,8 @@ clock orders anything: the time in a value is for people to read.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 ACCEPTED = "accepted"
@@ -47,8 +45,7 @@ class Value(NamedTuple):
     on: str
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """All that is known of one (minion id, public key)."""
 
     minion_id: str
@@ -57,7 +54,7 @@ class Record:
     values: tuple[Value, ...] = ()
     context: tuple[tuple[str, int], ...] = ()
 
-    @functools.cached_property  # asked for again and again while an id is worked on
+    @property
     def state(self) -> str | None:
         """The visible state, or None when the record holds no value."""
         if len(self.values) == 1:  # mostly
@@ -131,7 +128,7 @@ def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Re
     kept = tuple(v for v in theirs.values if v in there or not covers(horizon, v.dot))
     if len(kept) == len(theirs.values):
         return theirs
-    rest = replace(theirs, values=kept)
+    rest = theirs._replace(values=kept)
     return theirs if ours and not merge(ours, rest).values else rest
 
 
@@ -166,4 +163,5 @@ def _written(record: Record, kept: set[Value], value: Value) -> Record:
 
 
 def _with(record: Record, values: set[Value], context: Context) -> Record:
-    return replace(record, values=tuple(sorted(values)), context=tuple(sorted(context.items())))
+    pair = record[:3]
+    return Record(*pair, tuple(sorted(values)), tuple(sorted(context.items())))
