@@ -317,8 +317,10 @@ class Keeper(Observer):
             ours = plan.is_between(now, applied.stored, applied.aims)
             lost = minion_id in held and now.slot is None
             if now != applied.stored and not ours and not lost:
-                # Somebody acted between two lines of ours: first record that, then come back.
-                seen.unsettled.append(minion_id)
+                # Somebody acted between two lines of ours: first record that, then come back. What
+                # is held is not recorded: it waits until that is over.
+                if minion_id not in held:
+                    seen.unsettled.append(minion_id)
                 continue
             todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
             keys = {key: record.public_key for key, record in records.items()}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.functional.keepers import Master, exchange, shared
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from tests.functional.keepers import KEYS, Master, exchange, shared
 
 NAMES = [f"web{number:02}" for number in range(30)]
 
@@ -31,3 +32,31 @@ def test_keys_that_go_one_by_one_are_not_told_of_one_by_one(
     assert list(m1.replica.held()) == NAMES[10:]
     exchange(m1, m2)
     assert m2.files().keys() == {("accepted", name) for name in NAMES[10:]}
+
+
+def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_again(
+    tmp_path: Path,
+) -> None:
+    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
+    shared(m1, m2, *NAMES)
+    m1.scan()
+    for name in NAMES:
+        m1.remove(name)
+    m1.scan()
+    assert set(NAMES) == m1.replica.held().keys()
+    m1.knock("web07", 1)
+    m1.scan()
+    m2.move("web07", ACCEPTED, REJECTED)
+    m2.scan()
+    m1.learn(m2.records())  # fails when what is unsettled never ends
+    assert m1.files() == {(PENDING, "web07"): KEYS[1]}
+    assert m1.keeper.unfinished()
+    # Once that is over, it comes to what was decided meanwhile.
+    m1.remove("web07")
+    for name in NAMES:
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    exchange(m1, m2)
+    assert not m1.replica.held()
+    assert m1.files() == m2.files()
+    assert m1.state("web07") == m2.state("web07") == REJECTED
