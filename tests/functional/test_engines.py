@@ -15,6 +15,7 @@ from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
+from saltext_ha.peering.trust import Trust
 from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, startup
@@ -216,6 +217,35 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
             assert m2.service.core.replica.epoch == 1
             assert (m2.service.core.replica.horizon() != {}) is readable
             assert (two.pki_dir / "minions_pre" / "web1").exists()
+
+    asyncio.run(act())
+
+
+def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, three = places(tmp_path, "m1", "m2", "m3")
+    exchange = Link.exchange
+
+    async def slow(link: Link, shared: bool = False) -> antientropy.Exchanged:
+        if "m3" in (link.peer.name, link._greeting()["name"]) and link.up is None:
+            await asyncio.sleep(2)
+        return await exchange(link, shared)
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with met(one, three):
+            await until(lambda: accepted(three) == [{"web1"}], "accepted")
+        befriend(one, two, three)
+        one.replica_file.unlink()
+        # m2 has nothing, either, asks nobody but m1, and is met first.
+        monkeypatch.setattr(Link, "exchange", slow)
+        Trust(two.config.state_dir).unpin("m3")
+        async with Engine(two), Engine(three) as m3, Engine(one) as m1:
+            await until(lambda: not m1.service.core.keeper.adopting, "rebuilt")
+            there, here = (e.service.core.replica.get("web1") for e in (m3, m1))
+            assert here == there
+            assert [len(record.values) for record in here.values()] == [1]
 
     asyncio.run(act())
 

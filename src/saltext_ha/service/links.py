@@ -106,22 +106,39 @@ class Links(Mapping[str, Link]):
         )
 
     async def _adopt(self) -> None:
-        """After a lost replica: first pull from a peer, then take in what the store shows."""
+        """After a lost replica: first pull from the peers, then take in what the store shows."""
         service = self._service
-        up = [link for link in self._links.values() if link.up]
-        if service.trust.peers() and not up:
-            return
+        links = self._links.values()
+        up = [link for link in links if link.up]
+        if service.trust.peers() and (not up or any(link.up is None for link in links)):
+            return  # nobody answers, or one may know what the others do not
+        asked: list[str] = []
         try:
-            if up:
-                await service.retention.pull(up[0])
+            asked = await self._pull(up)
             await service.core.adopt()
         except HaError as exc:
             if str(exc) != self._not_rebuilt:
                 self._not_rebuilt = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
         if not service.core.keeper.adopting:
-            source = up[0].peer.name if up else "no peer"
-            log.info("ha replica: rebuilt from %s and the key store", source)
+            log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
+
+    async def _pull(self, links: Sequence[Link]) -> list[str]:
+        """
+        Learn all that the peers behind *links* know; one of them may have lost its replica, too.
+
+        :return: the names of those that told. :raises HaError: there are some, and none did.
+        """
+        asked: list[str] = []
+        for link in links:
+            try:
+                await self._service.retention.pull(link)
+            except HaError:
+                if link is links[-1] and not asked:
+                    raise
+            else:
+                asked.append(link.peer.name)
+        return asked
 
 
 def _task(name: str) -> str:
