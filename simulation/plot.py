@@ -80,12 +80,11 @@ def _scenarios(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) 
     bottom = top + 24 + ROW * len(rows)
     for name, scale, show in panels:
         parts.append(_text(scale.at(10.0**scale.low), top + 8, name, "title"))
-        ticks = list(scale.ticks())
-        for tick in ticks:
+        for tick in scale.ticks():
             x = scale.at(tick)
             parts.append(_line(x, top + 18, x, bottom))
-            # The ends stay within their panel, where the next one begins.
-            anchor = {ticks[0]: "start", ticks[-1]: "end"}.get(tick, "middle")
+            # The first leaves room for the last of the panel before it.
+            anchor = "start" if tick == 10.0**scale.low else "middle"
             parts.append(_text(x, bottom + 16, show(tick), "small", anchor))
     for index, row in enumerate(rows):
         y = top + 24 + ROW * index + ROW / 2
