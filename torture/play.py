@@ -427,6 +427,8 @@ class Player(People):
         if not member.pid:
             # It starts as one whose replica was lost: it asks its peers first.
             self._ghosts(member, self.ledger.known_to(member.name))
+            if world.drops:
+                self.ledger.forgot(member.name)  # what it accepted may be but knocks now
             member.start()
         return True
 
