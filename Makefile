@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test lint audit hostile unit lab lab-stop bench simulate torture torture-mutants \
+.PHONY: demo test lint audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
 	salt-suites test-all clean
 
 # Random histories of disasters: how many, and the seed of the first.
@@ -51,6 +51,16 @@ audit: $(STAMP) $(AUDIT)/.installed  ## known vulnerabilities in what is install
 hostile: $(STAMP)  ## attack an engine through every door, print what became of it
 	$(BIN)/python -m hostile --inputs $(INPUTS) --seed $(SEED)
 
+# Beside what is tested, as it calls that; not needed by any test, and not to be had everywhere.
+FUZZ = $(VENV)/.fuzz-installed
+
+$(FUZZ): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]' '$(SALT)'
+	touch $@
+
+fuzz: $(FUZZ)  ## the same doors from behind, in one process each, led by coverage
+	$(BIN)/python -m hostile.guided --inputs $(INPUTS) --seed $(SEED)
+
 unit: $(STAMP)  ## only what needs no Salt daemon
 	$(BIN)/python -m pytest tests/unit
 
@@ -87,4 +97,4 @@ core: $(STAMP)
 	$(BIN)/python -m pytest tests/unit tests/functional tests/integration -m core
 
 clean: lab-stop
-	rm -rf .venv .venv-3006 .venv-3007 .venv-audit .lab .salt-suites .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3006 .venv-3007 .venv-audit .lab .salt-suites .fuzz .mypy_cache .ruff_cache

@@ -84,10 +84,14 @@ def junk(rng: Random) -> Any:
     return scalar(rng)
 
 
-def mutated(rng: Random, value: Any) -> Any:
-    """A copy of *value* with one to three things wrong somewhere in it; *value* may be a list."""
+def mutated(rng: Random, value: Any, most: int = 3) -> Any:
+    """
+    A copy of *value* with one to three things wrong somewhere in it; *value* may be a list.
+
+    :param most: what is bent again and again is to grow by one thing at a time.
+    """
     value = copy.deepcopy(value)
-    for _ in range(rng.choice((1, 1, 2, 3))):
+    for _ in range(min(most, rng.choice((1, 1, 2, 3)))):
         value = _mutate(rng, value)
     return value
 

@@ -21,6 +21,9 @@ Every error of this package, in one tree.
 
 from salt.exceptions import SaltException
 
+# What reading an answer raises that is not as it should be: a port may be anything, infinity too.
+NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 class HaError(SaltException):  # type: ignore[misc]  # Salt has no types
     """Root of all errors raised by saltext-ha."""

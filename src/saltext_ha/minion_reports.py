@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from saltext_ha import binding
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.model import INFO
 from saltext_ha.safety import Known, MinionReport
 
@@ -23,8 +23,6 @@ ARGUMENTS: tuple[list[str], ...] = (
 )
 WAIT = 8  # seconds; whoever says then that it is still at it is waited for
 MAX_TEXT = 300
-# What an answer does that is not as it should be: a port may be anything, infinity too.
-NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 MAX_MASTERS = 50
 MAX_FINDINGS = 50
 MASTER = ("address", "port", "connected", "publishes")

@@ -76,6 +76,8 @@ def test_what_is_no_token(text: str) -> None:
         {"secret": b"short"},
         {"group": ""},
         {"group": "../x"},
+        {"expires": float("inf")},
+        {"expires": 1e300},
     ],
 )
 def test_a_whole_token_with_impossible_content(changes: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.check import Finding
 from saltext_ha.lint.model import SEVERITIES, Member, Place
 from saltext_ha.lint.rules.group import COMPARED
@@ -48,7 +48,7 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> tuple[Member, list[Finding],
         unknown = {
             str(what)[:MAX_TEXT]: str(why)[:MAX_TEXT] for what, why in raw["unknown"].items()
         }
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as exc:
+    except NO_SENSE as exc:
         raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
     return member, findings, unknown
 

@@ -17,7 +17,7 @@ from typing import Any
 from saltext_ha.consistency import clock, result, sections
 from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
-from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.service.key_section import KeySection
@@ -209,7 +209,7 @@ class _Check:
                 self.offsets[name] = offset
         except HaError as exc:
             self.unreached[name] = str(exc)
-        except (KeyError, TypeError, ValueError):
+        except NO_SENSE:
             self.unreached[name] = MALFORMED
 
     async def ask(self, link: Link) -> None:
@@ -226,7 +226,7 @@ class _Check:
                 }
         except HaError as exc:
             self.unreached[name] = str(exc)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except NO_SENSE:
             self.unreached[name] = MALFORMED
 
     async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
@@ -245,7 +245,7 @@ class _Check:
                 self.unreached[name] = MALFORMED
             except HaError as exc:
                 self.unreached[name] = str(exc)
-            except (KeyError, TypeError, AttributeError):
+            except NO_SENSE:
                 self.unreached[name] = MALFORMED
         self.facts[name] = facts
 

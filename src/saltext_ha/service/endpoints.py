@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha import binding, master_key
-from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import Group, PeerHandler
 
@@ -104,7 +104,7 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> Endpoint:
         if not found.transport.isalnum():
             raise ValueError("no transport")
         return found
-    except (KeyError, TypeError, ValueError) as exc:
+    except NO_SENSE as exc:
         raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
 
 

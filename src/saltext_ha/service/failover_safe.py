@@ -13,7 +13,7 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.safety import MinionReport, Room
 from saltext_ha.service.consistency_check import ConsistencyCheck
 from saltext_ha.service.endpoints import Endpoint, Endpoints
-from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, texts
+from saltext_ha.service.group import SLOW, Command, Group, PeerHandler, table, tables, texts
 
 PATIENCE = 60.0  # seconds for the answers of a peer's minions
 MAX_GLOB = 1000
@@ -46,9 +46,9 @@ class FailoverSafe:
         if lost and lost not in names:
             raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
         keys, refused = await self._group.ask("keys", {"glob": glob}, SLOW)
-        tables = {name: table(answer.get("keys")) for name, answer in keys.items()}
-        tables[own] = table(await self._group.shown({"glob": glob}))
-        if glob != "*" and not safety.accepted(tables):
+        shown = tables(keys, refused)
+        shown[own] = table(await self._group.shown({"glob": glob}))
+        if glob != "*" and not safety.accepted(shown):
             raise HaError(f"minions={glob!r}: no accepted minion is called so")
         # What takes longest, beside all that follows.
         asking = asyncio.gather(
@@ -69,7 +69,7 @@ class FailoverSafe:
         group = safety.Group(
             names,
             {each.name: Room(each.workers, each.open_files, each.max_minions) for each in known},
-            tables,
+            shown,
             sections["sections"],
             minions,
             {name: _notes(summary) for name, summary in summaries.items()},

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from saltext_ha.batches import batches
-from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from saltext_ha.service.antientropy import RECORDS
 from saltext_ha.service.key_rows import conflict_row
 from saltext_ha.service.link import Link
@@ -140,14 +141,14 @@ class Group:
 
     async def keys_of(self, ids: list[str]) -> dict[str, dict[str, Stored]]:
         """For each id what every master that answers shows for it."""
-        tables: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
+        everywhere: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):
-            answers, _ = await self.ask("keys", {"ids": batch}, SLOW)
-            tables[self.service.config.name].update(table(await self.shown({"ids": batch})))
-            for name, answer in answers.items():
-                tables.setdefault(name, {}).update(table(answer.get("keys")))
+            answers, errors = await self.ask("keys", {"ids": batch}, SLOW)
+            everywhere[self.service.config.name].update(table(await self.shown({"ids": batch})))
+            for name, found in tables(answers, errors).items():
+                everywhere.setdefault(name, {}).update(found)
         return {
-            minion_id: {name: shown.get(minion_id, ABSENT) for name, shown in tables.items()}
+            minion_id: {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
             for minion_id in ids
         }
 
@@ -165,11 +166,37 @@ class Group:
 
 
 def table(raw: Any) -> dict[str, Stored]:
-    """What a master shows, as :meth:`Group.shown` puts it."""
-    return {
-        str(minion_id): Stored(state, key, frozenset(denied))
-        for minion_id, state, key, denied in raw or ()
-    }
+    """
+    What a master shows, as :meth:`Group.shown` puts it.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        found = {
+            minion_id: Stored(state, key, frozenset(denied))
+            for minion_id, state, key, denied in raw or ()
+        }
+    except NO_SENSE as exc:
+        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
+    for minion_id, stored in found.items():
+        keys = [*stored.denied, *([] if stored.key is None else [stored.key])]
+        known = stored.state is None or stored.state in (ACCEPTED, PENDING, REJECTED)
+        if type(minion_id) is not str or not known or any(type(key) is not bytes for key in keys):
+            raise InvalidRecord("its answer makes no sense: no table of keys")
+    return found
+
+
+def tables(
+    answers: Mapping[str, Mapping[str, Any]], errors: dict[str, str]
+) -> dict[str, dict[str, Stored]]:
+    """What each of these masters shows; whose answer makes no sense is put to the *errors*."""
+    found = {}
+    for name, answer in answers.items():
+        try:
+            found[name] = table(answer.get("keys"))
+        except InvalidRecord as exc:
+            errors[name] = str(exc)
+    return found
 
 
 def texts(answer: Mapping[str, Any], name: str) -> list[str]:

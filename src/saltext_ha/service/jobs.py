@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import Group, PeerHandler
 from saltext_ha.service.orders import JID, LONGEST, Order, answer
@@ -275,7 +275,7 @@ def _read(raw: Mapping[str, Any]) -> Answers:
             frozenset(map(str, raw["targeted"])),
             {str(each[0]): (float(each[1]), each[2]) for each in raw["returned"]},
         )
-    except (KeyError, IndexError, TypeError, ValueError):
+    except NO_SENSE:
         return Answers(error="answered nonsense")
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from saltext_ha import minion_key
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.errors import NO_SENSE, InvalidRecord
 from saltext_ha.peering import handover, wire
 from saltext_ha.peering.invites import Invite
 from saltext_ha.replica import Replica
+from saltext_ha.replication.digest import BUCKETS
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.preview import Known
 from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
@@ -98,7 +99,7 @@ def collect(known: dict[str, Known], packed: Any) -> bytes:
             known[minion_id] = Known({**entry.records, key: record}, _with(entry.shown, key, shown))
         rest: bytes = msgpack.packb(found["next"]) if found["next"] and found["rows"] else FIRST
         return rest
-    except (KeyError, TypeError, ValueError) as exc:
+    except NO_SENSE as exc:
         raise InvalidRecord(f"what a master knows of keys came malformed: {exc!r}") from None
 
 
@@ -136,6 +137,7 @@ def _cursor(after: bytes) -> tuple[int, str, bytes]:
         bucket, minion_id, key = msgpack.unpackb(after)
     except (ValueError, TypeError, msgpack.UnpackException):
         bucket = minion_id = key = None
-    if type(bucket) is not int or not isinstance(minion_id, str) or not isinstance(key, bytes):
+    whole = type(bucket) is int and 0 <= bucket < BUCKETS
+    if not whole or not isinstance(minion_id, str) or not isinstance(key, bytes):
         raise InvalidRecord("no page ends there")
     return bucket, minion_id, key

@@ -11,7 +11,7 @@ from saltext_ha.consistency import result
 from saltext_ha.consistency.rules import DRIFT, NOTE
 from saltext_ha.consistency.sections import KEYS
 from saltext_ha.consistency.settings import Settings
-from saltext_ha.errors import HaError
+from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.replication.placement import Stored
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import PLACEMENTS
@@ -151,4 +151,15 @@ def _difference(
 
 
 def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
-    return {(i, state, key) for i, state, key in answer.get("placed", ())}
+    """
+    What :func:`.antientropy.answer_placed` says.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        found = {(i, state, key) for i, state, key in answer.get("placed", ())}
+    except (TypeError, ValueError) as exc:
+        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
+    if any([type(part) for part in entry] != [str, str, bytes] for entry in found):
+        raise InvalidRecord("placed is no list of id, state and key")
+    return found

@@ -14,7 +14,7 @@ from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import ABSENT, accepted_keys
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import PLACEMENTS, RECORDS
-from saltext_ha.service.group import SLOW, Command, Group, table, texts
+from saltext_ha.service.group import SLOW, Command, Group, table, tables, texts
 from saltext_ha.service.link import Link
 
 # Seconds after which an unreachable peer may be one that has moved.
@@ -163,14 +163,14 @@ class Views:
         service = self._group.service
         glob = str(payload.get("glob", "*"))
         answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
-        tables = {service.config.name: table(await self._group.shown({"glob": glob}))}
-        tables.update({name: table(answer.get("keys")) for name, answer in answers.items()})
-        ids = sorted({minion_id for shown in tables.values() for minion_id in shown})
+        everywhere = {service.config.name: table(await self._group.shown({"glob": glob}))}
+        everywhere |= tables(answers, errors)
+        ids = sorted({minion_id for shown in everywhere.values() for minion_id in shown})
         conflicts = set(await service.core.run(service.core.replica.conflicts))
         masters = [service.config.name, *sorted({*answers, *errors})]
         rows = []
         for minion_id in ids:
-            stored = {name: shown.get(minion_id, ABSENT) for name, shown in tables.items()}
+            stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
             there = {key for one in stored.values() for key in one.keys}
             if minion_id in conflicts:
                 records = await service.core.run(service.core.replica.get, minion_id)

@@ -1,0 +1,82 @@
+"""The doors of ``make fuzz``, without atheris: they take proper inputs, notice what is wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from hostile import guided
+from hostile.behind import bent
+
+BENT = 300
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    # A short path: unix sockets lie below.
+    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("name", guided.DOORS)
+def test_nothing_comes_out_but_what_is_documented(root: Path, name: str) -> None:
+    rng = Random(f"guided {name}")
+    with guided.opened(name, root) as door:
+        accepted = [door.take(data) for data in door.seeds]
+        # Who only ever meets a closed door has tried nothing.
+        assert sum(accepted) >= len(accepted) / 4
+        taken = [door.take(bent(rng, rng.choice(door.seeds))) for _ in range(BENT)]
+        assert not all(taken)
+        assert any(taken)
+
+
+# What is broken on purpose, and behind which doors that is to be noticed.
+BROKEN = {
+    "records": "saltext_ha.minion_key.check_id",
+    "tokens": "saltext_ha.peering.token.check_url",
+    "names": "saltext_ha.minion_key.load_pem_public_key",
+    "peer": "saltext_ha.service.antientropy.answer_digest",
+    "strangers": "saltext_ha.peering.admission.make_peer",
+    "control": "saltext_ha.service.views.table",
+    "status": "saltext_ha.web.pages.callers",
+    "answers": "saltext_ha.service.link.antientropy.differing_branches",
+}
+
+
+class Wrong(Exception):
+    """Nothing that anybody documents."""
+
+
+@pytest.mark.parametrize("name", guided.DOORS)
+def test_any_other_error_is_a_finding(
+    root: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*args: Any, **more: Any) -> Any:
+        raise Wrong
+
+    found = []
+    with guided.opened(name, root) as door, monkeypatch.context() as patched:
+        patched.setattr(BROKEN[name], wrong)
+        for data in door.seeds:
+            try:
+                door.take(data)
+            except Wrong as exc:
+                found.append(guided.place(exc))
+    assert found
+
+
+def test_the_input_of_a_finding_can_be_repeated(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = root / "names-0123"
+    file.write_bytes(b"id\n\nweb1.example.com")
+    assert guided.main(["--repeat", str(file)]) == 0
+    assert capsys.readouterr().out == "accepted\n"
+    file.write_bytes(b"id\n\n../web1")
+    assert guided.main(["--repeat", str(file)]) == 0
+    assert capsys.readouterr().out == "refused\n"
