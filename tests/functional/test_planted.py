@@ -18,6 +18,7 @@ from lab.engines import Engine, Place
 from saltext_ha.errors import HaError, TokenError, TrustError
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FileStore
+from saltext_ha.keystore.reading import read_key
 from saltext_ha.minion_key import fingerprint
 from saltext_ha.peering import identity
 from saltext_ha.peering.invites import Invites
@@ -161,10 +162,8 @@ def test_a_link_under_our_temporary_name_is_not_written_through(
 
 @pytest.mark.timeout(20)
 def test_a_pipe_that_took_the_place_of_a_key_holds_nothing_up(tmp_path: Path) -> None:
-    from saltext_ha.keystore.files import _read_key
-
     os.mkfifo(tmp_path / "web1")
-    assert _read_key(str(tmp_path / "web1")) is None
+    assert read_key(str(tmp_path / "web1")) is None
 
 
 # -- the control socket, and other users of the machine
