@@ -86,7 +86,7 @@ def attack(name: str, inputs: int, seed: int, findings: Path) -> None:
         return changed if 0 < len(changed) <= longest else bytes(atheris.Mutate(data, longest))
 
     with (
-        tempfile.TemporaryDirectory(prefix="ha-", dir=in_memory()) as folder,
+        tempfile.TemporaryDirectory() as folder,  # never left: whoever began us clears up
         opened(name, Path(folder)) as door,
     ):
 
@@ -129,7 +129,7 @@ def attack(name: str, inputs: int, seed: int, findings: Path) -> None:
 def in_memory() -> Path | None:
     """A folder in memory, where there is one: it is not the disk that is tried here."""
     memory = Path("/dev/shm")  # nosec B108
-    return memory if memory.is_dir() else None
+    return memory if os.access(memory, os.W_OK) else None
 
 
 def row(name: str, inputs: int, seed: int, findings: Path) -> tuple[tuple[str, ...], Tally]:
@@ -137,13 +137,17 @@ def row(name: str, inputs: int, seed: int, findings: Path) -> tuple[tuple[str, .
     began = time.monotonic()
     arguments = ["--child", name, "--inputs", str(inputs), "--seed", str(seed)]
     log = findings / f"{name}.log"
-    with log.open("w") as errors:
+    with (
+        tempfile.TemporaryDirectory(prefix="ha-", dir=in_memory()) as folder,
+        log.open("w") as errors,
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "hostile.guided", *arguments, "--findings", str(findings)],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             cwd=Path(__file__).parent.parent,
+            env={**os.environ, "TMPDIR": folder},
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     tally = Tally(**json.loads(lines[-1])) if lines else Tally()
@@ -178,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         repeat(options.repeat)
         return 0
     findings = options.findings.resolve()
-    findings.mkdir(exist_ok=True)
+    findings.mkdir(parents=True, exist_ok=True)
     if options.child:
         attack(options.child, options.inputs, options.seed, findings)
     form = "{:10}" + "{:>13}" * (len(HEAD) - 1)

@@ -210,7 +210,9 @@ class Inside:
         """As an engine is stopped."""
         self._loop.run_until_complete(self._engine.stop())
         self._loop.close()
-        logging.getLogger("saltext_ha").removeHandler(self._caught)
+        logger = logging.getLogger("saltext_ha")
+        logger.removeHandler(self._caught)
+        logger.propagate = True
 
 
 def _trial(command: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> Any:
@@ -243,8 +245,10 @@ def _inside(folder: Path) -> Iterator[Inside]:
         patch.object(minion_reports, "ask", lambda opts, glob: {}),
     ):
         engine.start()
-        yield engine
-        engine.stop()
+        try:
+            yield engine
+        finally:
+            engine.stop()
 
 
 @contextmanager
@@ -377,8 +381,11 @@ def answers(folder: Path) -> Iterator[Door]:
             head, _, body = data.partition(PARTING)
             try:
                 engine.told = wire.unpack(body)
+            except ValueError:
+                return False
+            try:
                 engine.run(occasion(head.decode(errors="replace")))
-            except (ValueError, HaError):
+            except HaError:
                 return False
             finally:
                 engine.told = {}

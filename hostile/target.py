@@ -150,8 +150,10 @@ class Watch:
 def _main() -> None:
     import logging
 
+    from saltext_ha.keystore import reading
     from saltext_ha.service import main
 
+    reading.NO_TRACE = 0  # was_read is to see it
     # What a master logs by default, and everything of the engine's own.
     form = "%(asctime)s [%(name)s:%(lineno)d][%(levelname)s] %(message)s"
     # Salt has put a handler there that keeps everything until the end.

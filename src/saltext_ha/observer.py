@@ -167,7 +167,7 @@ class Observer:
                 return self.adopt()
             if found == NEWER:
                 # As good as lost: what it knows is out of date.
-                log.warning("ha replica: replica.db is an old copy of itself; asking a peer first")
+                log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
                 self.adopting = True
                 with self.replica.transaction():
                     self.replica.blank = True
@@ -198,8 +198,8 @@ class Observer:
 
     def adopt(self) -> Seen:
         """
-        Take the store's content in as nobody's work: after the replica was lost and a peer's
-        knowledge was pulled, or when the store is an older copy of itself.
+        Take the store's content in as nobody's work: after the replica was lost and the
+        knowledge of peers was pulled, or when the store is an older copy of itself.
 
         Where a decision about a key is known, it holds, whatever the store shows; the rest is
         recorded as if it had happened now. But once the group has dropped records since the store

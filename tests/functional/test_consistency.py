@@ -314,13 +314,15 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await looked.wait()
             return await push(self, peer, payload)
 
-        async def after(self: Group, ids: list[str]) -> dict[str, dict[str, Stored]]:
+        async def after(
+            self: Group, ids: list[str], errors: dict[str, str]
+        ) -> dict[str, dict[str, Stored]]:
             if ids and self.service.config.name == "m1":
                 looked_at.append(ids)
                 looked.set()
                 await until(lambda: (two.pki_dir / "minions" / "web1").exists(), "it is there")
                 await until(same, "m2 knows")
-            return await keys_of(self, ids)
+            return await keys_of(self, ids, errors)
 
         monkeypatch.setattr(SyncServer, "_push", late)
         monkeypatch.setattr(Group, "keys_of", after)

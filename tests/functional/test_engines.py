@@ -15,7 +15,7 @@ from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.peering.trust import Trust
+from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, startup
@@ -24,7 +24,7 @@ from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import Members
 from saltext_ha.service.views import Views
-from tests.engines import QUICK, met, places, until
+from tests.engines import QUICK, met, places, run, until
 from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
@@ -246,6 +246,36 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
             there, here = (e.service.core.replica.get("web1") for e in (m3, m1))
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("answer", [{"keys": 7}, HaError("not now")])
+def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
+    tmp_path: Path, answer: Any
+) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def keys(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(answer, HaError):
+            raise answer
+        return dict(answer)
+
+    async def act() -> None:
+        async with met(one, two) as (m1, m2):
+            await m2.service.core.pause(True)
+            accept(one, "web1")
+            await m1.hint("web1")
+            await until(lambda: bool(m2.service.core.replica.get("web1")), "heard of")
+            asked = {"only": ["keys"]}
+            assert (await run(one, "check_consistency", **asked))["status"] != "same"
+            assert (await run(one, "sync", test=True))["changes"]
+            m2.service.listener._handlers["keys"] = keys
+            checked = await run(one, "check_consistency", **asked)
+            assert (checked["status"], checked["retcode"]) == ("unknown", 2)
+            assert list(checked["unknown"]) == ["m2"]
+            planned = await run(one, "sync", test=True)
+            assert (list(planned["unreachable"]), planned["retcode"]) == (["m2"], 2)
 
     asyncio.run(act())
 

@@ -67,6 +67,7 @@ def test_what_belongs_to_somebody_else_is_read_all_the_same() -> None:
         root = Path(folder)
         root.chmod(0o755)
         (root / FOLDERS[ACCEPTED]).mkdir()
+        (root / FOLDERS[ACCEPTED]).chmod(0o755)
         put(root, ACCEPTED, "web1", A).chmod(0o644)
         os.seteuid(pwd.getpwnam("nobody").pw_uid)
         try:

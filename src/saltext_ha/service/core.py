@@ -67,13 +67,11 @@ class Core:
 
     async def begin(self) -> None:
         """The first pass over the store, before anything else is asked of the keeper."""
-
-        def index() -> Seen:
-            self.replica.index()
-            return Seen([], [])
-
         await self.scan()
-        await self._work(index)
+        try:
+            await self.run(self.replica.index)
+        except HaError as exc:
+            self._note(str(exc))
 
     async def scan(self) -> float:
         """
@@ -154,7 +152,7 @@ class Core:
     async def adopt(self) -> None:
         """
         Bring the store, whatever became of it, to what is known of the keys; after a lost replica
-        once a peer's knowledge was pulled. See :meth:`.Observer.adopt`.
+        once the knowledge of peers was pulled. See :meth:`.Observer.adopt`.
 
         :raises HaError: not all of it could be written down.
         """

@@ -121,7 +121,7 @@ class Differences:
             ]
 
         learn(await core.run(own))
-        tables = await self._group.keys_of(ids)
+        tables = await self._group.keys_of(ids, unreachable)
         changes = []
         conflicts = set()
         for minion_id in ids:

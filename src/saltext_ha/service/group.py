@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 1000
 ADOPTING = (
-    "replica.db is gone, or an old copy; nothing is recorded or applied before a peer was asked"
+    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were asked"
 )
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
 
@@ -139,14 +139,22 @@ class Group:
             errors[name] = "joined just now; not asked yet"
         return answers, errors
 
-    async def keys_of(self, ids: list[str]) -> dict[str, dict[str, Stored]]:
-        """For each id what every master that answers shows for it."""
+    async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
+        """
+        For each id what every master shows for it, but for those in *errors*.
+
+        :param errors: reasons, by master; whoever does not answer all that is asked comes there.
+        """
         everywhere: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):
-            answers, errors = await self.ask("keys", {"ids": batch}, SLOW)
+            answers, failed = await self.ask("keys", {"ids": batch}, SLOW)
             everywhere[self.service.config.name].update(table(await self.shown({"ids": batch})))
-            for name, found in tables(answers, errors).items():
+            for name, found in tables(answers, failed).items():
                 everywhere.setdefault(name, {}).update(found)
+            for name, why in failed.items():
+                errors.setdefault(name, why)
+        for name in errors:
+            everywhere.pop(name, None)
         return {
             minion_id: {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
             for minion_id in ids
@@ -157,7 +165,7 @@ class Group:
         if not ids:
             return []
         core = self.service.core
-        tables = await self.keys_of(ids)
+        tables = await self.keys_of(ids, {})
         conflicts = []
         for minion_id in ids:
             records = await core.run(core.replica.get, minion_id)

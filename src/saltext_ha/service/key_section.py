@@ -76,7 +76,7 @@ class KeySection:
         }
         everywhere = {service.config.name: own, **counts}
         found = _held(everywhere, unreached)
-        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN])
+        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN], unreached)
         conflicts = set(await service.core.run(replica.conflicts)) if ids else set()
         for minion_id, stored in sorted(tables.items()):
             if minion_id not in conflicts and len({one.slot for one in stored.values()}) < 2:

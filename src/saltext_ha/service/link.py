@@ -96,6 +96,11 @@ class Link:
         self._closing = False
         self._round = asyncio.Lock()
 
+    @property
+    def tried(self) -> bool:
+        """Whether the peer has answered or failed to, since this link was made."""
+        return self._told is not None
+
     def push(self, records: Iterable[Record]) -> None:
         """Send *records* as soon as possible; when the peer is down, anti-entropy will."""
         if self.up is not False:

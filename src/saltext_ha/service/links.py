@@ -110,7 +110,7 @@ class Links(Mapping[str, Link]):
         service = self._service
         links = self._links.values()
         up = [link for link in links if link.up]
-        if service.trust.peers() and (not up or any(link.up is None for link in links)):
+        if service.trust.peers() and (not up or not all(link.tried for link in links)):
             return  # nobody answers, or one may know what the others do not
         asked: list[str] = []
         try:
