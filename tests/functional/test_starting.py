@@ -13,7 +13,8 @@ import pytest
 
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import plant
-from saltext_ha.errors import ReplicaError
+from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.keystore.files import FileStore
 from saltext_ha.replica import REPLICA_FILE, Replica
 from saltext_ha.service.service import Service
 
@@ -69,6 +70,23 @@ def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> 
     with closing(sqlite3.connect(place.config.state_dir / REPLICA_FILE)) as db:
         rows = db.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE INDEX%'")
         assert {"record_accepted", "history_id"} <= {row[0] for row in rows}
+
+
+def test_a_first_pass_that_failed_is_a_problem_until_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, "m1")
+
+    def changed(store: FileStore) -> list[str]:
+        raise StoreError("the disk is on fire")
+
+    async def problem() -> str:
+        with monkeypatch.context() as patched:
+            patched.setattr(FileStore, "changed", changed)
+            async with Engine(place) as engine:
+                return engine.service.core.problem
+
+    assert asyncio.run(problem()) == "the disk is on fire"
 
 
 def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
