@@ -105,7 +105,7 @@ def _pass(orders: str, name: Point) -> None:
     what, where, *times = line.split()
     if where != name:
         return
-    with _lock:  # key files are written by several threads
+    with _lock:  # points lie on the way of several threads
         _passed[line] = _passed.get(line, 0) + 1
         if _passed[line] < int(times[0] if times else 1):
             return

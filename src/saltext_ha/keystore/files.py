@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from saltext_ha import minion_key
+from saltext_ha.batches import batches
 from saltext_ha.errors import InvalidRecord, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore import reading, signature, writing
@@ -36,28 +37,45 @@ FOLDERS = {
 }
 # What is wrong with one file only, and must not hold up the others.
 ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
+# The actions that write something new; the others remove.
+NEW = (PUT, DENY)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
-class Part(NamedTuple):
-    """The steps of one change that are to be taken now."""
+class Put(NamedTuple):
+    """A step that writes something new, and what it is a part of."""
 
     change: Change
-    steps: Sequence[Step]
+    step: Step
+
+    @property
+    def state(self) -> str:
+        """In whose folder it writes."""
+        return self.step.state or DENIED
+
+    @property
+    def replaces(self) -> bool:
+        """Whether there is to be another file in its place."""
+        return any(self.state == state for state, _ in self.change.shown.entries)
 
 
-class Taken(NamedTuple):
-    """The steps of one change that were taken."""
+class Done(NamedTuple):
+    """What came of some changes."""
 
-    change: Change
-    states: set[str]
-    """In whose folders something changed."""
-    links: list[tuple[Step, writing.Linked]]
-    """New entries that are the old file yet, by another name."""
-    lacked: bool
-    """An entry that was to be removed or replaced was gone already."""
-    reason: str
-    """Why the rest of them could not be taken; empty when there is no rest."""
+    links: dict[str, tuple[Put, writing.Linked]]
+    """By minion id: new entries that are the old file, by another name."""
+    missing: set[str]
+    failed: dict[str, str]
+
+    @contextlib.contextmanager
+    def unless_one_file(self, change: Change) -> Iterator[None]:
+        """What is wrong with one file only is why *change* failed, and no more."""
+        try:
+            yield
+        except OSError as exc:
+            if exc.errno not in ONE_FILE:
+                raise
+            self.failed[change.minion_id] = str(exc)
 
 
 class FileStore:
@@ -190,53 +208,111 @@ class FileStore:
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
-        missing: set[str] = set()
-        failed: dict[str, str] = {}
-        links: list[tuple[Change, Step, writing.Linked]] = []
+        done = Done({}, set(), {})
+        puts = [Put(each, step) for each in changes for step in each.steps if step.action in NEW]
         try:
-            for new in (True, False):
-                parts = [_part(change, new) for change in changes if change.minion_id not in failed]
-                touched: set[str] = set()
-                for taken in writing.spread(self._take, [part for part in parts if part.steps]):
-                    touched |= taken.states
-                    links += [(taken.change, *link) for link in taken.links]
-                    if taken.lacked:
-                        missing.add(taken.change.minion_id)
-                    if taken.reason:
-                        failed[taken.change.minion_id] = taken.reason
-                self._sync(touched)
+            with writing.waiters(len(puts)) as together:
+                for some in batches(puts, writing.AT_ONCE):
+                    self._put(some, together, done)
+            self._sync({put.state for put in puts if put.change.minion_id not in done.failed})
+            self._sync(self._remove_old(changes, done))
             self._sync(
-                {put.state for change, put, linked in links if self._mend(change, put, linked)}
+                {put.state for put, linked in done.links.values() if self._mend(put, linked)}
             )
         except OSError as exc:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
-        return Outcome(missing, failed)
+        return Outcome(done.missing, done.failed)
 
-    def _take(self, part: Part, writer: int) -> Taken:
-        minion_id, _, keys, shown = part.change
-        there = {state for state, _ in shown.entries}
-        taken = Taken(part.change, set(), [], False, "")
+    def _put(self, puts: Sequence[Put], together: writing.Together, done: Done) -> None:
+        drafts: list[tuple[Put, writing.Draft]] = []
         try:
-            for step in part.steps:
+            for number, put in enumerate(puts):
+                with done.unless_one_file(put.change):
+                    drafts.append((put, self._link(put, number) or self._draft(put, number)))
+            flaws = writing.make_durable([draft for _, draft in drafts], together)
+            for (put, draft), flaw in zip(drafts, flaws, strict=True):
+                with done.unless_one_file(put.change):
+                    if flaw:
+                        raise flaw
+                    replaced = writing.put(draft, self._path(put))
+                    if replaced is None:
+                        replaced = self._write(put)
+                    elif draft.linked:
+                        done.links[put.change.minion_id] = put, draft.linked
+                    if put.replaces and not replaced:
+                        done.missing.add(put.change.minion_id)
+        finally:
+            for _, draft in drafts:
+                writing.discard(draft)
+
+    def _link(self, put: Put, number: int) -> writing.Draft | None:
+        """A key that is only to go to another folder need not be written again."""
+        (minion_id, steps, keys, _), step = put
+        for old in steps:
+            if (step.action, old.action, old.key) == (PUT, REMOVE, step.key):
+                return writing.draft_link(
+                    f"{self._folders[old.state]}/{minion_id}",
+                    writing.temporary(self._folders[put.state], number),
+                    keys[step.key],
+                    mode=self._mode,
+                    uid=self._uid,
+                )
+        return None
+
+    def _draft(self, put: Put, number: int) -> writing.Draft:
+        folder = self._folders[put.state]
+        # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
+        # place, and would then write into an accepted one.
+        draft = functools.partial(
+            writing.draft,
+            writing.temporary(folder, number),
+            put.change.keys[put.step.key],
+            mode=self._mode,
+            uid=self._uid,
+        )
+        try:
+            return draft()
+        except FileNotFoundError:
+            self._make_folder(folder)
+            return draft()
+
+    def _write(self, put: Put) -> bool:
+        """Write a key anew, by itself; whether it took the place of another file."""
+        draft = self._draft(put, writing.AT_ONCE)
+        try:
+            for flaw in filter(None, writing.make_durable([draft])):
+                raise flaw
+            return bool(writing.put(draft, self._path(put)))
+        finally:
+            writing.discard(draft)
+
+    def _mend(self, put: Put, linked: writing.Linked) -> bool:
+        """Write a key after all, when somebody else wrote to its file; whether that was so."""
+        spoilt = writing.is_spoilt(self._path(put), linked)
+        if spoilt:
+            self._write(put)
+        return spoilt
+
+    def _remove_old(self, changes: Sequence[Change], done: Done) -> set[str]:
+        """Take the steps that remove something; the states in whose folders that was tried."""
+        touched = set()
+        for change in changes:
+            minion_id = change.minion_id
+            _, linked = done.links.get(minion_id, (None, None))
+            for step in change.steps:
+                if step.action in NEW or minion_id in done.failed:
+                    continue
                 state = step.state or DENIED
-                if step.action in (PUT, DENY):
-                    moved = self._link(part.change, step, writer)
-                    if moved:
-                        linked, replaced = moved
-                        taken.links.append((step, linked))
-                    else:
-                        replaced = self._write(state, minion_id, keys[step.key], writer)
-                    lacked = state in there and not replaced
-                else:
+                touched.add(state)
+                with done.unless_one_file(change):
+                    removed = self._remove(f"{self._folders[state]}/{minion_id}", step.key, linked)
                     # Denied keys push each other out.
-                    lacked = not self._remove(state, minion_id, step.key) and state != DENIED
-                taken = taken._replace(lacked=taken.lacked or lacked)
-                taken.states.add(state)
-        except OSError as exc:
-            if exc.errno not in ONE_FILE:
-                raise
-            return taken._replace(reason=str(exc))
-        return taken
+                    if not removed and state != DENIED:
+                        done.missing.add(minion_id)
+        return touched
+
+    def _path(self, put: Put) -> str:
+        return f"{self._folders[put.state]}/{put.change.minion_id}"
 
     def _stored(self, found: dict[str, bytes]) -> Stored:
         slots = [(state, found[state]) for state in self._precedence if state in found]
@@ -265,56 +341,16 @@ class FileStore:
         except OSError as exc:
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
 
-    def _write(self, state: str, minion_id: str, text: str, writer: int) -> bool:
-        folder = self._folders[state]
-        # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
-        # place, and would then write into an accepted one.
-        write = functools.partial(
-            writing.write_whole,
-            writing.temporary(folder, writer),
-            f"{folder}/{minion_id}",
-            text,
-            mode=self._mode,
-            uid=self._uid,
-        )
-        try:
-            return write()
-        except FileNotFoundError:
-            self._make_folder(folder)
-            return write()
-
-    def _link(self, change: Change, put: Step, writer: int) -> tuple[writing.Linked, bool] | None:
-        """A key that is only to go to another folder need not be written again."""
-        for step in change.steps:
-            if (put.action, step.action, step.key) == (PUT, REMOVE, put.key):
-                folder = self._folders[put.state]
-                return writing.link_whole(
-                    f"{self._folders[step.state]}/{change.minion_id}",
-                    writing.temporary(folder, writer),
-                    f"{folder}/{change.minion_id}",
-                    change.keys[put.key],
-                    mode=self._mode,
-                    uid=self._uid,
-                )
-        return None
-
-    def _mend(self, change: Change, put: Step, linked: writing.Linked) -> bool:
-        """Write a key after all, when somebody else wrote to its file; whether that was so."""
-        minion_id = change.minion_id
-        spoilt = writing.is_spoilt(f"{self._folders[put.state]}/{minion_id}", linked)
-        if spoilt:
-            self._write(put.state, minion_id, change.keys[put.key], 0)
-        return spoilt
-
     def _make_folder(self, folder: str) -> None:
         os.makedirs(folder, mode=0o750 if self._mode == 0o640 else 0o700, exist_ok=True)
 
-    def _remove(self, state: str, minion_id: str, key: bytes) -> bool:
-        path = f"{self._folders[state]}/{minion_id}"
+    def _remove(self, path: str, key: bytes, linked: writing.Linked | None) -> bool:
+        """Remove *path*, if it is that *key* still; it is when it is the *linked* file."""
         try:
-            text = reading.read_key(path)
-            if text is None or minion_key.fingerprint(text) != key:
-                return False
+            if not (linked and writing.is_still(path, linked)):
+                text = reading.read_key(path)
+                if text is None or minion_key.fingerprint(text) != key:
+                    return False
             point("store.remove")
             os.unlink(path)
         except FileNotFoundError:
@@ -324,11 +360,6 @@ class FileStore:
     def _sync(self, states: set[str]) -> None:
         for state in states:
             writing.sync_folder(self._folders[state])
-
-
-def _part(change: Change, new: bool) -> Part:
-    """The steps of *change* that write something new, or those that remove."""
-    return Part(change, [s for s in change.steps if (s.action in (PUT, DENY)) is new])
 
 
 def _mark(state: str, info: os.stat_result) -> int:

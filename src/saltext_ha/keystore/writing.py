@@ -2,7 +2,9 @@
 How key files are written: each whole and durable before it gets its name, many at once.
 
 A disk takes a millisecond to make a file durable, and hardly longer for several whose writers wait
-side by side: their waits become one commit of the file system's journal.
+side by side: their waits become one commit of the file system's journal. So it is only for this
+that there are several threads. All else is done by one: calls as short as these take several times
+as long when threads contend for the interpreter between them.
 """
 
 from __future__ import annotations
@@ -12,27 +14,49 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from saltext_ha.batches import batches
 from saltext_ha.faults import point
 from saltext_ha.keystore import reading
 
-WRITERS = 8
-SETTLED = 2.0  # seconds after which nobody writes a key file any more
+AT_ONCE = 96
+"""How many files are open and not durable yet; each takes a descriptor."""
+WAITERS = 8
 # For fewer files threads are not worth their start.
 FEW = 16
+SETTLED = 2.0  # seconds after which nobody writes a key file any more
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 LEFTOVER = re.compile(r"\.[0-9]+(\.[0-9]+)?\.ha")
 
-T = TypeVar("T")
-R = TypeVar("R")
+Together = Callable[..., Iterable[Any]]
 
 
-def temporary(folder: str, writer: int) -> str:
-    """Under which name *writer* of this process writes in *folder*; Salt skips dot files."""
-    return f"{folder}/.{os.getpid()}.{writer}.ha"
+class Linked(NamedTuple):
+    """What is known of a file that gets a second name."""
+
+    inode: int
+    written: int
+    size: int
+    mode: int
+
+
+class Draft(NamedTuple):
+    """A file that :func:`put` will give its name; :func:`discard` is to be called in any case."""
+
+    descriptor: int
+    temporary: str
+    source: str = ""
+    """The name that it has so far, where it is not a new one."""
+    linked: Linked | None = None
+    """What was known of that one when it was read."""
+
+
+def temporary(folder: str, number: int) -> str:
+    """The *number*-th name under which this process writes in *folder*; Salt skips dot files."""
+    return f"{folder}/.{os.getpid()}.{number}.ha"
 
 
 def sweep(folders: Iterable[str]) -> None:
@@ -49,29 +73,11 @@ def sweep(folders: Iterable[str]) -> None:
                     os.unlink(f"{folder}/{name}")
 
 
-def spread(work: Callable[[T, int], R], items: Sequence[T]) -> list[R]:
+def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
     """
-    ``work(item, writer)`` for every item, in any order; no two at a time have one writer's number.
-
-    :return: what came of them, in any order.
-    :raises: the error of one, when nobody works any more; any others may be done or not.
-    """
-    if len(items) < FEW:
-        return [work(item, 0) for item in items]
-    with ThreadPoolExecutor(WRITERS, thread_name_prefix="ha-writer") as pool:
-        shares = [
-            pool.submit(lambda writer: [work(item, writer) for item in items[writer::WRITERS]], n)
-            for n in range(WRITERS)
-        ]
-    return [result for share in shares for result in share.result()]
-
-
-def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) -> bool:
-    """
-    Have *target* hold *text*, or what it held before; the folder is still to be made durable.
+    A new file that holds *text*.
 
     :param uid: the owner; -1, or one that may not be given, leaves this process's.
-    :return: whether it took the place of another file.
     """
     point("store.write")
     try:
@@ -80,86 +86,113 @@ def write_whole(temporary: str, target: str, text: str, *, mode: int, uid: int) 
         # What a crash left, or somebody put there: a link would be written through.
         os.unlink(temporary)
         descriptor = os.open(temporary, NEW_FILE, mode)
+    made = Draft(descriptor, temporary)
     try:
         _write_all(descriptor, text.encode())
         os.fchmod(descriptor, mode)
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, uid, -1)
-        os.fsync(descriptor)
-        return _rename(temporary, target)
     except OSError:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        discard(made)
         raise
-    finally:
-        os.close(descriptor)
+    return made
 
 
-def _rename(temporary: str, target: str) -> bool:
-    """Rename; whether that took the place of another file."""
-    point("store.rename")
-    # As late as can be: who removes *target* later removes the new one, and that is seen.
-    replaced = os.path.lexists(target)
-    os.rename(temporary, target)
-    return replaced
-
-
-class Linked(NamedTuple):
-    """What is known of a file that got a second name."""
-
-    inode: int
-    written: int
-    size: int
-    mode: int
-
-
-def link_whole(
-    source: str, temporary: str, target: str, text: str, *, mode: int, uid: int
-) -> tuple[Linked, bool] | None:
+def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -> Draft | None:
     """
-    Give the file *source* the name *target*, too, where that comes to the same as
-    :func:`write_whole`, with a fraction of the work. Group and access list are those it has.
+    The file *source*, to get another name, where that comes to the same as :func:`draft`, with a
+    fraction of the work. Group and access list are those it has.
 
     Salt 3006 and 3007 write keys in place, in rare cases to a file that is there. So *source* is to
-    be removed next, and then :func:`is_spoilt` asked.
+    be removed once the draft was put, and then :func:`is_spoilt` asked.
 
-    :param source: to be removed, and not written by anybody for a while; else nothing is done.
-    :return: what is known of the file, and whether it took the place of another; None when *target*
-        is to be written, also where there are no such names.
+    :param source: not written by anybody for a while; else nothing is done.
+    :return: None when it is to be written.
     """
     try:
         descriptor = reading.open_file(source)
     except OSError:
         return None
+    made = Draft(descriptor, temporary, source)
     try:
         before = os.fstat(descriptor)
         raw = text.encode()
         alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
         # One from the future, by whosever clock, has no age: it is written anew.
         settled = time.time() - before.st_mtime > SETTLED
-        if not (alone and settled) or os.read(descriptor, len(raw) + 1) != raw:
-            return None
-        if stat.S_IMODE(before.st_mode) != mode:
-            os.fchmod(descriptor, mode)
-        if uid not in (-1, before.st_uid):
-            os.fchown(descriptor, uid, -1)
-        os.fsync(descriptor)
-        linked = _linked(before)._replace(mode=stat.S_IFREG | mode)
-        os.link(source, temporary)
+        if alone and settled and os.read(descriptor, len(raw) + 1) == raw:
+            if stat.S_IMODE(before.st_mode) != mode:
+                os.fchmod(descriptor, mode)
+            if uid not in (-1, before.st_uid):
+                os.fchown(descriptor, uid, -1)
+            linked = _linked(before)._replace(mode=stat.S_IFREG | mode)
+            return made._replace(linked=linked)
     except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+        pass  # that it cannot be done to a new file, either, is to be seen there
+    discard(made)
+    return None
+
+
+@contextlib.contextmanager
+def waiters(number: int) -> Iterator[Together]:
+    """A ``map`` whose calls wait side by side, where *number* of files is worth the threads."""
+    if number < FEW:
+        yield map
+        return
+    with ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer") as pool:
+        yield pool.map
+
+
+def make_durable(drafts: Sequence[Draft], together: Together = map) -> list[OSError | None]:
+    """Make what *drafts* hold durable; for each of them why it could not be."""
+    shares = batches(drafts, -(-len(drafts) // WAITERS) or 1)
+    return [flaw for share in together(_sync_all, shares) for flaw in share]
+
+
+def _sync_all(drafts: Iterable[Draft]) -> list[OSError | None]:
+    return [_sync(draft) for draft in drafts]
+
+
+def _sync(draft: Draft) -> OSError | None:
     try:
-        # It may have been written to, or another key may have come there, since it was read.
-        if _linked(os.lstat(temporary)) != linked:
-            os.unlink(temporary)
+        os.fsync(draft.descriptor)
+    except OSError as exc:
+        return exc
+    return None
+
+
+def put(draft: Draft, target: str) -> bool | None:
+    """
+    Have *target* be what *draft* holds, which is durable; the folder is still to be made so.
+
+    :return: whether it took the place of another file; None when nothing was done, since the file
+        that was to get this name, too, is another one now, or cannot have two.
+    """
+    if draft.linked:
+        try:
+            os.link(draft.source, draft.temporary)
+            # It may have been written to, or another key may have come there, since it was read.
+            if not is_still(draft.temporary, draft.linked):
+                return None
+        except OSError:
             return None
-        return linked, _rename(temporary, target)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        return None
+    point("store.rename")
+    # As late as can be: who removes *target* later removes the new one, and that is seen.
+    replaced = os.path.lexists(target)
+    os.rename(draft.temporary, target)
+    return replaced
+
+
+def discard(draft: Draft) -> None:
+    """Close *draft*, and leave no trace of what was not put."""
+    os.close(draft.descriptor)
+    with contextlib.suppress(OSError):
+        os.unlink(draft.temporary)
+
+
+def is_still(path: str, linked: Linked) -> bool:
+    """Whether *path* is the file that got a second name, and nobody wrote to it."""
+    return _linked(os.lstat(path)) == linked
 
 
 def is_spoilt(target: str, linked: Linked) -> bool:
