@@ -118,3 +118,37 @@ def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
             await until(lambda: accepted(one) == accepted(two) == {"web2"}, "as m2 said", 60)
 
     asyncio.run(act())
+
+
+def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
+    # Nobody's time runs out here: whoever is asked after one that does not answer never is.
+    (one,) = places(tmp_path, "m1", ha={"peer_timeout": 300})
+    hanging, refuses = places(tmp_path, "m2", "m4", "m5"), Place(tmp_path, "m3")
+    asked: set[str] = set()
+
+    async def act() -> None:
+        answer = asyncio.Event()
+
+        def hangs(place: Place) -> Handler:
+            async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+                asked.add(place.name)
+                await answer.wait()
+                return {}
+
+            return signature
+
+        async with AsyncExitStack() as stack:
+            for place in (*hanging, refuses):
+                Trust(one.config.state_dir).pin(place.peer)
+                # A link that is refused its greeting asks for nothing else.
+                handlers = {"signature": hangs(place)} if place in hanging else {}
+                await stack.enter_async_context(listening(place, handlers, one))
+            m1 = await stack.enter_async_context(Engine(one))
+            await until(lambda: len(m1.service.links) == 4, "it knows all")
+            checking = asyncio.ensure_future(m1.service.shared_store.check_all())
+            await until(lambda: asked == {place.name for place in hanging}, "all are asked")
+            answer.set()
+            await checking  # one refused, which is no error
+            assert m1.service.only_reports == ""
+
+    asyncio.run(act())
