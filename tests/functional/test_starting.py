@@ -6,7 +6,7 @@ import asyncio
 import resource
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from lab.engines import Engine, Place, befriend
 from lab.key_folders import plant
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.keystore.files import FileStore
-from saltext_ha.replica import REPLICA_FILE, Replica
+from saltext_ha.replica import Replica
 from saltext_ha.service.service import Service
+from tests.engines import places, run, until
 
 
 @contextmanager
@@ -28,6 +29,16 @@ def full_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+LATE = {"record_accepted", "history_id"}
+
+
+def late_indexes(place: Place) -> set[str]:
+    """Those that are made at the end of the first pass, as far as they are there."""
+    with closing(sqlite3.connect(place.replica_file)) as db:
+        rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
+        return LATE & {row[0] for row in rows}
 
 
 def test_a_replica_that_cannot_be_opened_leaves_no_lock_behind(tmp_path: Path) -> None:
@@ -67,9 +78,56 @@ def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> 
             pass
 
     asyncio.run(start_and_stop())
-    with closing(sqlite3.connect(place.config.state_dir / REPLICA_FILE)) as db:
-        rows = db.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE INDEX%'")
-        assert {"record_accepted", "history_id"} <= {row[0] for row in rows}
+    assert late_indexes(place) == LATE
+
+
+def test_a_disk_that_is_full_at_the_end_of_the_first_pass_costs_only_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    plant(one.pki_dir, ["web1", "web2", "web3"])
+    index = Replica.index
+
+    def index_on_a_full_disk(replica: Replica) -> None:
+        with full_disk():
+            index(replica)
+
+    def shown(place: Place) -> set[str]:
+        return {path.name for path in (place.pki_dir / "minions").glob("[!.]*")}
+
+    async def live_without() -> None:
+        async with AsyncExitStack() as stack:
+            with monkeypatch.context() as patched:
+                patched.setattr(Replica, "index", index_on_a_full_disk)
+                m1 = await stack.enter_async_context(Engine(one))
+                problem = m1.service.core.problem
+                notes = (await m1.service.group.summary())["notes"]
+            assert "replica.db: cannot be written" in problem
+            assert problem in notes
+            m2 = await stack.enter_async_context(Engine(two))
+            befriend(one, two)
+            await m1.meets(m2)
+            await m2.meets(m1)
+            await until(lambda: shown(two) == {"web1", "web2", "web3"}, "m2 is told")
+            (two.pki_dir / "minions" / "web1").unlink()
+            await m2.hint("web1", gone=True)
+            await until(lambda: shown(one) == {"web2", "web3"}, "m1 is told")
+            (one.pki_dir / "minions" / "web2").unlink()
+            await m1.hint("web2", gone=True)
+            await until(lambda: shown(two) == {"web3"}, "m2 is told again")
+            writes = (await run(one, "history", "web1"))["writes"]
+            assert {write["state"] for write in writes} == {"accepted", "deleted"}
+            assert (await run(one, "check_consistency", only=["keys"]))["status"] == "same"
+            assert m1.service.core.problem == ""
+
+    async def start_and_stop() -> None:
+        async with Engine(one) as m1:
+            assert m1.service.core.problem == ""
+
+    asyncio.run(live_without())
+    assert late_indexes(one) == set()
+    asyncio.run(start_and_stop())
+    assert late_indexes(one) == LATE
 
 
 def test_a_first_pass_that_failed_is_a_problem_until_the_next(

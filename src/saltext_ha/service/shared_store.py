@@ -69,16 +69,19 @@ class SharedStore:
         return {"signature": signature}
 
     async def check_all(self) -> None:
-        """Look at every peer; those that cannot be asked are looked at another time."""
+        """Look at all peers at once; those that cannot be asked are looked at another time."""
         gone = self.names - self._service.trust.pinned().keys()
         if gone:
             await self._end(gone)
-        for link in list(self._service.links.values()):
+
+        async def look(link: Link) -> None:
             try:
                 await self.check(link)
             except HaError as exc:
                 log.debug("sharing with %s is not known: %s", link.peer.name, exc)
                 self._awaited.pop(link.peer.name, None)  # another time, from the beginning
+
+        await asyncio.gather(*map(look, self._service.links.values()))
 
     async def check(self, link: Link) -> None:
         """

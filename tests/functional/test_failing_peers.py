@@ -1,0 +1,154 @@
+"""Peers that are dead, hang, refuse or answer nonsense, on real sockets: who needs them goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine, Place, befriend
+from lab.key_folders import ACCEPTED, plant
+from saltext_ha.peering import identity
+from saltext_ha.peering.listener import Handler, PeerListener
+from saltext_ha.peering.trust import Peer, Trust
+from tests.engines import places, until
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+
+Failing = Callable[[Place, Place], AbstractAsyncContextManager[None]]
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    place: Place, handlers: Mapping[str, Handler], *known: Place
+) -> AsyncIterator[None]:
+    """The listener of *place* alone: it knows *known*, and has no other answers than *handlers*."""
+    trust = Trust(place.config.state_dir)
+    for other in known:
+        trust.pin(other.peer)
+    own = identity.load_or_create(place.config.state_dir, place.name)
+    listener = PeerListener(own, trust, handlers, "127.0.0.1", place.port)
+    await listener.start()
+    try:
+        yield
+    finally:
+        await listener.stop()
+
+
+def saying(answers: Mapping[str, Any]) -> dict[str, Handler]:
+    """What always answers to a method what *answers* has for it."""
+
+    def always(answer: Any) -> Handler:
+        async def handler(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return dict(answer)
+
+        return handler
+
+    return {method: always(answer) for method, answer in answers.items()}
+
+
+# -- how a peer may fail; each knows who it is, and whom it is called by
+
+
+@contextlib.asynccontextmanager
+async def dead(place: Place, caller: Place) -> AsyncIterator[None]:
+    yield
+
+
+@contextlib.asynccontextmanager
+async def silent(place: Place, caller: Place) -> AsyncIterator[None]:
+    with socket.create_server(("127.0.0.1", place.port)):
+        yield
+
+
+def estranged(place: Place, caller: Place) -> AbstractAsyncContextManager[None]:
+    return listening(place, {})
+
+
+def refusing(place: Place, caller: Place) -> AbstractAsyncContextManager[None]:
+    return listening(place, {}, caller)
+
+
+def senseless(place: Place, caller: Place) -> AbstractAsyncContextManager[None]:
+    answers = {"hello": {"name": 7}, "signature": {"signature": 7}, "digest": {"children": 7}}
+    return listening(place, saying(answers), caller)
+
+
+def failing_later(place: Place, caller: Place) -> AbstractAsyncContextManager[None]:
+    """It has met the caller, and does not tell what it is asked after a lost replica."""
+    answers = {"hello": {}, "signature": {}, "digest": {"same": True}, "horizon": {"epoch": 1}}
+    return listening(place, saying(answers), caller)
+
+
+def accepted(place: Place) -> set[str]:
+    return {path.name for path in (place.pki_dir / ACCEPTED).glob("[!.]*")}
+
+
+WAYS = (dead, silent, estranged, refusing, senseless, failing_later)
+
+
+@pytest.mark.parametrize("failing", WAYS, ids=[way.__name__ for way in WAYS])
+def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
+    tmp_path: Path, failing: Failing
+) -> None:
+    # Peers are asked in the order of their names.
+    first, one, two, last = places(tmp_path, "m0", "m1", "m2", "m3")
+    plant(one.pki_dir, ["web1", "web2"])
+    plant(two.pki_dir, ["web1"])
+
+    async def act() -> None:
+        async with AsyncExitStack() as stack:
+            m2 = await stack.enter_async_context(Engine(two))
+            (two.pki_dir / ACCEPTED / "web1").unlink()
+            await m2.hint("web1", gone=True)
+            befriend(one, two)
+            for place in (first, last):
+                Trust(one.config.state_dir).pin(place.peer)
+                await stack.enter_async_context(failing(place, one))
+            m1 = await stack.enter_async_context(Engine(one))
+            assert set(m1.service.trust.peers()) == {"m0", "m2", "m3"}
+            await until(lambda: not m1.service.core.keeper.adopting, "rebuilt", 60)
+            # What the one that answers knows was learnt before the key folder was taken for news.
+            await until(lambda: accepted(one) == accepted(two) == {"web2"}, "as m2 said", 60)
+
+    asyncio.run(act())
+
+
+def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
+    # Nobody's time runs out here: whoever is asked after one that does not answer never is.
+    (one,) = places(tmp_path, "m1", ha={"peer_timeout": 300})
+    hanging, refuses = places(tmp_path, "m2", "m4", "m5"), Place(tmp_path, "m3")
+    asked: set[str] = set()
+
+    async def act() -> None:
+        answer = asyncio.Event()
+
+        def hangs(place: Place) -> Handler:
+            async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+                asked.add(place.name)
+                await answer.wait()
+                return {}
+
+            return signature
+
+        async with AsyncExitStack() as stack:
+            for place in (*hanging, refuses):
+                Trust(one.config.state_dir).pin(place.peer)
+                # A link that is refused its greeting asks for nothing else.
+                handlers = {"signature": hangs(place)} if place in hanging else {}
+                await stack.enter_async_context(listening(place, handlers, one))
+            m1 = await stack.enter_async_context(Engine(one))
+            await until(lambda: len(m1.service.links) == 4, "it knows all")
+            checking = asyncio.ensure_future(m1.service.shared_store.check_all())
+            await until(lambda: asked == {place.name for place in hanging}, "all are asked")
+            answer.set()
+            await checking  # one refused, which is no error
+            assert m1.service.only_reports == ""
+
+    asyncio.run(act())
