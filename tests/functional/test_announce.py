@@ -38,7 +38,7 @@ def test_a_bus_that_is_not_there_costs_nothing(opts: dict[str, Any]) -> None:
             announce("key/accepted", {"id": f"web{number}"})
         used = time.process_time()
         time.sleep(3)  # what is measured is that nothing happens
-        assert time.process_time() - used < 1
+        assert time.process_time() - used < 0.05
     finally:
         began = time.monotonic()
         announce.stop()

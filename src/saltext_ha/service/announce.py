@@ -12,6 +12,7 @@ import logging
 import queue
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import salt.utils.event
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 PREFIX = "salt/ha/"
 # Someone who floods the bus must not fill our memory; the replica has the truth.
 MAX_WAITING = 20_000
+# In salt.utils.event and salt.transport.base, 3006 to 3008.
+SOCKET = "master_event_pull.ipc"
 # Seconds: Salt tries without a pause for that long, so it is given little and asked seldom.
 CONNECT = 0.05
 RETRY = 1.0
@@ -56,10 +59,15 @@ class Announcer:
         ) as bus:
             while (event := self._waiting.get()) is not None:
                 tag, data = event
-                while not bus.connect_pull(timeout=CONNECT):
+                while not (self._may_be_there() and bus.connect_pull(timeout=CONNECT)):
                     if self._stopping.wait(RETRY):
                         return
                 try:
                     bus.fire_event(dict(data), tag)
                 except Exception:
                     log.exception("ha events: tag=%s could not be fired", tag)
+
+    def _may_be_there(self) -> bool:
+        """Whether the bus is worth a try: Salt is long about a socket that is not there."""
+        tcp = self._opts.get("ipc_mode") == "tcp"
+        return tcp or (Path(self._opts["sock_dir"]) / SOCKET).exists()
