@@ -20,7 +20,7 @@ from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, contexts
+from saltext_ha.observer import Observer, Seen, contexts
 from saltext_ha.provenance import NEWER, OLDER, OURS
 from saltext_ha.replica import Replica
 from saltext_ha.replication import plan
@@ -344,7 +344,7 @@ class Keeper(Observer):
             raise
         point("apply.store")
         at = time.monotonic()
-        self._raced = {i: raced for i, raced in self._raced.items() if at < raced.until}
+        self._races.expire(at)
         for minion_id, reason in failed.items():
             self._refuse(minion_id, reason)
             del after[minion_id]
@@ -370,7 +370,7 @@ class Keeper(Observer):
                 self.replica.set_applied(minion_id, done, mark)
                 if minion_id in missing:
                     known = before[minion_id].known or {}
-                    self._raced[minion_id] = Raced(known, content.slot_mark, at + EVENT_DELAY)
+                    self._races.add(minion_id, known, content.slot_mark, at)
         point("apply.done")
         for minion_id, expected in after.items():
             if expected.slot != before[minion_id].stored.slot:

@@ -20,6 +20,7 @@ from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
+from saltext_ha.races import Races
 from saltext_ha.replica import Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 MAX_UNDECIDED = 4
 NO_KEY = "its key file is unreadable, or no public key in PEM"
 MAX_REFUSED = 1000
-# How long after Salt deleted a key its event may come.
-EVENT_DELAY = 10.0
 
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
@@ -59,20 +58,6 @@ class Seen(NamedTuple):
     """Records that changed: to be pushed to the peers."""
     unsettled: list[str]
     """Ids to look at again shortly: a key is being written, or has just gone."""
-
-
-class Raced(NamedTuple):
-    """
-    Somebody took an id's key away while we were putting another entry there.
-
-    If that was a deletion, Salt's event says so in a moment; else they moved it as we did.
-    """
-
-    known: Known
-    """What they could know of the id's keys."""
-    slot_mark: int
-    """Of what we put there."""
-    until: float
 
 
 class Observer:
@@ -117,7 +102,7 @@ class Observer:
         self._announce = announce
         self._who = who
         self._deleted_by_salt = deleted_by_salt
-        self._raced: dict[str, Raced] = {}
+        self._races = Races()
         self._gone: set[str] | None = None if replica.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
 
@@ -288,7 +273,9 @@ class Observer:
                 if not released and content.stored.key != applied.stored.key:
                     # Who decides about another key in an emptied store does not see this one.
                     unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
-            raced = self._deleted_in_a_race(minion_id, content, applied) if deleted else None
+            raced = None
+            if deleted:
+                raced = self._races.deleted(minion_id, content, applied.stored, time.monotonic())
             anew = deleted and self._knocked_again(minion_id, content, applied)
             if content.stored == applied.stored and raced is None and not anew:
                 continue
@@ -322,20 +309,6 @@ class Observer:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
-    def _deleted_in_a_race(
-        self, minion_id: str, content: Content, applied: Applied
-    ) -> Known | None:
-        """
-        Whether an id that Salt said was deleted was so while we put there what still is there.
-
-        :return: what was known then of its keys; None when it was not, or was put there anew since.
-        """
-        raced = self._raced.get(minion_id)
-        if raced is None or raced.until < time.monotonic():
-            return None
-        as_put = content.stored.slot == applied.stored.slot and content.slot_mark == raced.slot_mark
-        return raced.known if as_put else None
-
     def _record(
         self,
         minion_id: str,
@@ -359,7 +332,7 @@ class Observer:
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
         if raced is not None:
-            del self._raced[minion_id]
+            self._races.forget(minion_id)
             known = dict(raced)
             writes = change.deleted(applied.stored, now, states)
             writes += change.interpret(applied.stored, now, states)
