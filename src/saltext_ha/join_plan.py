@@ -180,8 +180,8 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         side.notes.append(f"will write nothing to its key store: {why}")
     if observer.holds.doubt:
         side.notes.append(observer.holds.doubt)
-    if observer.refused:
-        side.notes.append(f"{len(observer.refused)} key files are no keys and stay here")
+    if observer.refused.reasons:
+        side.notes.append(f"{len(observer.refused.reasons)} key files are no keys and stay here")
     if held:
         side.notes.append(f"{held} accepted keys are gone from its store: they would be held")
     return side

@@ -346,11 +346,11 @@ class Keeper(Observer):
         at = time.monotonic()
         self._races.expire(at)
         for minion_id, reason in failed.items():
-            self._refuse(minion_id, reason)
+            self.refused.add(minion_id, reason)
             del after[minion_id]
         with self.replica.transaction():
             for minion_id, expected in after.items():
-                self.refused.pop(minion_id, None)
+                self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
                 if content is None or content.stored != expected:
@@ -401,7 +401,7 @@ class Keeper(Observer):
                 self.replica.set_applied(minion_id, applied)
         point("apply.junk")
         self.store.discard_junk(minion_id)
-        self.refused.pop(minion_id, None)
+        self.refused.discard(minion_id)
         return applied
 
     def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:

@@ -21,6 +21,7 @@ from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
 from saltext_ha.races import Races
+from saltext_ha.refused import NO_KEY, RefusedIds, new_record
 from saltext_ha.replica import Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
@@ -40,11 +41,6 @@ from saltext_ha.replication.record import (
 )
 
 log = logging.getLogger(__name__)
-
-# A minion that knocks with ever new keys must not fill the replicas of all masters.
-MAX_UNDECIDED = 4
-NO_KEY = "its key file is unreadable, or no public key in PEM"
-MAX_REFUSED = 1000
 
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
@@ -91,7 +87,7 @@ class Observer:
         self.replica = replica
         self.adopting = adopting
         self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
-        self.refused: dict[str, str] = {}
+        self.refused = RefusedIds()
         self.missed: set[str] = set()
         """
         Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
@@ -209,7 +205,7 @@ class Observer:
             for minion_id in self.replica.brought(ids):
                 content = self.store.read(minion_id, certain=True)
                 if content is None:
-                    self._refuse(minion_id, NO_KEY)
+                    self.refused.add(minion_id, NO_KEY)
                     continue
                 seen.records.extend(self._adopt_one(minion_id, content, outdated))
             point("adopt.record")
@@ -252,16 +248,16 @@ class Observer:
             content = self.store.read(minion_id, certain)
             if content is None:
                 if certain:
-                    self._refuse(minion_id, NO_KEY)
+                    self.refused.add(minion_id, NO_KEY)
                 else:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
             unseen = None
             if content.junk:
-                self._refuse(minion_id, NO_KEY)
+                self.refused.add(minion_id, NO_KEY)
             elif not content.stored.slot and not content.stored.denied:
-                self.refused.pop(minion_id, None)
+                self.refused.discard(minion_id)
             # Who really has such an id is recorded a moment later.
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
                 seen.unsettled.append(minion_id)
@@ -394,24 +390,14 @@ class Observer:
         state: str,
         records: dict[bytes, Record],
     ) -> Record | None:
-        undecided = sum(record.state in OBSERVATIONS for record in records.values())
-        if state in OBSERVATIONS and undecided >= MAX_UNDECIDED:
-            self._refuse(minion_id, f"more than {MAX_UNDECIDED} undecided keys")
-            return None
-        text = content.keys[key]
+        """The record of a key that has none yet; None, and the id is refused, when it gets none."""
         try:
-            minion_key.check_id(minion_id)
-            minion_key.check(text)
+            record = new_record(minion_id, key, content.keys[key], state, records.values())
         except InvalidRecord as exc:
-            self._refuse(minion_id, str(exc))
+            self.refused.add(minion_id, str(exc))
             return None
-        self.refused.pop(minion_id, None)
-        return Record(minion_id, key, text)
-
-    def _refuse(self, minion_id: str, reason: str) -> None:
-        if self.refused.get(minion_id) != reason and len(self.refused) < MAX_REFUSED:
-            log.warning("ha refused: id=%s reason=%s", ascii(minion_id), reason)
-            self.refused[minion_id] = reason
+        self.refused.discard(minion_id)
+        return record
 
     def _settle(
         self,
