@@ -122,7 +122,7 @@ def idle_apply() -> None:
 
     def again(self: Keeper) -> Any:
         with self.replica.transaction():
-            self.replica.revocation_due = True
+            self.replica.meta.revocation_due = True
         return apply(self)
 
     vars_of(Keeper)("apply", again)

@@ -162,13 +162,13 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         try:
             replica.take_node()
             with replica.transaction():
-                replica.mode = config.mode
+                replica.meta.mode = config.mode
             guard = RevocationGuard(config.hold_fraction, config.hold_minimum)
             observer = Observer(store, replica, name=config.name, guard=guard)
             observer.observe(store.changed(), certain=True)
             side = _Side(key_pages.everything(replica), store.one_denied)
             held = len(replica.held())
-            paused = replica.paused
+            paused = replica.meta.paused
         finally:
             replica.close()
     side.notes.append("its ha engine does not run; this is what it would find in the key store")

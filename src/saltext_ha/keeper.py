@@ -250,8 +250,8 @@ class Keeper(Observer):
 
     def unfinished(self) -> bool:
         """Whether an apply left something, for instance an entry that cannot be written."""
-        active = self.enforce and not self.adopting and not self.replica.paused
-        return active and bool(self.replica.dirty() or self.replica.revocation_due)
+        active = self.enforce and not self.adopting and not self.replica.meta.paused
+        return active and bool(self.replica.dirty() or self.replica.meta.revocation_due)
 
     def apply(self) -> Seen:
         """
@@ -261,7 +261,7 @@ class Keeper(Observer):
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
         seen = Seen([], [])
-        if not self.enforce or self.adopting or self.replica.paused:
+        if not self.enforce or self.adopting or self.replica.meta.paused:
             return seen
         found = self.holds.look()
         if found in (OLDER, NEWER) or self.holds.doubt:
@@ -271,20 +271,20 @@ class Keeper(Observer):
                 self._apply_batch(batch, seen)
         finally:
             self.missed.update(seen.unsettled)
-        if self.replica.revocation_due or self._gone:
+        if self.replica.meta.revocation_due or self._gone:
             self._revoke_now()
         if found != OURS or self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
 
     def _revoke_now(self) -> None:
-        due = self.replica.revocation_due
+        due = self.replica.meta.revocation_due
         point("revoke.begin")
         self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
         point("revoke.done")
         if due:
             with self.replica.transaction():
-                self.replica.revocation_due = False
+                self.replica.meta.revocation_due = False
         self._gone = set()
         point("revoke.marked")
 
@@ -357,7 +357,7 @@ class Keeper(Observer):
                     seen.unsettled.append(minion_id)
                     mark = 0
                 if plan.revokes(before[minion_id].stored, expected):
-                    self.replica.revocation_due = True
+                    self.replica.meta.revocation_due = True
                 if expected == ABSENT:
                     self._is_gone(minion_id)
                 if minion_id in held:

@@ -99,7 +99,7 @@ class Observer:
         self._who = who
         self._deleted_by_salt = deleted_by_salt
         self._races = Races()
-        self._gone: set[str] | None = None if replica.revocation_due else set()
+        self._gone: set[str] | None = None if replica.meta.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
 
     # -- from the store to the replica
@@ -151,7 +151,7 @@ class Observer:
                 log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
                 self.adopting = True
                 with self.replica.transaction():
-                    self.replica.blank = True
+                    self.replica.meta.blank = True
                 return Seen([], [])
             if self.holds.doubt:
                 return Seen([], [])
@@ -192,7 +192,7 @@ class Observer:
         for batch in batches(in_order({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
         with self.replica.transaction():
-            self.replica.blank = False
+            self.replica.meta.blank = False
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""
@@ -358,7 +358,7 @@ class Observer:
         self._explain(minion_id, before, records)
         if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
             # Our own removal, finished before a crash; or one that Salt did by halves.
-            self.replica.revocation_due = True
+            self.replica.meta.revocation_due = True
         if now == ABSENT:
             self._is_gone(minion_id)
         # What was refused is looked at again after a restart, to be reported again.

@@ -39,7 +39,7 @@ class Provenance:
         self._store = store
         self._replica = replica
         self._name = name
-        owner, *tokens = replica.signatures or [name]
+        owner, *tokens = replica.meta.signatures or [name]
         # A master that was given another name, or the replica of another one, signs anew.
         self._tokens = tokens if owner == name else []
         self._signed = float("-inf")
@@ -105,7 +105,7 @@ class Provenance:
 
     def _remember(self, tokens: list[str]) -> None:
         with self._replica.transaction():
-            self._replica.signatures = [self._name, *tokens]
+            self._replica.meta.signatures = [self._name, *tokens]
         self._tokens = tokens
 
 

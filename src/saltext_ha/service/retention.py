@@ -221,10 +221,10 @@ class Retention:
         return epochs
 
     def _is_level(self, root: Any) -> bool:
-        keeper = self._service.core.keeper
-        if keeper.adopting or keeper.holds.doubt or not keeper.enforce or keeper.replica.paused:
+        keeper, replica = self._service.core.keeper, self._service.core.replica
+        if keeper.adopting or keeper.holds.doubt or not keeper.enforce or replica.meta.paused:
             return False
-        return bool(keeper.replica.records.root == root and not keeper.replica.dirty())
+        return bool(replica.records.root == root and not replica.dirty())
 
 
 def _is_epoch(raw: Any) -> bool:
