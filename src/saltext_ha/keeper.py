@@ -100,7 +100,7 @@ class Keeper(Observer):
             found = self.observe(ids)
             merged.seen.records.extend(found.records)
             merged.seen.unsettled.extend(found.unsettled)
-            horizon = self.replica.horizon()
+            horizon = self.replica.dropped.horizon()
             self.replica.bring(ids)
             point("merge.begin")
             with self.replica.transaction():
@@ -177,7 +177,7 @@ class Keeper(Observer):
         with self.replica.transaction():
             # A replica that was rebuilt has not seen whose writes came before; this one may have.
             had = join(dropping.horizon, self.replica.seen())
-            self.replica.raise_horizon(had, dropping.epoch)
+            self.replica.dropped.raise_horizon(had, dropping.epoch)
             for minion_id, key in dropping.keys:
                 record = self.replica.get(minion_id).get(key)
                 if record and within(record, dropping.horizon) and self._is_done(record):

@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltext_ha import columns, schema
 from saltext_ha.batches import batches
 from saltext_ha.columns import Applied
+from saltext_ha.dropped import Dropped
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.faults import point
 from saltext_ha.history import History, sqlite_glob
@@ -49,7 +50,7 @@ class Replica:
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
-    ``meta`` is what this master remembers of itself.
+    ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -84,6 +85,7 @@ class Replica:
             if version < len(schema.MIGRATIONS):
                 schema.migrate(self._db, version, secrets.token_hex(8))
             self.meta = Meta(self._db)
+            self.dropped = Dropped(self._db, self.meta)
             self.history = History(self._db)
             self._rows = Rows(self._db)
             self.node = self.meta.get("node")
@@ -245,7 +247,13 @@ class Replica:
         self._done.written.append(record)
         self._done.touched.add(record.minion_id)
 
-    # -- what was dropped
+    def drop(self, record: Record) -> None:
+        """Forget *record*, which is as it stands here; inside a transaction only."""
+        self._done.digests.append(
+            (self.records, bucket_of(record.minion_id), record_digest(record))
+        )
+        self._rows.drop(record)
+        self._done.touched.add(record.minion_id)
 
     def tombstones(self, after: str, limit: int) -> list[Record]:
         """The next *limit* records whose visible state is deleted, of ids greater than *after*."""
@@ -264,32 +272,6 @@ class Replica:
             (sqlite_glob(glob),),
         )
         return [columns.record(*row) for row in rows]
-
-    def horizon(self) -> dict[str, int]:
-        """The writes that all masters have had: a record of such that is not here was dropped."""
-        return dict(self._db.execute("SELECT node, counter FROM horizon"))
-
-    @property
-    def epoch(self) -> int:
-        """How often the group has dropped records."""
-        return int(self.meta.get("epoch") or 0)
-
-    def raise_horizon(self, horizon: Mapping[str, int], epoch: int) -> None:
-        """All masters have had the writes in *horizon*; inside a transaction only."""
-        self._db.executemany(
-            "INSERT INTO horizon VALUES (?, ?) ON CONFLICT (node)"
-            " DO UPDATE SET counter = max(counter, excluded.counter)",
-            horizon.items(),
-        )
-        self.meta.set("epoch", str(max(epoch, self.epoch)))
-
-    def drop(self, record: Record) -> None:
-        """Forget *record*, which is as it stands here; inside a transaction only."""
-        self._done.digests.append(
-            (self.records, bucket_of(record.minion_id), record_digest(record))
-        )
-        self._rows.drop(record)
-        self._done.touched.add(record.minion_id)
 
     # -- what the store shows
 

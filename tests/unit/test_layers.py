@@ -18,7 +18,7 @@ ORDER = re.findall(
     """
     errors faults version batches checked secret hysteresis cluster clear binding replication
     control minion_key master_key minion_opts evidence
-    columns history history_text schema rows tally meta
+    columns history history_text schema rows tally meta dropped
     health api settings config keystore replica restarting watchdog
     provenance holds refused races observer keeper
     peering proxy consistency lint web safety minion_reports drop_in rollout
