@@ -134,7 +134,7 @@ class Group:
             # An engine that trusts peers but finds no replica takes it for lost.
             replica = Replica(master.place.replica_file)
             with replica.transaction():
-                replica.blank = False
+                replica.meta.blank = False
             replica.close()
         befriend(*(master.place for master in self.masters))
 

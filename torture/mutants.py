@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha import keeper, observer, provenance
+from saltext_ha.dropped import Dropped
 from saltext_ha.keeper import Keeper
 from saltext_ha.keystore import revoke as revoking
 from saltext_ha.observer import Observer
@@ -93,7 +94,7 @@ def late_knowledge() -> None:
 
 def horizon() -> None:
     """Of tombstones that were dropped, nothing is remembered at all."""
-    vars_of(Replica)("horizon", lambda self: {})
+    vars_of(Dropped)("horizon", lambda self: {})
 
 
 def rotation() -> None:
@@ -122,7 +123,7 @@ def idle_apply() -> None:
 
     def again(self: Keeper) -> Any:
         with self.replica.transaction():
-            self.replica.revocation_due = True
+            self.replica.meta.revocation_due = True
         return apply(self)
 
     vars_of(Keeper)("apply", again)

@@ -162,13 +162,13 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         try:
             replica.take_node()
             with replica.transaction():
-                replica.mode = config.mode
+                replica.meta.mode = config.mode
             guard = RevocationGuard(config.hold_fraction, config.hold_minimum)
             observer = Observer(store, replica, name=config.name, guard=guard)
             observer.observe(store.changed(), certain=True)
             side = _Side(key_pages.everything(replica), store.one_denied)
             held = len(replica.held())
-            paused = replica.paused
+            paused = replica.meta.paused
         finally:
             replica.close()
     side.notes.append("its ha engine does not run; this is what it would find in the key store")
@@ -180,8 +180,8 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         side.notes.append(f"will write nothing to its key store: {why}")
     if observer.holds.doubt:
         side.notes.append(observer.holds.doubt)
-    if observer.refused:
-        side.notes.append(f"{len(observer.refused)} key files are no keys and stay here")
+    if observer.refused.reasons:
+        side.notes.append(f"{len(observer.refused.reasons)} key files are no keys and stay here")
     if held:
         side.notes.append(f"{held} accepted keys are gone from its store: they would be held")
     return side

@@ -166,7 +166,7 @@ def _begin_replica(settings: HaConfig, trust: Trust) -> None:
     if trust.peers() or database.exists():
         return
     with contextlib.closing(Replica(database)) as replica, replica.transaction():
-        replica.blank = False
+        replica.meta.blank = False
 
 
 def _notice(*notes: str) -> Answer:

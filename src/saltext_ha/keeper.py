@@ -20,7 +20,7 @@ from saltext_ha.columns import NEVER, Applied
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.observer import EVENT_DELAY, Observer, Raced, Seen, contexts
+from saltext_ha.observer import Observer, Seen, contexts
 from saltext_ha.provenance import NEWER, OLDER, OURS
 from saltext_ha.replica import Replica
 from saltext_ha.replication import plan
@@ -100,7 +100,7 @@ class Keeper(Observer):
             found = self.observe(ids)
             merged.seen.records.extend(found.records)
             merged.seen.unsettled.extend(found.unsettled)
-            horizon = self.replica.horizon()
+            horizon = self.replica.dropped.horizon()
             self.replica.bring(ids)
             point("merge.begin")
             with self.replica.transaction():
@@ -177,7 +177,7 @@ class Keeper(Observer):
         with self.replica.transaction():
             # A replica that was rebuilt has not seen whose writes came before; this one may have.
             had = join(dropping.horizon, self.replica.seen())
-            self.replica.raise_horizon(had, dropping.epoch)
+            self.replica.dropped.raise_horizon(had, dropping.epoch)
             for minion_id, key in dropping.keys:
                 record = self.replica.get(minion_id).get(key)
                 if record and within(record, dropping.horizon) and self._is_done(record):
@@ -250,8 +250,8 @@ class Keeper(Observer):
 
     def unfinished(self) -> bool:
         """Whether an apply left something, for instance an entry that cannot be written."""
-        active = self.enforce and not self.adopting and not self.replica.paused
-        return active and bool(self.replica.dirty() or self.replica.revocation_due)
+        active = self.enforce and not self.adopting and not self.replica.meta.paused
+        return active and bool(self.replica.dirty() or self.replica.meta.revocation_due)
 
     def apply(self) -> Seen:
         """
@@ -261,7 +261,7 @@ class Keeper(Observer):
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
         seen = Seen([], [])
-        if not self.enforce or self.adopting or self.replica.paused:
+        if not self.enforce or self.adopting or self.replica.meta.paused:
             return seen
         found = self.holds.look()
         if found in (OLDER, NEWER) or self.holds.doubt:
@@ -271,20 +271,20 @@ class Keeper(Observer):
                 self._apply_batch(batch, seen)
         finally:
             self.missed.update(seen.unsettled)
-        if self.replica.revocation_due or self._gone:
+        if self.replica.meta.revocation_due or self._gone:
             self._revoke_now()
         if found != OURS or self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
 
     def _revoke_now(self) -> None:
-        due = self.replica.revocation_due
+        due = self.replica.meta.revocation_due
         point("revoke.begin")
         self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
         point("revoke.done")
         if due:
             with self.replica.transaction():
-                self.replica.revocation_due = False
+                self.replica.meta.revocation_due = False
         self._gone = set()
         point("revoke.marked")
 
@@ -344,20 +344,20 @@ class Keeper(Observer):
             raise
         point("apply.store")
         at = time.monotonic()
-        self._raced = {i: raced for i, raced in self._raced.items() if at < raced.until}
+        self._races.expire(at)
         for minion_id, reason in failed.items():
-            self._refuse(minion_id, reason)
+            self.refused.add(minion_id, reason)
             del after[minion_id]
         with self.replica.transaction():
             for minion_id, expected in after.items():
-                self.refused.pop(minion_id, None)
+                self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
                 if content is None or content.stored != expected:
                     seen.unsettled.append(minion_id)
                     mark = 0
                 if plan.revokes(before[minion_id].stored, expected):
-                    self.replica.revocation_due = True
+                    self.replica.meta.revocation_due = True
                 if expected == ABSENT:
                     self._is_gone(minion_id)
                 if minion_id in held:
@@ -370,7 +370,7 @@ class Keeper(Observer):
                 self.replica.set_applied(minion_id, done, mark)
                 if minion_id in missing:
                     known = before[minion_id].known or {}
-                    self._raced[minion_id] = Raced(known, content.slot_mark, at + EVENT_DELAY)
+                    self._races.add(minion_id, known, content.slot_mark, at)
         point("apply.done")
         for minion_id, expected in after.items():
             if expected.slot != before[minion_id].stored.slot:
@@ -401,7 +401,7 @@ class Keeper(Observer):
                 self.replica.set_applied(minion_id, applied)
         point("apply.junk")
         self.store.discard_junk(minion_id)
-        self.refused.pop(minion_id, None)
+        self.refused.discard(minion_id)
         return applied
 
     def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:

@@ -20,6 +20,8 @@ from saltext_ha.faults import point
 from saltext_ha.holds import Announce, Holds, wanted
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
+from saltext_ha.races import Races
+from saltext_ha.refused import NO_KEY, RefusedIds, new_record
 from saltext_ha.replica import Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
@@ -40,13 +42,6 @@ from saltext_ha.replication.record import (
 
 log = logging.getLogger(__name__)
 
-# A minion that knocks with ever new keys must not fill the replicas of all masters.
-MAX_UNDECIDED = 4
-NO_KEY = "its key file is unreadable, or no public key in PEM"
-MAX_REFUSED = 1000
-# How long after Salt deleted a key its event may come.
-EVENT_DELAY = 10.0
-
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
 OPERATOR = "operator"
@@ -59,20 +54,6 @@ class Seen(NamedTuple):
     """Records that changed: to be pushed to the peers."""
     unsettled: list[str]
     """Ids to look at again shortly: a key is being written, or has just gone."""
-
-
-class Raced(NamedTuple):
-    """
-    Somebody took an id's key away while we were putting another entry there.
-
-    If that was a deletion, Salt's event says so in a moment; else they moved it as we did.
-    """
-
-    known: Known
-    """What they could know of the id's keys."""
-    slot_mark: int
-    """Of what we put there."""
-    until: float
 
 
 class Observer:
@@ -106,7 +87,7 @@ class Observer:
         self.replica = replica
         self.adopting = adopting
         self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
-        self.refused: dict[str, str] = {}
+        self.refused = RefusedIds()
         self.missed: set[str] = set()
         """
         Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
@@ -117,8 +98,8 @@ class Observer:
         self._announce = announce
         self._who = who
         self._deleted_by_salt = deleted_by_salt
-        self._raced: dict[str, Raced] = {}
-        self._gone: set[str] | None = None if replica.revocation_due else set()
+        self._races = Races()
+        self._gone: set[str] | None = None if replica.meta.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
 
     # -- from the store to the replica
@@ -170,7 +151,7 @@ class Observer:
                 log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
                 self.adopting = True
                 with self.replica.transaction():
-                    self.replica.blank = True
+                    self.replica.meta.blank = True
                 return Seen([], [])
             if self.holds.doubt:
                 return Seen([], [])
@@ -211,7 +192,7 @@ class Observer:
         for batch in batches(in_order({*self.replica.ids(), *self.store.changed()})):
             self._adopt_batch(batch, seen, outdated)
         with self.replica.transaction():
-            self.replica.blank = False
+            self.replica.meta.blank = False
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""
@@ -224,7 +205,7 @@ class Observer:
             for minion_id in self.replica.brought(ids):
                 content = self.store.read(minion_id, certain=True)
                 if content is None:
-                    self._refuse(minion_id, NO_KEY)
+                    self.refused.add(minion_id, NO_KEY)
                     continue
                 seen.records.extend(self._adopt_one(minion_id, content, outdated))
             point("adopt.record")
@@ -267,16 +248,16 @@ class Observer:
             content = self.store.read(minion_id, certain)
             if content is None:
                 if certain:
-                    self._refuse(minion_id, NO_KEY)
+                    self.refused.add(minion_id, NO_KEY)
                 else:
                     seen.unsettled.append(minion_id)
                 continue
             applied = self.replica.applied(minion_id)
             unseen = None
             if content.junk:
-                self._refuse(minion_id, NO_KEY)
+                self.refused.add(minion_id, NO_KEY)
             elif not content.stored.slot and not content.stored.denied:
-                self.refused.pop(minion_id, None)
+                self.refused.discard(minion_id)
             # Who really has such an id is recorded a moment later.
             if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
                 seen.unsettled.append(minion_id)
@@ -288,7 +269,9 @@ class Observer:
                 if not released and content.stored.key != applied.stored.key:
                     # Who decides about another key in an emptied store does not see this one.
                     unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
-            raced = self._deleted_in_a_race(minion_id, content, applied) if deleted else None
+            raced = None
+            if deleted:
+                raced = self._races.deleted(minion_id, content, applied.stored, time.monotonic())
             anew = deleted and self._knocked_again(minion_id, content, applied)
             if content.stored == applied.stored and raced is None and not anew:
                 continue
@@ -322,20 +305,6 @@ class Observer:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
-    def _deleted_in_a_race(
-        self, minion_id: str, content: Content, applied: Applied
-    ) -> Known | None:
-        """
-        Whether an id that Salt said was deleted was so while we put there what still is there.
-
-        :return: what was known then of its keys; None when it was not, or was put there anew since.
-        """
-        raced = self._raced.get(minion_id)
-        if raced is None or raced.until < time.monotonic():
-            return None
-        as_put = content.stored.slot == applied.stored.slot and content.slot_mark == raced.slot_mark
-        return raced.known if as_put else None
-
     def _record(
         self,
         minion_id: str,
@@ -359,7 +328,7 @@ class Observer:
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: dict[bytes, Record] = {}
         if raced is not None:
-            del self._raced[minion_id]
+            self._races.forget(minion_id)
             known = dict(raced)
             writes = change.deleted(applied.stored, now, states)
             writes += change.interpret(applied.stored, now, states)
@@ -389,7 +358,7 @@ class Observer:
         self._explain(minion_id, before, records)
         if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
             # Our own removal, finished before a crash; or one that Salt did by halves.
-            self.replica.revocation_due = True
+            self.replica.meta.revocation_due = True
         if now == ABSENT:
             self._is_gone(minion_id)
         # What was refused is looked at again after a restart, to be reported again.
@@ -421,24 +390,14 @@ class Observer:
         state: str,
         records: dict[bytes, Record],
     ) -> Record | None:
-        undecided = sum(record.state in OBSERVATIONS for record in records.values())
-        if state in OBSERVATIONS and undecided >= MAX_UNDECIDED:
-            self._refuse(minion_id, f"more than {MAX_UNDECIDED} undecided keys")
-            return None
-        text = content.keys[key]
+        """The record of a key that has none yet; None, and the id is refused, when it gets none."""
         try:
-            minion_key.check_id(minion_id)
-            minion_key.check(text)
+            record = new_record(minion_id, key, content.keys[key], state, records.values())
         except InvalidRecord as exc:
-            self._refuse(minion_id, str(exc))
+            self.refused.add(minion_id, str(exc))
             return None
-        self.refused.pop(minion_id, None)
-        return Record(minion_id, key, text)
-
-    def _refuse(self, minion_id: str, reason: str) -> None:
-        if self.refused.get(minion_id) != reason and len(self.refused) < MAX_REFUSED:
-            log.warning("ha refused: id=%s reason=%s", ascii(minion_id), reason)
-            self.refused[minion_id] = reason
+        self.refused.discard(minion_id)
+        return record
 
     def _settle(
         self,

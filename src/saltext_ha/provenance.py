@@ -39,7 +39,7 @@ class Provenance:
         self._store = store
         self._replica = replica
         self._name = name
-        owner, *tokens = replica.signatures or [name]
+        owner, *tokens = replica.meta.signatures or [name]
         # A master that was given another name, or the replica of another one, signs anew.
         self._tokens = tokens if owner == name else []
         self._signed = float("-inf")
@@ -67,7 +67,7 @@ class Provenance:
     def signing_due(self) -> bool:
         """Whether the signature is an hour old, or of before records were dropped."""
         old = time.monotonic() >= self._signed + SIGNED_FOR
-        return old or not self.token.endswith(f".{self._replica.epoch}")
+        return old or not self.token.endswith(f".{self._replica.dropped.epoch}")
 
     def sign(self) -> None:
         """
@@ -77,7 +77,7 @@ class Provenance:
         """
         borne = self._store.signature(self._name)
         number = 1 + max(_number(borne or ""), _number(self.token))
-        token = f"{number}.{secrets.token_hex(8)}.{self._replica.epoch}"
+        token = f"{number}.{secrets.token_hex(8)}.{self._replica.dropped.epoch}"
         if borne in self._tokens:
             # Either is right until the new one is known to be there.
             self._remember([borne, token])
@@ -97,15 +97,15 @@ class Provenance:
         Whether records may have been dropped since the store was signed: a key in it that no
         record knows may be one that was deleted.
         """
-        if not self._replica.epoch:
+        if not self._replica.dropped.epoch:
             return False
         found = self._store.signature(self._name) or ""
         epoch = found.rpartition(".")[2]
-        return not epoch.isdigit() or int(epoch) < self._replica.epoch
+        return not epoch.isdigit() or int(epoch) < self._replica.dropped.epoch
 
     def _remember(self, tokens: list[str]) -> None:
         with self._replica.transaction():
-            self._replica.signatures = [self._name, *tokens]
+            self._replica.meta.signatures = [self._name, *tokens]
         self._tokens = tokens
 
 

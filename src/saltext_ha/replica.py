@@ -11,16 +11,18 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltext_ha import columns, schema
 from saltext_ha.batches import batches
 from saltext_ha.columns import Applied
+from saltext_ha.dropped import Dropped
 from saltext_ha.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.faults import point
 from saltext_ha.history import History, sqlite_glob
+from saltext_ha.meta import Meta
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED, Dot, Record, join, record_digest
@@ -47,7 +49,8 @@ class Replica:
     One replica.db; used from one thread.
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
-    shows; they change when a transaction commits. ``history`` tells who wrote what, and why.
+    shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
+    ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -81,9 +84,11 @@ class Replica:
                 )
             if version < len(schema.MIGRATIONS):
                 schema.migrate(self._db, version, secrets.token_hex(8))
+            self.meta = Meta(self._db)
+            self.dropped = Dropped(self._db, self.meta)
             self.history = History(self._db)
             self._rows = Rows(self._db)
-            self.node = self._meta("node")
+            self.node = self.meta.get("node")
             self.counter = self.seen().get(self.node, 0)
             if self._db.execute("SELECT 1 FROM record LIMIT 1").fetchone():
                 self._db.executescript(schema.INDEXES)
@@ -178,7 +183,7 @@ class Replica:
         """
         node = secrets.token_hex(8)
         with self.transaction():
-            self._set_meta("node", node)
+            self.meta.set("node", node)
         self.node, self.counter = node, 0
         point("replica.node")
 
@@ -242,7 +247,13 @@ class Replica:
         self._done.written.append(record)
         self._done.touched.add(record.minion_id)
 
-    # -- what was dropped
+    def drop(self, record: Record) -> None:
+        """Forget *record*, which is as it stands here; inside a transaction only."""
+        self._done.digests.append(
+            (self.records, bucket_of(record.minion_id), record_digest(record))
+        )
+        self._rows.drop(record)
+        self._done.touched.add(record.minion_id)
 
     def tombstones(self, after: str, limit: int) -> list[Record]:
         """The next *limit* records whose visible state is deleted, of ids greater than *after*."""
@@ -261,32 +272,6 @@ class Replica:
             (sqlite_glob(glob),),
         )
         return [columns.record(*row) for row in rows]
-
-    def horizon(self) -> dict[str, int]:
-        """The writes that all masters have had: a record of such that is not here was dropped."""
-        return dict(self._db.execute("SELECT node, counter FROM horizon"))
-
-    @property
-    def epoch(self) -> int:
-        """How often the group has dropped records."""
-        return int(self._meta("epoch") or 0)
-
-    def raise_horizon(self, horizon: Mapping[str, int], epoch: int) -> None:
-        """All masters have had the writes in *horizon*; inside a transaction only."""
-        self._db.executemany(
-            "INSERT INTO horizon VALUES (?, ?) ON CONFLICT (node)"
-            " DO UPDATE SET counter = max(counter, excluded.counter)",
-            horizon.items(),
-        )
-        self._set_meta("epoch", str(max(epoch, self.epoch)))
-
-    def drop(self, record: Record) -> None:
-        """Forget *record*, which is as it stands here; inside a transaction only."""
-        self._done.digests.append(
-            (self.records, bucket_of(record.minion_id), record_digest(record))
-        )
-        self._rows.drop(record)
-        self._done.touched.add(record.minion_id)
 
     # -- what the store shows
 
@@ -369,66 +354,7 @@ class Replica:
         """Ids with two or more accepted keys."""
         return self._tally.conflicts()
 
-    # -- what is still to be done
-
-    @property
-    def revocation_due(self) -> bool:
-        """Whether keys were revoked and the AES key has not been rotated since."""
-        return self._meta("revocation_due") == "1"
-
-    @revocation_due.setter
-    def revocation_due(self, due: bool) -> None:
-        self._set_meta("revocation_due", "1" if due else "0")
-
-    @property
-    def signatures(self) -> list[str]:
-        """Who signed the key store, and with which tokens; see :class:`.Provenance`."""
-        return self._meta("signatures").split()
-
-    @signatures.setter
-    def signatures(self, tokens: Iterable[str]) -> None:
-        self._set_meta("signatures", " ".join(tokens))
-
-    @property
-    def shared_with(self) -> list[str]:
-        """The masters whose key store is this master's own, too (``service/shared_store.py``)."""
-        return self._meta("shared_with").split()
-
-    @shared_with.setter
-    def shared_with(self, names: Iterable[str]) -> None:
-        self._set_meta("shared_with", " ".join(names))
-
-    @property
-    def blank(self) -> bool:
-        """Whether nothing was recorded since the file was made: neither here nor from a peer."""
-        return self._meta("blank") == "1"
-
-    @blank.setter
-    def blank(self, blank: bool) -> None:
-        self._set_meta("blank", "1" if blank else "0")
-
-    @property
-    def paused(self) -> bool:
-        """
-        Whether the store is not to be written for now: an operator said so, or the configured
-        mode is observe and no operator has said ``ha.resume`` since.
-        """
-        return (self._meta("paused") or ("1" if self.mode == "observe" else "0")) == "1"
-
-    @paused.setter
-    def paused(self, paused: bool) -> None:
-        self._set_meta("paused", "1" if paused else "0")
-
-    @property
-    def mode(self) -> str:
-        """The configured mode; a change of it takes an earlier ``ha.resume`` back."""
-        return self._meta("mode")
-
-    @mode.setter
-    def mode(self, mode: str) -> None:
-        if mode != self.mode and self._meta("paused") == "0":
-            self._set_meta("paused", "")
-        self._set_meta("mode", mode)
+    # -- what is held back
 
     def hold(self, ids: Iterable[str], since: float) -> None:
         """Remember changes that are held back; inside a transaction only."""
@@ -449,10 +375,3 @@ class Replica:
         rows = self._db.execute("SELECT id, digest FROM stored")
         self.placements = DigestTree((bucket_of(i), d) for i, d in rows if d)
         self._tally = Tally(self._db)
-
-    def _meta(self, name: str) -> str:
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return str(row[0]) if row else ""
-
-    def _set_meta(self, name: str, value: str) -> None:
-        self._db.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))

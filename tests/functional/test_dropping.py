@@ -33,7 +33,7 @@ def drop(*masters: Master) -> None:
     first = masters[0]
     keys = [(r.minion_id, r.fingerprint) for r in first.records() if r.state == DELETED]
     root = first.replica.records.root
-    dropping = Dropping(keys, first.replica.seen(), first.replica.epoch + 1)
+    dropping = Dropping(keys, first.replica.seen(), first.replica.dropped.epoch + 1)
     for master in masters:
         assert master.keeper.drop(root, dropping)
 
@@ -74,7 +74,7 @@ def test_all_drop_a_tombstone_and_stay_level(m1: Master, m2: Master) -> None:
     drop(m1, m2)
     assert [r.minion_id for r in m1.records()] == ["web2"]
     level(m1, m2)
-    assert m1.replica.epoch == m2.replica.epoch == 1
+    assert m1.replica.dropped.epoch == m2.replica.dropped.epoch == 1
 
 
 def test_nothing_is_dropped_where_something_else_is_known(m1: Master, m2: Master) -> None:
@@ -87,7 +87,7 @@ def test_nothing_is_dropped_where_something_else_is_known(m1: Master, m2: Master
     dropping = Dropping([("web1", PRINTS[0])], m1.replica.seen(), 1)
     assert not m2.keeper.drop(root, dropping)
     assert m2.state("web1") == DELETED
-    assert m2.replica.horizon() == {}
+    assert m2.replica.dropped.horizon() == {}
 
 
 def test_who_was_not_told_drops_it_on_the_next_meeting(m1: Master, m2: Master) -> None:
@@ -220,7 +220,7 @@ def test_what_only_the_one_that_is_told_has_seen_is_within_its_horizon(
     level(m1, m2)
     # The other replica was rebuilt since, and remembers less.
     assert m2.keeper.drop(m2.replica.records.root, Dropping([], {}, 1))
-    assert m2.replica.horizon() == m2.replica.seen() != {}
+    assert m2.replica.dropped.horizon() == m2.replica.seen() != {}
 
 
 def test_what_others_missed_of_a_removed_master_counts_where_nothing_else_is_left(
@@ -251,7 +251,7 @@ def test_the_horizon_survives_a_restart(m1: Master, m2: Master) -> None:
     m1.remove("web1")
     level(m1, m2)
     drop(m1, m2)
-    horizon = m1.replica.horizon()
+    horizon = m1.replica.dropped.horizon()
     assert horizon
     m1.restart()
-    assert (m1.replica.horizon(), m1.replica.epoch) == (horizon, 1)
+    assert (m1.replica.dropped.horizon(), m1.replica.dropped.epoch) == (horizon, 1)

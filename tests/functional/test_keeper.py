@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from saltext_ha.errors import StoreError
-from saltext_ha.observer import MAX_UNDECIDED, Seen
+from saltext_ha.observer import Seen
+from saltext_ha.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import (
     ACCEPTED,
     DELETED,
@@ -573,7 +574,7 @@ def test_junk_in_the_form_of_a_key_is_reported_and_left_where_it_is(
     m1.file(state, "web1").write_text(junk)
     exchange(m1, m2)
     assert m1.records() == []
-    assert "web1" in m1.keeper.refused
+    assert "web1" in m1.keeper.refused.reasons
     assert m2.files() == {}
     assert m1.files() == {(state, "web1"): junk}
     assert m1.revoked == 0
@@ -584,7 +585,7 @@ def test_junk_that_stays_is_reported(m1: Master, state: str) -> None:
     m1.file(state, "web1").write_text("junk")
     seen = m1.keeper.scan()
     m1.keeper.observe(seen.unsettled, certain=True)
-    assert "web1" in m1.keeper.refused
+    assert "web1" in m1.keeper.refused.reasons
     assert m1.files() == {(state, "web1"): "junk"}
 
 
@@ -603,12 +604,12 @@ def test_junk_that_knocked_does_not_keep_a_decision_out(
     m2.file(PENDING, "web1").write_text(junk)
     long_ago(m2.file(PENDING, "web1"))
     m2.scan()
-    m2.keeper.refused.clear()  # as when there is more of it than is remembered
+    m2.keeper.refused.reasons.clear()  # as when there is more of it than is remembered
     m1.knock("web1", 0, decided)
     m1.scan()
     exchange(m1, m2)
     assert m2.files() == {(decided, "web1"): KEYS[0]}
-    assert m2.keeper.refused == {}
+    assert m2.keeper.refused.reasons == {}
     assert m2.replica.dirty() == []
 
 
@@ -621,9 +622,9 @@ def test_junk_does_not_hide_a_deletion(m1: Master, m2: Master, junk: str) -> Non
     exchange(m1, m2)
     assert m2.files() == {}
     assert m1.files() == {(PENDING, "web1"): junk}
-    assert "web1" in m1.keeper.refused
+    assert "web1" in m1.keeper.refused.reasons
     m1.scan()
-    assert "web1" in m1.keeper.refused
+    assert "web1" in m1.keeper.refused.reasons
 
 
 def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
@@ -633,7 +634,7 @@ def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
     assert (seen.records, seen.unsettled) == ([], ["web1"])
     path.write_text(KEYS[0])
     assert [r.state for r in m1.scan()] == [PENDING]
-    assert m1.keeper.refused == {}
+    assert m1.keeper.refused.reasons == {}
 
 
 @pytest.mark.parametrize("minion_id", ["../minions/web1", "../outside", "a\0b", "x" * 300])
@@ -658,7 +659,7 @@ def test_a_minion_with_ever_new_keys_does_not_fill_the_replica(m1: Master, m2: M
         m1.scan()
     undecided = [r for r in m1.records() if r.state == DENIED]
     assert len(undecided) == MAX_UNDECIDED
-    assert "undecided" in m1.keeper.refused["web1"]
+    assert "undecided" in m1.keeper.refused.reasons["web1"]
     # What was not recorded stays where Salt put it, and can still be decided upon.
     assert m1.file(DENIED, "web1").read_text() == KEYS[6]
     m1.settle()
@@ -944,7 +945,7 @@ def test_one_path_that_cannot_be_written_holds_up_nothing_else(m1: Master, m2: M
     m2.keeper.merge(m1.records())
     m2.keeper.apply()
     assert m2.file(ACCEPTED, "late").read_text() == KEYS[2]
-    assert "bad" in m2.keeper.refused
+    assert "bad" in m2.keeper.refused.reasons
     assert m2.replica.dirty() == ["bad"]
     (m2.root / "minions" / "bad").rmdir()
     m2.settle()
@@ -954,7 +955,7 @@ def test_one_path_that_cannot_be_written_holds_up_nothing_else(m1: Master, m2: M
 def test_what_was_refused_is_forgotten_when_it_is_gone(m1: Master) -> None:
     m1.file(PENDING, "web1").write_text("junk")
     m1.scan()
-    assert "web1" in m1.keeper.refused
+    assert "web1" in m1.keeper.refused.reasons
     m1.file(PENDING, "web1").unlink()
     m1.keeper.observe(["web1"], certain=True)
-    assert m1.keeper.refused == {}
+    assert m1.keeper.refused.reasons == {}

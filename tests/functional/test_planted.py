@@ -140,7 +140,7 @@ def test_a_key_folder_that_is_a_link(m1: Master, m2: Master, tmp_path: Path) -> 
     folder.symlink_to(elsewhere)
     m1.keeper.scan()
     m1.keeper.observe(["shadow", "master.pem"], certain=True)
-    assert set(m1.keeper.refused) == {"shadow", "master.pem"}
+    assert set(m1.keeper.refused.reasons) == {"shadow", "master.pem"}
     assert m1.replica.get("shadow") == m1.replica.get("master.pem") == {}
     assert sorted(path.name for path in elsewhere.glob("[!.]*")) == ["master.pem", "shadow"]
 

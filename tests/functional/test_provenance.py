@@ -263,7 +263,7 @@ def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
     backup = copy_of(m1)
     (backup / "unknown").write_text(KEYS[2])
     with m1.replica.transaction():
-        m1.replica.raise_horizon({}, 1)
+        m1.replica.dropped.raise_horizon({}, 1)
     m1.settle()
     assert m1.keeper.holds.provenance.token.endswith(".1")
     put_back(m1, backup)

@@ -73,7 +73,7 @@ def test_all_that_was_committed_is_there_after_reopening(path: Path) -> None:
         replica.set_applied("web1", doing)
         replica.hold(["web2", "web3"], 12.5)
         replica.unhold(["web3"])
-        replica.revocation_due = True
+        replica.meta.revocation_due = True
     before = (replica.node, replica.counter, roots(replica), replica.counts(), replica.seen())
     replica.close()
 
@@ -86,7 +86,7 @@ def test_all_that_was_committed_is_there_after_reopening(path: Path) -> None:
     assert replica.applied("web1") == doing
     assert replica.dirty() == ["web1"]
     assert replica.held() == {"web2": 12.5}
-    assert replica.revocation_due
+    assert replica.meta.revocation_due
     assert replica.counts() == {ACCEPTED: 20, "denied": 1}
     assert list(replica.ids()) == sorted([*(f"web{n}" for n in range(20)), "gone"])
     replica.close()
@@ -127,7 +127,7 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
             write(replica, "web1", REJECTED)
             write(replica, "web2")
             replica.hold(["web1"], 1.0)
-            replica.revocation_due = True
+            replica.meta.revocation_due = True
             raise Stop
 
     with pytest.raises(Stop):
@@ -136,7 +136,7 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
     assert replica.get("web1")[A].state == ACCEPTED
     assert replica.get("web2") == {}
     assert replica.held() == {}
-    assert not replica.revocation_due
+    assert not replica.meta.revocation_due
     # The next write takes the counter of the one that never was, and stands.
     with replica.transaction():
         record = write(replica, "web2")

@@ -113,7 +113,7 @@ def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
         befriend(m1, m2)
         replica = Replica(m1.replica_file)
         with replica.transaction():
-            replica.blank = False
+            replica.meta.blank = False
         replica.close()
         # Accepts, and never says a word.
         port = m2.config.port

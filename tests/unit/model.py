@@ -154,7 +154,7 @@ class CrashingReplica(Replica):
         """The same content, in a file of its own."""
         copy = CrashingReplica(None)
         self._db.backup(copy._db)
-        copy.node = copy._meta("node")
+        copy.node = copy.meta.get("node")
         copy.counter = copy.seen().get(copy.node, 0)
         copy._load()
         return copy
@@ -181,7 +181,7 @@ class Master:
         self.rotations = 0
         self.lose_replica()
         with self.replica.transaction():
-            self.replica.blank = False  # it is in no group yet
+            self.replica.meta.blank = False  # it is in no group yet
         self.start()
 
     def start(self) -> None:
@@ -193,7 +193,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(1.0, 1000),
             revoke=self._rotate,
-            adopting=self.replica.blank,
+            adopting=self.replica.meta.blank,
             clock=lambda: self.skew,
         )
 

@@ -198,7 +198,7 @@ class Group(RuleBasedStateMachine):
             member.master.adopt(peer.master)
         except Crash:
             member.master.start()
-            if member.master.replica.blank:
+            if member.master.replica.meta.blank:
                 member.master.adopt(peer.master)
         member.master.fuse.left = None
         member.notice()

@@ -175,7 +175,7 @@ class Core:
 
         def note() -> Seen:
             with self.replica.transaction():
-                self.replica.paused = paused
+                self.replica.meta.paused = paused
             return Seen([], [])
 
         await self._order(note)

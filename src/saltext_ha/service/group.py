@@ -75,9 +75,10 @@ class Group:
             notes.append(DRAINING)
         waiting = ADOPTING if core.keeper.adopting else ""
         notes += [note for note in (waiting, core.problem, core.keeper.holds.doubt) if note]
-        if core.keeper.refused:
-            some = ", ".join(sorted(core.keeper.refused)[:5])
-            notes.append(f"{len(core.keeper.refused)} key files are no keys and stay here: {some}")
+        refused = core.keeper.refused.reasons
+        if refused:
+            some = ", ".join(sorted(refused)[:5])
+            notes.append(f"{len(refused)} key files are no keys and stay here: {some}")
         return {
             **service.describe(),
             # With a signing key, minions take masters of whatever key.

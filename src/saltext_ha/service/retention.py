@@ -49,7 +49,7 @@ class Retention:
 
         async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             core, root = self._service.core, payload.get("root")
-            level, epoch = await core.run(lambda: (self._is_level(root), core.replica.epoch))
+            level, epoch = await core.run(self._standing, root)
             return {"level": level, "epoch": epoch}
 
         async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -61,8 +61,8 @@ class Retention:
             return {"dropped": await self._service.core.run(keeper.drop, root, dropping)}
 
         async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            replica = self._service.core.replica
-            seen, epoch = await self._service.core.run(lambda: (replica.horizon(), replica.epoch))
+            core, dropped = self._service.core, self._service.core.replica.dropped
+            seen, epoch = await core.run(lambda: (dropped.horizon(), dropped.epoch))
             return {"horizon": [list(entry) for entry in seen.items()], "epoch": epoch}
 
         return {"level": level, "drop": drop, "horizon": horizon}
@@ -92,7 +92,7 @@ class Retention:
     def _raise(self, horizon: dict[str, int], epoch: int) -> None:
         replica = self._service.core.replica
         with replica.transaction():
-            replica.raise_horizon(horizon, epoch)
+            replica.dropped.raise_horizon(horizon, epoch)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -196,7 +196,7 @@ class Retention:
 
     def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:
         replica = self._service.core.replica
-        return Dropping(keys, join(replica.horizon(), replica.seen()), epoch)
+        return Dropping(keys, join(replica.dropped.horizon(), replica.seen()), epoch)
 
     async def _all_level(self, root: bytes) -> dict[str, int]:
         """
@@ -205,7 +205,7 @@ class Retention:
         :raises HaError: a master is down or knows something else.
         """
         service, core = self._service, self._service.core
-        level, epoch = await core.run(lambda: (self._is_level(root), core.replica.epoch))
+        level, epoch = await core.run(self._standing, root)
         epochs = {service.config.name: epoch}
         if not level:
             raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
@@ -220,11 +220,15 @@ class Retention:
                 epochs[name] = answer["epoch"]
         return epochs
 
+    def _standing(self, root: Any) -> tuple[bool, int]:
+        """Whether just what has the digest *root* is known here, and applied; and our epoch."""
+        return self._is_level(root), self._service.core.replica.dropped.epoch
+
     def _is_level(self, root: Any) -> bool:
-        keeper = self._service.core.keeper
-        if keeper.adopting or keeper.holds.doubt or not keeper.enforce or keeper.replica.paused:
+        keeper, replica = self._service.core.keeper, self._service.core.replica
+        if keeper.adopting or keeper.holds.doubt or not keeper.enforce or replica.meta.paused:
             return False
-        return bool(keeper.replica.records.root == root and not keeper.replica.dirty())
+        return bool(replica.records.root == root and not replica.dirty())
 
 
 def _is_epoch(raw: Any) -> bool:

@@ -175,7 +175,7 @@ class SharedStore:
     def _remember(self) -> None:
         replica = self._service.core.replica
         with replica.transaction():
-            replica.shared_with = sorted(self.names)
+            replica.meta.shared_with = sorted(self.names)
 
     def _reason(self) -> str:
         if not self.names:

@@ -45,21 +45,21 @@ def open_keeper(service: Service, **parts: Any) -> Keeper:
 def _make_keeper(service: Service, replica: Replica, **parts: Any) -> Keeper:
     config, opts = service.config, service.opts
     # Until a peer was asked, and not only at the first start.
-    lost = replica.blank and bool(service.trust.peers())
+    lost = replica.meta.blank and bool(service.trust.peers())
     replica.take_node()
     with replica.transaction():
-        replica.mode = config.mode
+        replica.meta.mode = config.mode
         if not lost:
-            replica.blank = False
+            replica.meta.blank = False
     member = cluster.of(opts)
     service.in_cluster = member.why_only_reported(config.repair) if member else ""
     service.only_reports = service.in_cluster
     if not service.only_reports:
         members = service.trust.pinned()
         service.only_reports = service.shared_store.recall(
-            name for name in replica.shared_with if name in members
+            name for name in replica.meta.shared_with if name in members
         )
-    if replica.paused:
+    if replica.meta.paused:
         service.notes["paused"] = OBSERVES if config.mode == "observe" else PAUSED
     if lost:
         log.warning("ha %s", ADOPTING)
