@@ -90,7 +90,7 @@ class Holds:
             return
         held = self._replica.held()
         suspects = []
-        for minion_id in self._replica.brought(self._replica.at_stake(ids)):
+        for minion_id in self._replica.at_stake(ids):
             if minion_id in held:
                 continue
             applied = self._replica.applied(minion_id)

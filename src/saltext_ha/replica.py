@@ -25,7 +25,15 @@ from saltext_ha.history import History, sqlite_glob
 from saltext_ha.meta import Meta
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.record import ACCEPTED, Dot, Record, join, record_digest
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DELETED,
+    REJECTED,
+    Dot,
+    Record,
+    join,
+    record_digest,
+)
 from saltext_ha.rows import Rows, Shown
 from saltext_ha.tally import Tally
 
@@ -345,10 +353,15 @@ class Replica:
         return row is not None
 
     def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
-        """Those of *ids* that the store shows with an accepted key, or whose key was revoked."""
-        for batch in batches(ids):
-            at_stake = self._rows.at_stake(batch)
-            yield from (minion_id for minion_id in batch if minion_id in at_stake)
+        """
+        Those of *ids* that the store shows with an accepted key, or whose key was revoked; each
+        when it was brought.
+        """
+        for minion_id in self.brought(ids):
+            if self.applied(minion_id).stored.state == ACCEPTED or any(
+                record.state in (DELETED, REJECTED) for record in self.get(minion_id).values()
+            ):
+                yield minion_id
 
     def conflicts(self) -> list[str]:
         """Ids with two or more accepted keys."""

@@ -16,7 +16,7 @@ from saltext_ha import columns
 from saltext_ha.batches import batches
 from saltext_ha.columns import NEVER, Applied
 from saltext_ha.replication.digest import bucket_of
-from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record, record_digest
+from saltext_ha.replication.record import Record, record_digest
 
 MAX_IDS = 2000
 """How many ids are kept between transactions: some batches."""
@@ -74,13 +74,6 @@ class Rows:
             self._make_room()
             self._bring_shown([minion_id])
         return self._shown[minion_id]
-
-    def at_stake(self, ids: list[str]) -> set[str]:
-        """Those of *ids* with an accepted key in the store, or with a revoked one on record."""
-        shown = self._select("id, state", "stored", ids)
-        known = self._select("id, state", "record", ids)
-        accepted = {minion_id for minion_id, state in shown if state == ACCEPTED}
-        return accepted.union(i for i, state in known if state in (DELETED, REJECTED))
 
     # -- writing
 

@@ -188,6 +188,14 @@ def test_junk_among_the_denied_does_not_hide_the_key(root: Path) -> None:
     assert shown(store) == Stored(ACCEPTED, A, frozenset({B}))
 
 
+def test_a_folder_of_denied_keys_that_cannot_be_entered_hides_no_other_key(root: Path) -> None:
+    (root / "minions_denied").rmdir()
+    (root / "minions_denied").symlink_to("minions_denied")
+    put(root, ACCEPTED, "web1", A)
+    assert shown(FileStore(root), "web1") == Stored(ACCEPTED, A)
+    assert shown(FileStore(root), "web2") == Stored()
+
+
 def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(root: Path) -> None:
     put(root, ACCEPTED, "web1", A)
     store = FileStore(root)

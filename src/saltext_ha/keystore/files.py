@@ -140,7 +140,7 @@ class FileStore:
         found: dict[str, bytes] = {}
         mark, slot_mark, junk = 0, 0, False
         for state, folder in self._folders.items():
-            path = f"{folder}/{minion_id}"
+            path, info = f"{folder}/{minion_id}", None
             try:
                 info = os.lstat(path)
                 if not stat.S_ISREG(info.st_mode):
@@ -154,7 +154,7 @@ class FileStore:
                 text = None
             if text is None and state != DENIED and not (certain and state == PENDING):
                 return None
-            entry_mark = _mark(state, info)
+            entry_mark = _mark(state, info) if info else 0
             mark ^= entry_mark
             if state != DENIED:
                 slot_mark ^= entry_mark
