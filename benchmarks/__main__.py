@@ -132,7 +132,8 @@ def _plan(
         )
     for size in sizes:
         if size <= 10_000:
-            yield "many", partial(scale.many, size=size)
+            for masters in (2, 3):
+                yield "many", partial(scale.many, size=size, masters=masters)
     for size in sizes:
         # What nothing costs matters at one size.
         yield "start", partial(scale.start, size=size, idle=idle if size == large else None)

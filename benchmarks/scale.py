@@ -69,19 +69,19 @@ def newcomer(root: Path, size: int) -> list[Row]:
     return [Row("a new master takes all keys", size, [took], rivals=others)]
 
 
-def many(root: Path, size: int) -> list[Row]:
+def many(root: Path, size: int, masters: int) -> list[Row]:
     """
-    *size* keys accepted on the first of three masters, until all three hold them.
+    *size* keys accepted on the first of some *masters*, until all hold them.
 
-    Three engines share the processors here: what the busiest of them needs is a row of its own.
+    The engines share the processors here: what the busiest of them needs is a row of its own.
     """
-    places = [Place(root, name) for name in ("m1", "m2", "m3")]
+    places = [Place(root, f"m{number}") for number in range(1, masters + 1)]
     first = places[0]
     pending = key_folders.ids(size)
     level(places, pending, key_folders.PENDING)
     source = root / "source"
     rsync.copy(first.pki_dir, source)
-    copies = {name: [root / f"{name}2", root / f"{name}3"] for name in TOOLS}
+    copies = {name: [root / f"{name}-{place.name}" for place in places[1:]] for name in TOOLS}
     for name, tool in TOOLS.items():
         _all(tool, source, copies[name])
     engines = [EngineProcess(place) for place in places]
@@ -108,7 +108,7 @@ def many(root: Path, size: int) -> list[Row]:
             engine.stop()
     rsync.copy(first.pki_dir, source)
     others = {name: _all(tool, source, copies[name]) for name, tool in TOOLS.items()}
-    name = "accepts on m1 → on all three"
+    name = f"accepts on m1 → on all {masters}"
     return [
         Row(name, size, [took], rivals=others, budget=MANY),
         Row(f"{name}, work of the busiest engine", size, [max(work) * 1000]),

@@ -8,10 +8,13 @@ from saltext_ha.service.core import Core
 from saltext_ha.service.hints import Hints
 from saltext_ha.service.tasks import Tasks
 
-FOLDER_INTERVAL = 1.0
-# What happens in the folders is seen by their times, and a regular pass finds next to nothing: it
-# is to cost no more than this part of a processor, unless it were put off this many intervals.
-SHARE = 0.005
+FOLDER_INTERVAL = 0.5
+# Where folders change all the time, passes over the store are to cost no more than this part of a
+# processor: what Salt does is told by its events, too.
+WATCH_SHARE = 0.05
+# What happens in the folders is seen by their times, and a regular pass finds next to nothing.
+REGULAR_SHARE = 0.005
+# However much a pass costs, it is not put off for more than this many intervals.
 LONGEST = 10
 
 
@@ -40,21 +43,25 @@ class Scanner:
 
     async def _watch_folders(self) -> None:
         core = self._core
+        wait = FOLDER_INTERVAL
         while True:
-            await asyncio.sleep(FOLDER_INTERVAL)
-            if await core.run(core.keeper.store.touched) or core.keeper.missed:
-                await core.scan()
+            await asyncio.sleep(wait)
+            looked = await core.run(core.keeper.store.touched) or core.keeper.missed
+            cost = await core.scan() if looked else 0.0
+            wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
 
     async def _scan_regularly(self) -> None:
         wait = self._interval
         while True:
             await asyncio.sleep(wait)
             cost = await self._core.scan()
-            wait = (
-                pause(self._interval, cost) if self._core.keeper.store.watched else self._interval
-            )
+            watched = self._core.keeper.store.watched
+            wait = pause(self._interval, cost, REGULAR_SHARE) if watched else self._interval
 
 
-def pause(interval: float, cost: float) -> float:
-    """Seconds until the next regular pass, after one that cost *cost* seconds of a processor."""
-    return min(max(interval, cost / SHARE), interval * LONGEST)
+def pause(interval: float, cost: float, share: float) -> float:
+    """
+    Seconds until the next pass, after one that cost *cost* seconds of a processor, of which passes
+    are to take this *share*; *interval* at least.
+    """
+    return min(max(interval, cost / share), interval * LONGEST)
