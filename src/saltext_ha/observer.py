@@ -271,7 +271,7 @@ class Observer:
                     unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
             raced = None
             if deleted:
-                raced = self._races.deleted(minion_id, content, applied.stored, time.monotonic())
+                raced = self._races.known_then(minion_id, content, applied.stored, time.monotonic())
             anew = deleted and self._knocked_again(minion_id, content, applied)
             if content.stored == applied.stored and raced is None and not anew:
                 continue

@@ -40,14 +40,15 @@ class Races:
         """
         self._races[minion_id] = Race(known, slot_mark, at + EVENT_DELAY)
 
-    def deleted(
+    def known_then(
         self, minion_id: str, content: Content, applied: Stored, now: float
     ) -> Known | None:
         """
-        Whether an id that Salt said was deleted was so while we put there what still is there.
+        What was known of the keys of an id, which Salt said was deleted, when that was done while
+        we put there what still is there.
 
         :param content: what the store shows of it. :param applied: what was last applied.
-        :return: what was known then of its keys; None when it was not, or was put there anew since.
+        :return: None when it was not done then, or a key was put there anew since.
         """
         race = self._races.get(minion_id)
         if race is None or race.until < now:
@@ -56,7 +57,7 @@ class Races:
         return race.known if as_put else None
 
     def forget(self, minion_id: str) -> None:
-        """That race is over: its deletion is written down."""
+        """That race is over: its deletion is being written down."""
         del self._races[minion_id]
 
     def expire(self, now: float) -> None:

@@ -20,15 +20,15 @@ from saltext_ha.errors import StoreError
 from saltext_ha.keystore import writing
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FOLDERS, FileStore
-from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
-from saltext_ha.replication.record import ACCEPTED, PENDING
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
 
 A, B = public_key(0), public_key(1)
 KEYS = {minion_key.fingerprint(text): text for text in (A, B)}
-IDS = [f"web{number}" for number in range(writing.AT_ONCE * 2)]
+IDS = [f"web{number}" for number in range(writing.AT_ONCE * 2 + 3)]
 
 
 @pytest.fixture
@@ -67,6 +67,14 @@ def inodes(root: Path, folder: str) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in (root / folder).iterdir()}
 
 
+def name_of(descriptor: int) -> str:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+def descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
 def names(root: Path, folder: str) -> set[str]:
     return {path.name for path in (root / folder).iterdir()}
 
@@ -88,14 +96,16 @@ def test_they_are_made_durable_side_by_side(root: Path, monkeypatch: pytest.Monk
 
     def wait(descriptor: int) -> None:
         if threading.current_thread() is not threading.main_thread():
+            assert name_of(descriptor).endswith(".ha"), "durable before it has its name"
             waited.append(together.wait())
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", wait)
     knock(root)
-    FileStore(root).apply(moves())
-    assert names(root, "minions") == set(IDS)
-    assert len(waited) == len(IDS)
+    whole = 2 * writing.AT_ONCE
+    FileStore(root).apply(moves()[:whole])
+    assert names(root, "minions") == set(IDS[:whole])
+    assert len(waited) == whole
 
 
 def test_folders_are_durable_once_a_batch_and_before_anything_goes(
@@ -141,6 +151,85 @@ def test_a_full_disk_ends_all_and_removes_nothing(
     assert len(tried) == 1
     assert names(root, "minions_pre") == set(IDS)
     assert not names(root, "minions"), "nothing unfinished stays, either"
+
+
+def failing_sync(
+    monkeypatch: pytest.MonkeyPatch, code: int, when: Callable[[str], bool]
+) -> list[str]:
+    """What has such a path cannot be made durable; the paths that were."""
+    tried: list[str] = []
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        tried.append(name_of(descriptor))
+        if when(tried[-1]):
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    return tried
+
+
+@pytest.mark.parametrize("prepare", [knock, lambda root: None], ids=["moved", "new"])
+def test_a_file_that_cannot_be_made_durable(
+    root: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Path], None]
+) -> None:
+    prepare(root)
+    before = descriptors()
+    with monkeypatch.context() as patch:
+        failing_sync(patch, errno.EIO, lambda path: path.endswith(".17.ha"))
+        failed = FileStore(root).apply(moves()).failed
+    assert set(failed) == {IDS[17], IDS[17 + writing.AT_ONCE]}
+    assert names(root, "minions") == {*IDS} - failed.keys()
+    failing_sync(monkeypatch, errno.ENOSPC, lambda path: path.endswith(".0.ha"))
+    with pytest.raises(StoreError, match="No space left"):
+        FileStore(root).apply(moves())
+    assert names(root, "minions") == {*IDS} - failed.keys(), "nothing unfinished stays"
+    assert descriptors() == before
+
+
+def test_a_file_that_cannot_be_closed_leaves_no_other_open(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may say then that the disk is full."""
+    knock(root)
+    before, close = descriptors(), os.close
+
+    def fail(descriptor: int) -> None:
+        name = name_of(descriptor)
+        close(descriptor)
+        if "/minions/" in name:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "close", fail)
+    assert FileStore(root).apply(moves()) == (set(), {})
+    assert descriptors() == before
+    assert names(root, "minions") == set(IDS)
+
+
+def test_what_somebody_cleans_up_is_written_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another engine that starts on the same folder, for instance."""
+    knock(root)
+    rename, gone = os.rename, []
+
+    def removed(source: str, target: str) -> None:
+        if Path(target).name in IDS[3:100] and target not in gone:
+            gone.append(target)
+            Path(source).unlink()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", removed)
+    assert FileStore(root).apply(moves()) == (set(), {})
+    assert len(gone) == 97
+    assert names(root, "minions") == set(IDS)
+
+
+def test_what_is_cleaned_up_again_and_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, errno.ENOENT, lambda name: name == IDS[3])
+    with pytest.raises(StoreError, match=f"minions/{IDS[3]}: what is written there is gone"):
+        FileStore(root).apply(moves())
 
 
 def test_one_bad_file_holds_up_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,6 +406,61 @@ def test_what_is_done_to_a_file_while_it_is_made_durable(
     accepted = root / "minions" / IDS[0]
     assert accepted.read_text() == KEYS[key_of(0)]
     assert stat.S_IMODE(accepted.stat().st_mode) == 0o600
+
+
+def test_an_old_file_that_cannot_be_made_durable_is_written_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems refuse that for a file that is open to be read only."""
+    knocked_long_ago(root)
+    failing_sync(monkeypatch, errno.EINVAL, lambda path: "/minions_pre/" in path)
+    before = inodes(root, "minions_pre")
+    assert FileStore(root).apply(moves()) == (set(), {})
+    assert not set(before.values()) & set(inodes(root, "minions").values())
+    assert not names(root, "minions_pre")
+
+
+def test_a_change_that_fails_in_one_part_is_not_begun(root: Path) -> None:
+    knocked_long_ago(root)
+    (root / "minions_denied").rmdir()
+    (root / "minions_denied").symlink_to("minions_denied")
+    change = moves()[0]
+    change = change._replace(steps=[*change.steps, Step(DENY, "", key_of(1))])
+    assert set(FileStore(root).apply([change, *moves()[1:]]).failed) == {IDS[0]}
+    assert names(root, "minions") == {*IDS[1:]}
+    assert names(root, "minions_pre") == {IDS[0]}
+
+
+def test_what_stays_is_durable_before_anything_goes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash came before it was, and only the removal is left to be done."""
+    for folder in ("minions", "minions_pre"):
+        (root / folder / IDS[0]).write_text(KEYS[key_of(0)])
+    content = FileStore(root).read(IDS[0])
+    assert content is not None
+    synced = []
+    sync = writing.sync_folder
+
+    def note(folder: str) -> None:
+        synced.append((Path(folder).name, len(names(root, "minions_pre"))))
+        sync(folder)
+
+    monkeypatch.setattr(writing, "sync_folder", note)
+    steps = [Step(REMOVE, PENDING, key_of(0))]
+    FileStore(root).apply([Change(IDS[0], steps, KEYS, content.stored)])
+    assert synced == [("minions", 1), ("minions_pre", 0)]
+
+
+@pytest.mark.parametrize("action", [REMOVE, UNDENY])
+def test_a_folder_that_cannot_be_entered_holds_up_no_other(root: Path, action: str) -> None:
+    state, folder = (REJECTED, "minions_rejected") if action == REMOVE else ("", "minions_denied")
+    (root / folder).rmdir()
+    (root / folder).symlink_to(folder)
+    knock(root)
+    removal = Change(IDS[0], [Step(action, state, key_of(0))], KEYS)
+    assert set(FileStore(root).apply([removal, *moves()[1:]]).failed) == {IDS[0]}
+    assert names(root, "minions") == {*IDS[1:]}
 
 
 def test_a_file_system_without_second_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

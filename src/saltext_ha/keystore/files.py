@@ -13,9 +13,11 @@ import errno
 import functools
 import os
 import pwd
+import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +44,7 @@ NEW = (PUT, DENY)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
-class Put(NamedTuple):
+class Entry(NamedTuple):
     """A step that writes something new, and what it is a part of."""
 
     change: Change
@@ -60,9 +62,11 @@ class Put(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of some changes."""
+    """What came of some changes so far."""
 
-    links: dict[str, tuple[Put, writing.Linked]]
+    touched: set[str]
+    """In whose folders there is something new."""
+    links: dict[str, tuple[Entry, writing.Linked]]
     """By minion id: new entries that are the old file, by another name."""
     missing: set[str]
     failed: dict[str, str]
@@ -100,6 +104,8 @@ class FileStore:
         self._root = root
         self._mode = 0o640 if group_readable else 0o600
         self._uid = _uid(user)
+        # Another one for each engine, of whatever machine, that writes in these folders.
+        self._writer = secrets.randbelow(2**32)
         self._precedence = (
             (REJECTED, PENDING, ACCEPTED) if pending_first else (REJECTED, ACCEPTED, PENDING)
         )
@@ -208,93 +214,105 @@ class FileStore:
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
-        done = Done({}, set(), {})
-        puts = [Put(each, step) for each in changes for step in each.steps if step.action in NEW]
+        done = Done(set(), {}, set(), {})
+        new = [Entry(each, step) for each in changes for step in each.steps if step.action in NEW]
         try:
-            with writing.waiters(len(puts)) as together:
-                for some in batches(puts, writing.AT_ONCE):
-                    self._put(some, together, done)
-            self._sync({put.state for put in puts if put.change.minion_id not in done.failed})
-            self._sync(self._remove_old(changes, done))
-            self._sync(
-                {put.state for put, linked in done.links.values() if self._mend(put, linked)}
-            )
+            with writing.waiters(len(new)) as waiters:
+                self._write_all(new, waiters, done)
+                self._sync(done.touched | _staying(changes))
+                self._sync(self._remove_old(changes, done))
+                spoilt = [
+                    entry
+                    for entry, linked in done.links.values()
+                    if writing.is_spoilt(self._path(entry), linked)
+                ]
+                self._write_all(spoilt, waiters, done, link=False)
+                self._sync({entry.state for entry in spoilt})
         except OSError as exc:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
         return Outcome(done.missing, done.failed)
 
-    def _put(self, puts: Sequence[Put], together: writing.Together, done: Done) -> None:
-        drafts: list[tuple[Put, writing.Draft]] = []
+    def _write_all(
+        self, new: Sequence[Entry], waiters: Executor | None, done: Done, *, link: bool = True
+    ) -> None:
+        """
+        Write *new*, each whole and durable.
+
+        :param link: whether a key that is only to go to another folder is the old file where it can
+            be; else all are new ones.
+        """
+        anew = [
+            entry
+            for some in batches(new, writing.AT_ONCE)
+            for entry in self._write(some, waiters, done, link)
+        ]
+        if anew and not link:
+            raise StoreError(
+                f"{self._path(anew[0])}: what is written there is gone before it has its name; "
+                "does something clean up that folder?"
+            )
+        if anew:
+            self._write_all(anew, waiters, done, link=False)
+
+    def _write(
+        self, new: Sequence[Entry], waiters: Executor | None, done: Done, link: bool
+    ) -> list[Entry]:
+        """Those of *new* that could not be linked, and are to be written; few enough to be open."""
+        drafts: list[tuple[Entry, writing.Draft]] = []
+        anew = []
         try:
-            for number, put in enumerate(puts):
-                with done.unless_one_file(put.change):
-                    drafts.append((put, self._link(put, number) or self._draft(put, number)))
-            flaws = writing.make_durable([draft for _, draft in drafts], together)
-            for (put, draft), flaw in zip(drafts, flaws, strict=True):
-                with done.unless_one_file(put.change):
-                    if flaw:
+            for number, entry in enumerate(new):
+                with done.unless_one_file(entry.change):
+                    drafts.append((entry, self._draft(entry, number, link)))
+            flaws = writing.make_durable([draft for _, draft in drafts], waiters)
+            for (entry, draft), flaw in zip(drafts, flaws, strict=True):
+                minion_id = entry.change.minion_id
+                if minion_id in done.failed:
+                    continue
+                with done.unless_one_file(entry.change):
+                    if flaw and not draft.linked:
                         raise flaw
-                    replaced = writing.put(draft, self._path(put))
+                    replaced = None if flaw else writing.name(draft, self._path(entry))
                     if replaced is None:
-                        replaced = self._write(put)
-                    elif draft.linked:
-                        done.links[put.change.minion_id] = put, draft.linked
-                    if put.replaces and not replaced:
-                        done.missing.add(put.change.minion_id)
+                        anew.append(entry)
+                        continue
+                    done.touched.add(entry.state)
+                    if draft.linked:
+                        done.links[minion_id] = entry, draft.linked
+                    if entry.replaces and not replaced:
+                        done.missing.add(minion_id)
         finally:
             for _, draft in drafts:
                 writing.discard(draft)
+        return anew
 
-    def _link(self, put: Put, number: int) -> writing.Draft | None:
-        """A key that is only to go to another folder need not be written again."""
-        (minion_id, steps, keys, _), step = put
-        for old in steps:
-            if (step.action, old.action, old.key) == (PUT, REMOVE, step.key):
-                return writing.draft_link(
-                    f"{self._folders[old.state]}/{minion_id}",
-                    writing.temporary(self._folders[put.state], number),
-                    keys[step.key],
-                    mode=self._mode,
-                    uid=self._uid,
-                )
-        return None
-
-    def _draft(self, put: Put, number: int) -> writing.Draft:
-        folder = self._folders[put.state]
+    def _draft(self, entry: Entry, number: int, link: bool) -> writing.Draft:
+        folder, text = self._folders[entry.state], entry.change.keys[entry.step.key]
+        temporary = writing.temporary(folder, self._writer, number)
+        source = self._source(entry) if link else None
+        draft = source and writing.draft_link(
+            source, temporary, text, mode=self._mode, uid=self._uid
+        )
+        if draft:
+            return draft
         # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
         # place, and would then write into an accepted one.
-        draft = functools.partial(
-            writing.draft,
-            writing.temporary(folder, number),
-            put.change.keys[put.step.key],
-            mode=self._mode,
-            uid=self._uid,
-        )
         try:
-            return draft()
+            return writing.draft(temporary, text, mode=self._mode, uid=self._uid)
         except FileNotFoundError:
             self._make_folder(folder)
-            return draft()
+            return writing.draft(temporary, text, mode=self._mode, uid=self._uid)
 
-    def _write(self, put: Put) -> bool:
-        """Write a key anew, by itself; whether it took the place of another file."""
-        draft = self._draft(put, writing.AT_ONCE)
-        try:
-            for flaw in filter(None, writing.make_durable([draft])):
-                raise flaw
-            return bool(writing.put(draft, self._path(put)))
-        finally:
-            writing.discard(draft)
-
-    def _mend(self, put: Put, linked: writing.Linked) -> bool:
-        """Write a key after all, when somebody else wrote to its file; whether that was so."""
-        spoilt = writing.is_spoilt(self._path(put), linked)
-        if spoilt:
-            self._write(put)
-        return spoilt
+    def _source(self, entry: Entry) -> str | None:
+        """The file of a key that is only to go to another folder."""
+        (minion_id, steps, _, _), step = entry
+        for old in steps:
+            if (step.action, old.action, old.key) == (PUT, REMOVE, step.key):
+                return f"{self._folders[old.state]}/{minion_id}"
+        return None
 
     def _remove_old(self, changes: Sequence[Change], done: Done) -> set[str]:
-        """Take the steps that remove something; the states in whose folders that was tried."""
+        """Take the steps that remove something; the states in whose folders that was done."""
         touched = set()
         for change in changes:
             minion_id = change.minion_id
@@ -303,16 +321,16 @@ class FileStore:
                 if step.action in NEW or minion_id in done.failed:
                     continue
                 state = step.state or DENIED
-                touched.add(state)
                 with done.unless_one_file(change):
                     removed = self._remove(f"{self._folders[state]}/{minion_id}", step.key, linked)
-                    # Denied keys push each other out.
-                    if not removed and state != DENIED:
+                    if removed:
+                        touched.add(state)
+                    elif state != DENIED:  # denied keys push each other out
                         done.missing.add(minion_id)
         return touched
 
-    def _path(self, put: Put) -> str:
-        return f"{self._folders[put.state]}/{put.change.minion_id}"
+    def _path(self, entry: Entry) -> str:
+        return f"{self._folders[entry.state]}/{entry.change.minion_id}"
 
     def _stored(self, found: dict[str, bytes]) -> Stored:
         slots = [(state, found[state]) for state in self._precedence if state in found]
@@ -360,6 +378,20 @@ class FileStore:
     def _sync(self, states: set[str]) -> None:
         for state in states:
             writing.sync_folder(self._folders[state])
+
+
+def _staying(changes: Iterable[Change]) -> set[str]:
+    """
+    In whose folders there is what stays where something else goes: a crash may have come before
+    that was durable.
+    """
+    return {
+        state
+        for change in changes
+        if any(step.action == REMOVE for step in change.steps)
+        for state, key in change.shown.entries
+        if Step(REMOVE, state, key) not in change.steps
+    }
 
 
 def _mark(state: str, info: os.stat_result) -> int:

@@ -3,8 +3,8 @@ How key files are written: each whole and durable before it gets its name, many 
 
 A disk takes a millisecond to make a file durable, and hardly longer for several whose writers wait
 side by side: their waits become one commit of the file system's journal. So it is only for this
-that there are several threads. All else is done by one: calls as short as these take several times
-as long when threads contend for the interpreter between them.
+that there are several threads. All else is done by one: calls as short as those to a disk of one's
+own take several times as long when threads contend for the interpreter between them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 from saltext_ha.batches import batches
 from saltext_ha.faults import point
@@ -31,8 +32,6 @@ SETTLED = 2.0  # seconds after which nobody writes a key file any more
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 LEFTOVER = re.compile(r"\.[0-9]+(\.[0-9]+)?\.ha")
 
-Together = Callable[..., Iterable[Any]]
-
 
 class Linked(NamedTuple):
     """What is known of a file that gets a second name."""
@@ -44,7 +43,7 @@ class Linked(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A file that :func:`put` will give its name; :func:`discard` is to be called in any case."""
+    """A file that :func:`name` will give its name; :func:`discard` is to be called in any case."""
 
     descriptor: int
     temporary: str
@@ -54,9 +53,9 @@ class Draft(NamedTuple):
     """What was known of that one when it was read."""
 
 
-def temporary(folder: str, number: int) -> str:
-    """The *number*-th name under which this process writes in *folder*; Salt skips dot files."""
-    return f"{folder}/.{os.getpid()}.{number}.ha"
+def temporary(folder: str, writer: int, number: int) -> str:
+    """The *number*-th name under which *writer* writes in *folder*; Salt skips dot files."""
+    return f"{folder}/.{writer}.{number}.ha"
 
 
 def sweep(folders: Iterable[str]) -> None:
@@ -80,6 +79,7 @@ def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
     :param uid: the owner; -1, or one that may not be given, leaves this process's.
     """
     point("store.write")
+    raw = text.encode()
     try:
         descriptor = os.open(temporary, NEW_FILE, mode)
     except FileExistsError:
@@ -88,7 +88,7 @@ def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
         descriptor = os.open(temporary, NEW_FILE, mode)
     made = Draft(descriptor, temporary)
     try:
-        _write_all(descriptor, text.encode())
+        _write_all(descriptor, raw)
         os.fchmod(descriptor, mode)
         with contextlib.suppress(PermissionError):
             os.fchown(descriptor, uid, -1)
@@ -104,11 +104,12 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
     fraction of the work. Group and access list are those it has.
 
     Salt 3006 and 3007 write keys in place, in rare cases to a file that is there. So *source* is to
-    be removed once the draft was put, and then :func:`is_spoilt` asked.
+    be removed once the draft has its name, and then :func:`is_spoilt` asked.
 
     :param source: not written by anybody for a while; else nothing is done.
     :return: None when it is to be written.
     """
+    raw = text.encode()
     try:
         descriptor = reading.open_file(source)
     except OSError:
@@ -116,7 +117,6 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
     made = Draft(descriptor, temporary, source)
     try:
         before = os.fstat(descriptor)
-        raw = text.encode()
         alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
         # One from the future, by whosever clock, has no age: it is written anew.
         settled = time.time() - before.st_mtime > SETTLED
@@ -133,20 +133,20 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
     return None
 
 
-@contextlib.contextmanager
-def waiters(number: int) -> Iterator[Together]:
-    """A ``map`` whose calls wait side by side, where *number* of files is worth the threads."""
+def waiters(number: int) -> AbstractContextManager[Executor | None]:
+    """Threads that wait for *number* files; None where these are not worth their start."""
     if number < FEW:
-        yield map
-        return
-    with ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer") as pool:
-        yield pool.map
+        return nullcontext()
+    return ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer")
 
 
-def make_durable(drafts: Sequence[Draft], together: Together = map) -> list[OSError | None]:
+def make_durable(drafts: Sequence[Draft], waiters: Executor | None) -> list[OSError | None]:
     """Make what *drafts* hold durable; for each of them why it could not be."""
+    if waiters is None:
+        return _sync_all(drafts)
+    # One share for each thread: to hand over a file costs about as much as to wait for it.
     shares = batches(drafts, -(-len(drafts) // WAITERS) or 1)
-    return [flaw for share in together(_sync_all, shares) for flaw in share]
+    return [flaw for share in waiters.map(_sync_all, shares) for flaw in share]
 
 
 def _sync_all(drafts: Iterable[Draft]) -> list[OSError | None]:
@@ -161,12 +161,13 @@ def _sync(draft: Draft) -> OSError | None:
     return None
 
 
-def put(draft: Draft, target: str) -> bool | None:
+def name(draft: Draft, target: str) -> bool | None:
     """
     Have *target* be what *draft* holds, which is durable; the folder is still to be made so.
 
-    :return: whether it took the place of another file; None when nothing was done, since the file
-        that was to get this name, too, is another one now, or cannot have two.
+    :return: whether it took the place of another file; None when it is to be written anew: the file
+        that was to get this name, too, is another one by now, or cannot have two, or somebody
+        removed the draft.
     """
     if draft.linked:
         try:
@@ -179,13 +180,17 @@ def put(draft: Draft, target: str) -> bool | None:
     point("store.rename")
     # As late as can be: who removes *target* later removes the new one, and that is seen.
     replaced = os.path.lexists(target)
-    os.rename(draft.temporary, target)
+    try:
+        os.rename(draft.temporary, target)
+    except FileNotFoundError:
+        return None
     return replaced
 
 
 def discard(draft: Draft) -> None:
-    """Close *draft*, and leave no trace of what was not put."""
-    os.close(draft.descriptor)
+    """Close *draft*, and leave no trace of what did not get its name."""
+    with contextlib.suppress(OSError):
+        os.close(draft.descriptor)
     with contextlib.suppress(OSError):
         os.unlink(draft.temporary)
 
