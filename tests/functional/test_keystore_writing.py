@@ -108,17 +108,21 @@ def test_they_are_made_durable_side_by_side(root: Path, monkeypatch: pytest.Monk
     assert len(waited) == whole
 
 
-def test_folders_are_durable_once_a_batch_and_before_anything_goes(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced = []
-    sync = writing.sync_folder
+@pytest.fixture
+def synced(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Which folders were made durable, in this order, and how many keys were pending then."""
+    folders = []
 
     def note(folder: str) -> None:
-        synced.append((Path(folder).name, len(names(root, "minions_pre"))))
-        sync(folder)
+        folders.append((Path(folder).name, len(names(root, "minions_pre"))))
 
     monkeypatch.setattr(writing, "sync_folder", note)
+    return folders
+
+
+def test_folders_are_durable_once_a_batch_and_before_anything_goes(
+    root: Path, synced: list[tuple[str, int]]
+) -> None:
     knock(root)
     FileStore(root).apply(moves())
     assert synced == [("minions", len(IDS)), ("minions_pre", 0)]
@@ -254,15 +258,9 @@ def test_a_folder_that_is_missing_is_made(root: Path) -> None:
 
 
 def test_what_nobody_writes_any_more_is_not_written_anew(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch, synced: list[tuple[str, int]]
 ) -> None:
-    synced: list[tuple[str, int]] = []
     durable: set[int] = set()
-
-    def note(folder: str) -> None:
-        synced.append((Path(folder).name, len(names(root, "minions_pre"))))
-
-    monkeypatch.setattr(writing, "sync_folder", note)
     monkeypatch.setattr(os, "fsync", lambda file: durable.add(os.fstat(file).st_ino))
     knocked_long_ago(root)
     before = inodes(root, "minions_pre")
@@ -432,21 +430,13 @@ def test_a_change_that_fails_in_one_part_is_not_begun(root: Path) -> None:
 
 
 def test_what_stays_is_durable_before_anything_goes(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, synced: list[tuple[str, int]]
 ) -> None:
     """A crash came before it was, and only the removal is left to be done."""
     for folder in ("minions", "minions_pre"):
         (root / folder / IDS[0]).write_text(KEYS[key_of(0)])
     content = FileStore(root).read(IDS[0])
     assert content is not None
-    synced = []
-    sync = writing.sync_folder
-
-    def note(folder: str) -> None:
-        synced.append((Path(folder).name, len(names(root, "minions_pre"))))
-        sync(folder)
-
-    monkeypatch.setattr(writing, "sync_folder", note)
     steps = [Step(REMOVE, PENDING, key_of(0))]
     FileStore(root).apply([Change(IDS[0], steps, KEYS, content.stored)])
     assert synced == [("minions", 1), ("minions_pre", 0)]
