@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from saltext_ha.service.scanner import FOLDER_INTERVAL, REGULAR_SHARE, WATCH_SHARE, pause
+import asyncio
+import contextlib
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from saltext_ha.service import scanner
+from saltext_ha.service.scanner import (
+    FOLDER_INTERVAL,
+    REGULAR_SHARE,
+    WATCH_SHARE,
+    Scanner,
+    pause,
+)
 
 
 def test_a_small_store_is_looked_at_at_every_interval() -> None:
@@ -23,3 +37,29 @@ def test_folders_that_change_all_the_time_are_not_listed_all_the_time() -> None:
     assert pause(FOLDER_INTERVAL, 0.0, WATCH_SHARE) == FOLDER_INTERVAL
     assert pause(FOLDER_INTERVAL, 0.1, WATCH_SHARE) == 2.0
     assert pause(FOLDER_INTERVAL, 0.4, WATCH_SHARE) == 5.0
+
+
+def test_the_watch_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+
+    async def run(question: Any) -> Any:
+        return question()
+
+    async def scan() -> float:
+        passes.append(1)
+        return 1.0
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    store = SimpleNamespace(touched=lambda: True, watched=True)
+    core = SimpleNamespace(run=run, scan=scan, keeper=SimpleNamespace(store=store, missed=set()))
+
+    async def watch() -> None:
+        watching = Scanner(cast(Any, core), cast(Any, SimpleNamespace(next=never)), 3600)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(watching._watch_folders(), 0.5)
+
+    monkeypatch.setattr(scanner, "FOLDER_INTERVAL", 0.01)
+    asyncio.run(watch())
+    assert 1 <= len(passes) <= 10, "every tenth of a second, not every hundredth"

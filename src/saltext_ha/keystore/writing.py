@@ -16,7 +16,6 @@ import stat
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from saltext_ha.batches import batches
@@ -133,10 +132,10 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
     return None
 
 
-def waiters(number: int) -> AbstractContextManager[Executor | None]:
+def waiters(number: int) -> contextlib.AbstractContextManager[Executor | None]:
     """Threads that wait for *number* files; None where these are not worth their start."""
     if number < FEW:
-        return nullcontext()
+        return contextlib.nullcontext()
     return ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer")
 
 
