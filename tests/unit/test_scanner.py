@@ -57,7 +57,7 @@ def test_the_watch_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def watch() -> None:
         watching = Scanner(cast(Any, core), cast(Any, SimpleNamespace(next=never)), 3600)
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(watching._watch_folders(), 0.5)
 
     monkeypatch.setattr(scanner, "FOLDER_INTERVAL", 0.01)
