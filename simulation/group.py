@@ -74,7 +74,7 @@ class MemoryCore:
             repeated = len(records) - len(news)
             await self._master.kernel.sleep(len(news) * settings.learn + repeated * settings.known)
             self._master.learn(news)
-        return Merged(len(news), Seen([], []), [])
+        return Merged(len(news), Seen(), [])
 
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
         """Nobody drops tombstones here."""

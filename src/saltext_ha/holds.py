@@ -15,7 +15,7 @@ from typing import Any
 from saltext_ha.columns import Applied
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Content, KeyStore
-from saltext_ha.provenance import MISSING, UNSIGNED, Provenance
+from saltext_ha.provenance import MISSING, NEWER, OLDER, UNSIGNED, Provenance
 from saltext_ha.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored, place
@@ -83,6 +83,10 @@ class Holds:
             log.error("ha held: %s", self.doubt)
             self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
         return found
+
+    def is_ours(self) -> bool:
+        """Whether the store is the one that was here, so that what it shows may be believed."""
+        return self.look() not in (OLDER, NEWER) and not self.doubt
 
     def hold_back(self, ids: Sequence[str], certain: bool, by: str) -> None:
         """Hold back accepted keys that went away or came back, when too many to be believed."""

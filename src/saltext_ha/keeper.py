@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
@@ -41,6 +41,9 @@ from saltext_ha.replication.record import (
 
 log = logging.getLogger(__name__)
 
+Records = dict[bytes, Record]
+"""The records of one id, by fingerprint."""
+
 
 class Merged(NamedTuple):
     """What :meth:`Keeper.merge` did."""
@@ -51,6 +54,17 @@ class Merged(NamedTuple):
     """Local changes that were found on the way."""
     dropped: list[Record]
     """Records that all masters dropped, and of which the peer is to be told so."""
+
+
+class Move(NamedTuple):
+    """What is to become of one id in the store."""
+
+    change: Change
+    waiting: Applied
+    """What is written down of it before it begins."""
+    doing: Applied
+    """The same when the store may show something by this move."""
+    after: Stored
 
 
 class Dropping(NamedTuple):
@@ -94,35 +108,54 @@ class Keeper(Observer):
         Local changes are looked for first, so that an operator's decision is recorded with what
         that operator could know.
         """
-        merged = Merged(0, Seen([], []), [])
+        return self._merge(records, at_once=False)
+
+    def learn(self, records: Iterable[Record]) -> Merged:
+        """
+        :meth:`merge`, and bring the store to it where nothing stands in the way.
+
+        It comes to the same as :meth:`apply` afterwards, which reads each id once more and writes
+        once more down what it is about to do. What is left, and revoking, is for that.
+        """
+        return self._merge(records, at_once=True)
+
+    def _merge(self, records: Iterable[Record], *, at_once: bool) -> Merged:
+        merged = Merged(0, Seen(), [])
         for batch in batches(records):
             ids = list(dict.fromkeys(record.minion_id for record in batch))
             found = self.observe(ids)
-            merged.seen.records.extend(found.records)
-            merged.seen.unsettled.extend(found.unsettled)
+            merged.seen.extend(found)
             horizon = self.replica.dropped.horizon()
             self.replica.bring(ids)
+            at_once = at_once and self._is_active() and self.holds.is_ours()
+            # What stands there now is known of the others.
+            later = {*found.changed, *found.unsettled, *self.replica.held()} if at_once else ids
             point("merge.begin")
             with self.replica.transaction():
-                learned = self._merge_batch(batch, horizon, merged.dropped, found.unsettled)
+                learned, changed = self._merge_batch(batch, horizon, merged.dropped)
+                moves = []
+                for minion_id, (before, after) in changed.items():
+                    unsettled = minion_id in found.unsettled
+                    move = self._mark(minion_id, before, after, unsettled, minion_id not in later)
+                    moves += [move] if move else []
                 point("merge.record")
             point("merge.done")
             merged = merged._replace(learned=merged.learned + learned)
+            try:
+                self._carry_out(moves, merged.seen)
+            except (ReplicaError, StoreError):
+                at_once = False  # apply tries again, and says what is wrong
         return merged
 
     def _merge_batch(
-        self,
-        batch: Sequence[Record],
-        horizon: Mapping[str, int],
-        dropped: list[Record],
-        unsettled: Collection[str],
-    ) -> int:
+        self, batch: Sequence[Record], horizon: Mapping[str, int], dropped: list[Record]
+    ) -> tuple[int, dict[str, tuple[Records, Records]]]:
+        """How many of *batch* taught something; for each id its records before and after."""
         learned = 0
-        before: dict[str, dict[bytes, Record]] = {}
-        after: dict[str, dict[bytes, Record]] = {}
+        changed: dict[str, tuple[Records, Records]] = {}
         for theirs in batch:
             minion_id = theirs.minion_id
-            ours = after.get(minion_id) or self.replica.get(minion_id)
+            before, ours = changed.get(minion_id) or [self.replica.get(minion_id)] * 2
             known = ours.get(theirs.fingerprint)
             rest = without_dropped(theirs, known, horizon) if horizon else theirs
             if known is None and not rest.values:
@@ -131,36 +164,51 @@ class Keeper(Observer):
             merged = merge(known, rest) if known else rest
             if merged == known:
                 continue
-            before.setdefault(minion_id, ours)
-            after[minion_id] = {**ours, theirs.fingerprint: merged}
+            changed[minion_id] = before, {**ours, theirs.fingerprint: merged}
             self.replica.put(merged)
             learned += 1
-        for minion_id, ours in before.items():
-            self._mark(minion_id, ours, after[minion_id], minion_id in unsettled)
-        return learned
+        return learned, changed
 
     def _mark(
         self,
         minion_id: str,
-        before: dict[bytes, Record],
-        records: dict[bytes, Record],
+        before: Records,
+        records: Records,
         unsettled: bool = False,
-    ) -> None:
+        at_once: bool = False,
+    ) -> Move | None:
         """
         Note that the store is to be changed, if it is.
 
         :param before: the records that it agreed with. :param records: those of now.
         :param unsettled: somebody did something to the id that is not recorded yet, and could not
             know what came since *before*.
+        :param at_once: the store shows what was last applied, and may be changed.
+        :return: the move that is to be made at once, if any is.
         """
         applied = self.replica.applied(minion_id)
         self._explain(minion_id, before, records)
-        desired = place(records.values(), applied.stored)
-        todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
-        if not (todo or applied.dirty or unsettled):
-            return
         known = contexts(before) if applied.known is None else applied.known
-        self.replica.set_applied(minion_id, Applied(applied.stored, True, known, applied.aims))
+        waiting = applied._replace(dirty=True, known=known)
+        move = self._move(minion_id, applied.stored, waiting, records)
+        if not (move.change.steps or applied.dirty or unsettled):
+            return None
+        # What has no record may be no key at all.
+        at_once &= not applied.dirty and (not applied.stored.slot or applied.stored.key in records)
+        self.replica.set_applied(minion_id, move.doing if at_once else waiting)
+        return move if at_once else None
+
+    def _move(self, minion_id: str, now: Stored, waiting: Applied, records: Records) -> Move:
+        """The move of an id from *now* to where its *records* have it."""
+        desired = place(records.values(), waiting.stored)
+        todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
+        keys = {key: record.public_key for key, record in records.items()}
+        return Move(
+            Change(minion_id, todo, keys, now),
+            waiting,
+            waiting._replace(aims=waiting.aims | plan.aims(desired)),
+            plan.outcome(now, desired, todo, self.store.one_denied),
+        )
 
     # -- dropping tombstones
 
@@ -250,8 +298,10 @@ class Keeper(Observer):
 
     def unfinished(self) -> bool:
         """Whether an apply left something, for instance an entry that cannot be written."""
-        active = self.enforce and not self.adopting and not self.replica.meta.paused
-        return active and bool(self.replica.dirty() or self.replica.meta.revocation_due)
+        return self._is_active() and bool(self.replica.dirty() or self.replica.meta.revocation_due)
+
+    def _is_active(self) -> bool:
+        return self.enforce and not self.adopting and not self.replica.meta.paused
 
     def apply(self) -> Seen:
         """
@@ -260,17 +310,14 @@ class Keeper(Observer):
         :return: local changes found on the way, as :meth:`observe` does.
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
-        seen = Seen([], [])
-        if not self.enforce or self.adopting or self.replica.meta.paused:
+        seen = Seen()
+        if not self._is_active():
             return seen
         found = self.holds.look()
         if found in (OLDER, NEWER) or self.holds.doubt:
             return seen
-        try:
-            for batch in batches(in_order(self.replica.dirty())):
-                self._apply_batch(batch, seen)
-        finally:
-            self.missed.update(seen.unsettled)
+        for batch in batches(in_order(self.replica.dirty())):
+            self._apply_batch(batch, seen)
         if self.replica.meta.revocation_due or self._gone:
             self._revoke_now()
         if found != OURS or self.holds.provenance.signing_due():
@@ -296,10 +343,7 @@ class Keeper(Observer):
         return False
 
     def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
-        changes: list[Change] = []
-        before: dict[str, Applied] = {}
-        after: dict[str, Stored] = {}
-        found: dict[str, tuple[Stored, Applied]] = {}
+        moves: list[Move] = []
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
             applied = self.replica.applied(minion_id)
@@ -313,76 +357,82 @@ class Keeper(Observer):
                 content = self.store.read(minion_id)
             if content is None:
                 continue
-            now, desired = content.stored, place(records.values(), applied.stored)
+            now = content.stored
             ours = plan.is_between(now, applied.stored, applied.aims)
             lost = minion_id in held and now.slot is None
             if now != applied.stored and not ours and not lost:
                 # Somebody acted between two lines of ours: first record that, then come back. What
                 # is held is not recorded: it waits until that is over.
                 if minion_id not in held:
-                    seen.unsettled.append(minion_id)
+                    self._look_again(minion_id, seen)
                 continue
-            todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
-            keys = {key: record.public_key for key, record in records.items()}
-            changes.append(Change(minion_id, todo, keys, now))
-            found[minion_id] = now, applied
-            before[minion_id] = applied._replace(aims=applied.aims | plan.aims(desired))
-            after[minion_id] = plan.outcome(now, desired, todo, self.store.one_denied)
-        if not changes:
+            moves.append(self._move(minion_id, now, applied, records))
+        if not moves:
             return
         point("apply.begin")
         # What the store may show by our own doing is written down before it does.
         with self.replica.transaction():
-            for change in changes:
-                if change.steps:
-                    self.replica.set_applied(change.minion_id, before[change.minion_id])
+            for move in moves:
+                if move.change.steps:
+                    self.replica.set_applied(move.change.minion_id, move.doing)
         point("apply.aims")
+        self._carry_out(moves, seen)
+
+    def _carry_out(self, moves: Sequence[Move], seen: Seen) -> None:
+        """Make *moves*, which are written down."""
+        if not moves:
+            return
         try:
-            missing, failed = self.store.apply(changes)
+            missing, failed = self.store.apply([move.change for move in moves])
         except StoreError:
-            self._withdraw(found)
+            self._withdraw(moves)
             raise
         point("apply.store")
         at = time.monotonic()
         self._races.expire(at)
         for minion_id, reason in failed.items():
             self.refused.add(minion_id, reason)
-            del after[minion_id]
+        made = [move for move in moves if move.change.minion_id not in failed]
         with self.replica.transaction():
-            for minion_id, expected in after.items():
+            held = self.replica.held()
+            for (minion_id, *_), waiting, _, after in made:
                 self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
-                if content is None or content.stored != expected:
-                    seen.unsettled.append(minion_id)
+                if content is None or content.stored != after:
+                    self._look_again(minion_id, seen)
                     mark = 0
-                if plan.revokes(before[minion_id].stored, expected):
+                if plan.revokes(waiting.stored, after):
                     self.replica.meta.revocation_due = True
-                if expected == ABSENT:
+                if after == ABSENT:
                     self._is_gone(minion_id)
                 if minion_id in held:
                     self.replica.unhold([minion_id])
-                if content is None or content.stored.slot != expected.slot:
+                if content is None or content.stored.slot != after.slot:
                     # Somebody acted while we did, on what stood there before: it is compared with
                     # that, and written down as made without knowing our move.
                     continue
-                done = NEVER if expected == ABSENT else Applied(expected)
+                done = NEVER if after == ABSENT else Applied(after)
                 self.replica.set_applied(minion_id, done, mark)
                 if minion_id in missing:
-                    known = before[minion_id].known or {}
-                    self._races.add(minion_id, known, content.slot_mark, at)
+                    self._races.add(minion_id, waiting.known or {}, content.slot_mark, at)
         point("apply.done")
-        for minion_id, expected in after.items():
-            if expected.slot != before[minion_id].stored.slot:
-                self._announce_key(minion_id, before[minion_id].stored, expected)
+        for (minion_id, *_), waiting, _, after in made:
+            if after.slot != waiting.stored.slot:
+                self._announce_key(minion_id, waiting.stored, after)
 
-    def _withdraw(self, found: Mapping[str, tuple[Stored, Applied]]) -> None:
+    def _look_again(self, minion_id: str, seen: Seen) -> None:
+        """What the store shows of an id is not written down."""
+        seen.unsettled.append(minion_id)
+        self.missed.add(minion_id)
+
+    def _withdraw(self, moves: Iterable[Move]) -> None:
         """The store could not be written: nothing it shows next is by our doing where none was."""
         with contextlib.suppress(StoreError, ReplicaError), self.replica.transaction():
-            for minion_id, (shown, applied) in found.items():
+            for (minion_id, _, _, shown), waiting, _, _ in moves:
                 content = self.store.read(minion_id)
                 if content is not None and content.stored == shown:
-                    self.replica.set_applied(minion_id, applied)
+                    self.replica.set_applied(minion_id, waiting)
 
     def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from saltext_ha import minion_key
 from saltext_ha.batches import batches
@@ -47,13 +47,22 @@ MINION = "minion"
 OPERATOR = "operator"
 
 
-class Seen(NamedTuple):
+@dataclass
+class Seen:
     """What :meth:`Observer.observe` found."""
 
-    records: list[Record]
+    records: list[Record] = field(default_factory=list)
     """Records that changed: to be pushed to the peers."""
-    unsettled: list[str]
+    unsettled: list[str] = field(default_factory=list)
     """Ids to look at again shortly: a key is being written, or has just gone."""
+    changed: list[str] = field(default_factory=list)
+    """Other ids that were not as they were last seen or applied."""
+
+    def extend(self, more: Seen) -> None:
+        """Add what was found later."""
+        self.records += more.records
+        self.unsettled += more.unsettled
+        self.changed += more.changed
 
 
 class Observer:
@@ -117,7 +126,7 @@ class Observer:
         """
         ids = in_order(ids)
         self.missed.update(ids)
-        if not self.adopting and self.holds.look() not in (OLDER, NEWER) and not self.holds.doubt:
+        if not self.adopting and self.holds.is_ours():
             self.holds.hold_back(ids, certain=False, by="")
         return list(batches(ids))
 
@@ -141,7 +150,7 @@ class Observer:
         :param released: an operator confirmed the disappearance of these ids.
         """
         if self.adopting:
-            return Seen([], [])
+            return Seen()
         if not released:
             found = self.holds.look()
             if found == OLDER:
@@ -152,13 +161,13 @@ class Observer:
                 self.adopting = True
                 with self.replica.transaction():
                     self.replica.meta.blank = True
-                return Seen([], [])
+                return Seen()
             if self.holds.doubt:
-                return Seen([], [])
+                return Seen()
             if self.holds.look_again:
                 self.holds.look_again = False
                 ids = {*ids, *self.replica.held()}
-        seen = Seen([], [])
+        seen = Seen()
         ids = in_order(ids)
         certain = certain or deleted
         self.missed.update(ids)
@@ -174,8 +183,8 @@ class Observer:
         held = sorted(self.replica.held())
         self.holds.provenance.forget()
         seen = self.observe(held, by=by, released=True)
-        rest = self.observe(self.store.changed(), by=by)
-        return Seen(seen.records + rest.records, seen.unsettled + rest.unsettled)
+        seen.extend(self.observe(self.store.changed(), by=by))
+        return seen
 
     def adopt(self) -> Seen:
         """
@@ -186,7 +195,7 @@ class Observer:
         recorded as if it had happened now. But once the group has dropped records since the store
         was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
-        seen = Seen([], [])
+        seen = Seen()
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(in_order({*self.replica.ids(), *self.store.changed()})):
@@ -200,6 +209,7 @@ class Observer:
         return seen
 
     def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
+        seen.changed.extend(ids)
         with self.replica.transaction():
             self.replica.unhold(ids)
             for minion_id in self.replica.brought(ids):
@@ -281,10 +291,11 @@ class Observer:
             found.append((minion_id, content, applied, unseen, raced))
         if not found and not back:
             return
-        if not released and (self.holds.look() in (OLDER, NEWER) or self.holds.doubt):
+        if not released and not self.holds.is_ours():
             # The folder was taken away, or another one put there, while it was being read.
             seen.unsettled.extend(ids)
             return
+        seen.changed.extend(minion_id for minion_id, *_ in found)
         with self.replica.transaction():
             self.replica.unhold(back)
             for minion_id, content, applied, unseen, raced in found:

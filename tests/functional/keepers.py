@@ -123,7 +123,7 @@ class Master:
         raise AssertionError("apply does not come to an end")
 
     def learn(self, records: Iterable[Record]) -> int:
-        merged = self.keeper.merge(records)
+        merged = self.keeper.learn(records)
         self.keeper.observe(merged.seen.unsettled, certain=True)
         self.settle()
         return merged.learned

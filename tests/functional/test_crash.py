@@ -130,9 +130,7 @@ def the_operators_master_dies(root: Path, point: Point, times: int) -> None:
     "merge.begin",
     "merge.record",
     "merge.done",
-    "apply.begin",
-    "apply.aims",
-    ("apply.aims", 2),
+    ("merge.done", 2),
     "store.write",
     ("store.write", 2),
     "store.rename",
@@ -155,6 +153,20 @@ def a_master_dies_while_it_follows(root: Path, point: Point, times: int) -> None
     with m2.dying(point, times):
         expected = decide(m1)
         m1.ask("sync")
+    group.comes_to(expected)
+    assert m2.rotation.exists()
+
+
+@case("apply.begin", "apply.aims", "store.rename", "store.remove", "apply.store", "apply.done")
+def a_master_dies_when_it_is_resumed(root: Path, point: Point, times: int) -> None:
+    group, m1, m2 = two_masters(root)
+    before = m2.shown()
+    m2.ask("pause")
+    expected = decide(m1)
+    m1.ask("sync")
+    assert m2.shown() == before
+    with m2.dying(point, times):
+        m2.ask("resume")
     group.comes_to(expected)
     assert m2.rotation.exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from saltext_ha.replication.record import (
     DENIED,
     PENDING,
     REJECTED,
+    Record,
 )
 from tests.functional.keepers import (
     KEYS,
@@ -29,6 +31,20 @@ from tests.functional.keepers import (
 )
 
 pytestmark = pytest.mark.core
+
+Follow = Callable[[Master, Iterable[Record]], None]
+
+
+@pytest.fixture(params=["merge", "learn"])
+def follow(request: pytest.FixtureRequest) -> Follow:
+    """How a master follows a peer: first it writes down what is to be done, or all at once."""
+
+    def follow(master: Master, records: Iterable[Record]) -> None:
+        getattr(master.keeper, request.param)(records)
+        master.keeper.apply()
+
+    return follow
+
 
 # -- local changes
 
@@ -218,23 +234,22 @@ def test_observing_masters_record_and_do_not_write(m1: Master, m2: Master) -> No
 @pytest.mark.parametrize("steps", range(3))
 @pytest.mark.parametrize("end", [REJECTED, DELETED, PENDING])
 def test_a_move_is_finished_after_a_crash_in_its_middle(
-    m1: Master, m2: Master, end: str, steps: int
+    m1: Master, m2: Master, follow: Follow, end: str, steps: int
 ) -> None:
     shared(m1, m2, "web1")
     m1.remove("web1")
     if end != DELETED:
         m1.knock("web1", 0, end)
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.fuse = steps
     # A deletion takes one step only; with fuse to spare nothing strikes.
     struck = steps < (1 if end == DELETED else 2)
     if struck:
         with pytest.raises(Crash):
-            m2.keeper.apply()
+            follow(m2, m1.records())
         assert m2.revoked == 0
     else:
-        m2.keeper.apply()
+        follow(m2, m1.records())
     counter = m2.replica.counter
     m2.restart()
     m2.settle()
@@ -254,14 +269,15 @@ def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Mast
     assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
 
-def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(m1: Master, m2: Master) -> None:
+def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
     shared(m1, m2, "web1")
     m1.move("web1", ACCEPTED, REJECTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.fuse = 1
     with pytest.raises(Crash):
-        m2.keeper.apply()
+        follow(m2, m1.records())
     m2.remove("web1")
     m2.restart()
     exchange(m1, m2)
@@ -269,16 +285,21 @@ def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(m1: Master, m2:
     assert ACCEPTED not in {state for state, _ in m1.files()}
 
 
-def test_a_store_that_cannot_be_written_is_tried_again(m1: Master, m2: Master) -> None:
+def test_a_store_that_cannot_be_written_is_tried_again(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
     shared(m1, m2, "web1")
     m1.move("web1", ACCEPTED, REJECTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     folder = m2.root / "minions_rejected"
-    folder.rmdir()
-    folder.write_text("in the way")
+
+    def be_in_the_way() -> None:
+        folder.rmdir()
+        folder.write_text("in the way")
+
+    m2.store.before = be_in_the_way
     with pytest.raises(StoreError):
-        m2.keeper.apply()
+        follow(m2, m1.records())
     assert m2.file(ACCEPTED, "web1").exists()
     folder.unlink()
     m2.settle()
@@ -313,7 +334,7 @@ def test_caches_are_cleaned_of_ids_without_a_key_only(m1: Master, m2: Master) ->
 
 
 def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
     def fail() -> None:
         raise StoreError("the rotate file cannot be written")
@@ -322,10 +343,9 @@ def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
     m1.remove("web1")
     m1.remove("web2")
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.revoking = fail
     with pytest.raises(StoreError):
-        m2.keeper.apply()
+        follow(m2, m1.records())
     m2.knock("web1", 1)
     m2.revoking = lambda: None
     m2.keeper.apply()
@@ -368,17 +388,16 @@ def test_caches_of_a_rejected_id_are_cleaned_when_its_key_has_gone(m1: Master, m
     assert m2.revoked == 1  # nobody lost access by the second
 
 
-def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master) -> None:
+def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master, follow: Follow) -> None:
     def die() -> None:
         raise Crash
 
     shared(m1, m2, "web1")
     m1.remove("web1")
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.revoking = die
     with pytest.raises(Crash):
-        m2.keeper.apply()
+        follow(m2, m1.records())
     assert m2.files() == {}
     m2.revoking = lambda: None
     m2.restart()
@@ -404,7 +423,7 @@ def test_junk_among_the_denied_does_not_stop_a_revocation(m1: Master, m2: Master
 
 
 def test_a_revocation_that_waits_for_a_readable_key_is_due_until_it_is_done(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
     shared(m1, m2, "web1")
     # Beside the accepted key lies a pending one that is being written.
@@ -412,8 +431,7 @@ def test_a_revocation_that_waits_for_a_readable_key_is_due_until_it_is_done(
     half.write_text("")
     m1.remove("web1")
     m1.scan()
-    m2.keeper.merge(m1.records())
-    m2.keeper.apply()
+    follow(m2, m1.records())
     assert m2.file(ACCEPTED, "web1").exists()
     half.unlink()
     # A rotation before the removal is worth nothing: the minion just authenticates again.
@@ -515,15 +533,14 @@ def test_a_minion_that_knocks_before_the_decision_is_applied(
 
 
 def test_a_key_that_was_put_there_before_a_crash_and_deleted_after_it(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
     """The apply ended before its end was written down; then the minion knocked again."""
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.crash_after = True
     with pytest.raises(Crash):
-        m2.keeper.apply()
+        follow(m2, m1.records())
     assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
     m2.remove("web1")
     m2.knock("web1", 0)
@@ -533,13 +550,14 @@ def test_a_key_that_was_put_there_before_a_crash_and_deleted_after_it(
     assert m1.files() == m2.files() == {(PENDING, "web1"): KEYS[0]}
 
 
-def test_a_knock_while_the_store_could_not_be_written(m1: Master, m2: Master) -> None:
+def test_a_knock_while_the_store_could_not_be_written(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.broken = True
     with pytest.raises(StoreError):
-        m2.keeper.apply()
+        follow(m2, m1.records())
     m2.store.broken = False
     m2.knock("web1", 0)
     m2.settle()
@@ -710,14 +728,15 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
 # -- somebody else acts in the middle of an apply
 
 
-def test_the_same_key_accepted_here_in_the_middle_of_our_move(m1: Master, m2: Master) -> None:
+def test_the_same_key_accepted_here_in_the_middle_of_our_move(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
     m1.knock("web1")
     exchange(m1, m2)
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.between = lambda: m2.move("web1", PENDING, ACCEPTED)
-    m2.keeper.apply()
+    follow(m2, m1.records())
     assert m2.store.between is None
     # Salt's event of an acceptance is a hint like any other.
     m2.keeper.observe(["web1"], by="operator")
@@ -752,56 +771,59 @@ def test_a_pending_key_that_was_deleted_and_knocked_again(m1: Master, m2: Master
     assert {state for state, _ in m1.files()} == {state for state, _ in m2.files()} == {PENDING}
 
 
-def test_a_key_deleted_here_in_the_middle_of_our_move(m1: Master, m2: Master) -> None:
+def test_a_key_deleted_here_in_the_middle_of_our_move(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
     m1.knock("web1")
     exchange(m1, m2)
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.between = lambda: m2.file(PENDING, "web1").unlink()
-    m2.keeper.apply()
+    follow(m2, m1.records())
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.revoked == m2.revoked == 1
 
 
-def replacing(m1: Master, m2: Master) -> None:
-    """On m1 a denied key took the place of the accepted one; m2 is about to do the same."""
+def replaced(m1: Master, m2: Master, follow: Follow, act: Callable[[], None]) -> None:
+    """
+    On m1 a denied key took the place of the accepted one; m2 does the same, and in that moment
+    somebody does *act* there.
+    """
     shared(m1, m2, "web1", key=0)
     m1.knock("web1", 1, DENIED)
     exchange(m1, m2)
     m1.move("web1", DENIED, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.store.before = act
+    follow(m2, m1.records())
 
 
 def test_an_id_deleted_here_when_another_key_was_about_to_take_its_place(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
-    replacing(m1, m2)
-    m2.store.before = lambda: m2.remove("web1")
-    m2.keeper.apply()
+    replaced(m1, m2, follow, lambda: m2.remove("web1"))
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.state("web1", 1) == m2.state("web1", 1) == DELETED
 
 
-def test_that_deletion_does_not_mean_a_key_that_knocked_since(m1: Master, m2: Master) -> None:
-    replacing(m1, m2)
-    m2.store.before = lambda: m2.remove("web1")
-    m2.keeper.apply()
+def test_that_deletion_does_not_mean_a_key_that_knocked_since(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
+    replaced(m1, m2, follow, lambda: m2.remove("web1"))
     m2.knock("web1", 2, DENIED)
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
 
 
-def test_who_deleted_an_id_and_accepted_it_again_has_the_last_word(m1: Master, m2: Master) -> None:
-    replacing(m1, m2)
-    m2.store.before = lambda: m2.remove("web1")
-    m2.keeper.apply()
+def test_who_deleted_an_id_and_accepted_it_again_has_the_last_word(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
+    replaced(m1, m2, follow, lambda: m2.remove("web1"))
     # All of it before the engine comes to hear of the first deletion.
     m2.remove("web1")
     m2.knock("web1", 1)
@@ -812,36 +834,33 @@ def test_who_deleted_an_id_and_accepted_it_again_has_the_last_word(m1: Master, m
 
 
 def test_who_deletes_a_denied_key_at_the_same_time_here_deletes_no_other(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
     shared(m1, m2, "web1")
     m1.knock("web1", 1, DENIED)
     exchange(m1, m2)
     m1.file(DENIED, "web1").unlink()
     m1.scan()
-    m2.keeper.merge(m1.records())
     m2.store.before = lambda: m2.file(DENIED, "web1").unlink()
-    m2.keeper.apply()
+    follow(m2, m1.records())
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
 
-def test_nobody_deletes_a_key_by_an_event_and_a_knock(m1: Master, m2: Master) -> None:
-    replacing(m1, m2)
-    m2.store.before = lambda: m2.knock("web1", 2, DENIED)
-    m2.keeper.apply()
+def test_nobody_deletes_a_key_by_an_event_and_a_knock(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
+    replaced(m1, m2, follow, lambda: m2.knock("web1", 2, DENIED))
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.file(ACCEPTED, "web1").read_text() == m2.file(ACCEPTED, "web1").read_text() == KEYS[1]
 
 
 def test_a_key_that_is_denied_meanwhile_makes_no_difference_to_the_last_word(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
-    replacing(m1, m2)
-    m2.store.before = lambda: m2.remove("web1")
-    m2.keeper.apply()
+    replaced(m1, m2, follow, lambda: m2.remove("web1"))
     m2.remove("web1")
     m2.knock("web1", 1, ACCEPTED)
     m2.knock("web1", 2, DENIED)
@@ -850,10 +869,10 @@ def test_a_key_that_is_denied_meanwhile_makes_no_difference_to_the_last_word(
     assert m1.file(ACCEPTED, "web1").read_text() == KEYS[1]
 
 
-def test_a_deletion_in_a_race_is_seen_after_another_apply(m1: Master, m2: Master) -> None:
-    replacing(m1, m2)
-    m2.store.before = lambda: m2.remove("web1")
-    m2.keeper.apply()
+def test_a_deletion_in_a_race_is_seen_after_another_apply(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
+    replaced(m1, m2, follow, lambda: m2.remove("web1"))
     m1.knock("web1", 2, DENIED)
     m1.scan()
     m2.learn(m1.records())
@@ -863,16 +882,15 @@ def test_a_deletion_in_a_race_is_seen_after_another_apply(m1: Master, m2: Master
 
 
 def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
     m2.knock("web1", 1)
     m2.scan()
-    m2.keeper.merge(m1.records())
     # The operator saw a pending key, and not the one that is just being accepted.
     m2.store.between = lambda: m2.move("web1", PENDING, ACCEPTED)
-    m2.keeper.apply()
+    follow(m2, m1.records())
     m2.keeper.observe(["web1"], by="operator")
     exchange(m1, m2)
     assert m1.state("web1", 0) == m1.state("web1", 1) == ACCEPTED
@@ -881,7 +899,7 @@ def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
 
 
 def test_an_accepted_key_never_shares_its_file_with_one_that_salt_writes_in_place(
-    m1: Master, m2: Master
+    m1: Master, m2: Master, follow: Follow
 ) -> None:
     shared(m1, m2, "web1", key=1)
     m1.knock("web1", 0, DENIED)
@@ -889,10 +907,9 @@ def test_an_accepted_key_never_shares_its_file_with_one_that_salt_writes_in_plac
     # As salt-key --include-denied: the denied key replaces the accepted one.
     m1.move("web1", DENIED, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
     # Salt 3006 writes a denied key into the file that is there.
     m2.store.between = lambda: m2.knock("web1", 2, DENIED)
-    m2.keeper.apply()
+    follow(m2, m1.records())
     assert m2.file(ACCEPTED, "web1").read_text() == KEYS[0]
 
 
@@ -936,14 +953,15 @@ def test_what_was_done_by_hand_on_an_observing_master_is_no_difference(
 # -- one bad file
 
 
-def test_one_path_that_cannot_be_written_holds_up_nothing_else(m1: Master, m2: Master) -> None:
+def test_one_path_that_cannot_be_written_holds_up_nothing_else(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
     (m2.root / "minions" / "bad").mkdir()
     shared(m1, m2, "good")
     m1.knock("bad", 1, ACCEPTED)
     m1.knock("late", 2, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
-    m2.keeper.apply()
+    follow(m2, m1.records())
     assert m2.file(ACCEPTED, "late").read_text() == KEYS[2]
     assert "bad" in m2.keeper.refused.reasons
     assert m2.replica.dirty() == ["bad"]

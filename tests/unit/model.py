@@ -222,7 +222,7 @@ class Master:
     def adopt(self, peer: Master) -> None:
         """Start after the replica was lost: first pull from *peer*, then take the store in."""
         self.start()
-        pull(peer, self)
+        pull(peer, self, at_once=True)
         self.keeper.adopt()
         self.settle()
 
@@ -296,15 +296,18 @@ class Master:
         return {key for key in keys if key}
 
 
-def exchange(one: Master, other: Master) -> None:
-    """Both learn what the other knows, as anti-entropy does."""
+def exchange(one: Master, other: Master, at_once: bool) -> None:
+    """Both learn what the other knows, as anti-entropy does; see :meth:`Keeper.learn`."""
     for source, target in ((one, other), (other, one)):
-        pull(source, target)
+        pull(source, target, at_once)
         target.settle()
 
 
-def pull(source: Master, target: Master) -> None:
+def pull(source: Master, target: Master, at_once: bool) -> None:
     """*target* learns what *source* knows, and writes it down."""
     source.keeper.observe(source.store.changed(), certain=True)
     records = [r for minion_id in IDS for r in source.replica.get(minion_id).values()]
-    target.keeper.merge(records)
+    if at_once:
+        target.keeper.learn(records)
+    else:
+        target.keeper.merge(records)

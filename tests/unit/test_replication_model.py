@@ -151,26 +151,34 @@ class Group(RuleBasedStateMachine):
     def notice(self, number: int) -> None:
         self.pick(number).notice()
 
-    @rule(one=masters, other=masters)
-    def meet(self, one: int, other: int) -> None:
+    @rule(one=masters, other=masters, at_once=st.booleans())
+    def meet(self, one: int, other: int, at_once: bool = True) -> None:
         a, b = self.pick(one), self.pick(other)
         if a is not b:
-            exchange(a.master, b.master)
+            exchange(a.master, b.master, at_once)
             both = a.told | a.shown | b.told | b.shown
             a.told = a.shown = b.told = b.shown = both
 
-    @rule(one=masters, other=masters, ticks=st.integers(0, 60), strike_other=st.booleans())
-    def meet_and_crash(self, one: int, other: int, ticks: int, strike_other: bool) -> None:
+    @rule(
+        one=masters,
+        other=masters,
+        ticks=st.integers(0, 60),
+        strike_other=st.booleans(),
+        at_once=st.booleans(),
+    )
+    def meet_and_crash(
+        self, one: int, other: int, ticks: int, strike_other: bool, at_once: bool
+    ) -> None:
         if self.pick(one) is self.pick(other):
             return
         struck = self.pick(other if strike_other else one).master
         struck.fuse.left = ticks
         try:
-            self.meet(one, other)
+            self.meet(one, other, at_once)
         except Crash:
             struck.start()
             # How far it came is unknown; a start finishes what was journalled.
-            self.meet(one, other)
+            self.meet(one, other, at_once)
         struck.fuse.left = None
 
     # -- replicas that are lost or old

@@ -105,11 +105,9 @@ class Core:
         """Look at the ids that Salt's events named, and do what follows."""
 
         def look() -> Seen:
-            found = Seen([], [])
+            found = Seen()
             for hint in hints:
-                seen = self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone)
-                found.records.extend(seen.records)
-                found.unsettled.extend(seen.unsettled)
+                found.extend(self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone))
             return found
 
         await self._work(look)
@@ -121,7 +119,7 @@ class Core:
         :raises ReplicaError: they could not be written down; the peer must offer them again.
         """
         try:
-            merged = await self.run(self.keeper.merge, records)
+            merged = await self.run(self.keeper.learn, records)
         except HaError as exc:
             self._note(str(exc))
             raise
@@ -133,11 +131,11 @@ class Core:
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
         """A peer dropped these records; see :meth:`Keeper.dropped_elsewhere`."""
         if told:
-            await self._work(lambda: Seen(self.keeper.dropped_elsewhere(told), []))
+            await self._work(lambda: Seen(self.keeper.dropped_elsewhere(told)))
 
     async def apply(self) -> None:
         """Bring the store to what the records say."""
-        await self._work(lambda: Seen([], []))
+        await self._work(lambda: Seen())
 
     async def release(self, by: str) -> list[str]:
         """
@@ -176,7 +174,7 @@ class Core:
         def note() -> Seen:
             with self.replica.transaction():
                 self.replica.meta.paused = paused
-            return Seen([], [])
+            return Seen()
 
         await self._order(note)
 
@@ -186,7 +184,7 @@ class Core:
 
         :raises HaError: they could not be written down; none of them holds.
         """
-        await self._order(lambda: Seen(self.keeper.decide(minion_id, states, by), []))
+        await self._order(lambda: Seen(self.keeper.decide(minion_id, states, by)))
 
     async def _order(self, look: Callable[[], Seen]) -> None:
         """:meth:`_work` for an operator, who alone can try it again."""
