@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from saltext_ha.replication.digest import FANOUT, bucket_of
-from saltext_ha.service.claims import HELD, SHARED, Claims
+from saltext_ha.service.claims import EXPECTED, HELD, MANY, SHARED, Claims
+from saltext_ha.service.link import PUT_OFF
 from simulation import scenarios
 from simulation.group import Settings
 from simulation.keys import Keys
@@ -96,6 +97,31 @@ def test_nonsense_is_left_to_whoever_refuses_it(claims: Claims) -> None:
     for entries in (None, 7, [None, [], [True], ["7"]]):
         asks = {"buckets": entries, SHARED: True}
         assert claims.admit(asks, "m4", 0.0) == (asks, [])
+
+
+def test_what_is_being_pushed_is_not_asked_for_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(Keys(1, 12_000, 3), Settings(3), Conditions(), 1)
+    patient = scenarios.burst(case)
+    monkeypatch.setattr(Claims, "expects_more", lambda self, now: False)
+    restless = scenarios.burst(case)
+    assert patient.bytes < 0.9 * restless.bytes
+    assert max(patient.last) <= max(restless.last)
+
+
+def test_a_peer_that_pushes_without_end_holds_no_round_up_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case(Keys(1, 2_000, 3), Settings(3), Conditions(loss=0.1), 1)
+    monkeypatch.setattr(Claims, "expects_more", lambda self, now: True)
+    assert PUT_OFF < max(scenarios.accept(case, samples=20).last) < 3 * PUT_OFF
+
+
+def test_few_records_put_nothing_off(claims: Claims) -> None:
+    claims.pushed(MANY - 1, 0.0)
+    assert not claims.expects_more(0.0)
+    claims.pushed(MANY, 0.0)
+    assert claims.expects_more(EXPECTED - 0.1)
+    assert not claims.expects_more(EXPECTED)
 
 
 def test_a_new_master_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from saltext_ha.peering.trust import Peer
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy
 from saltext_ha.service.antientropy import RECORDS, Exchanged
-from saltext_ha.service.claims import SHARED, Claims
+from saltext_ha.service.claims import MANY, SHARED, Claims
 from saltext_ha.service.core import Core
 from saltext_ha.service.counters import Counters
 
@@ -37,6 +37,8 @@ MAX_OUTBOX = 50_000
 # Of 256: what one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
 AGAIN = 1.0  # seconds, when a round left out what was repaired with others
+# Seconds that a round is put off while peers push thousands of records, at most.
+PUT_OFF = 30.0
 
 
 class Link:
@@ -120,7 +122,7 @@ class Link:
 
     async def run(self) -> None:
         """Until :meth:`close` or cancelled."""
-        due = 0.0
+        due = latest = 0.0
         # Cancelling alone is not enough: before Python 3.12 asyncio.wait_for loses a cancellation
         # that comes in the same turn as the answer it waits for (gh-96764 rewrote it).
         while not self._closing:
@@ -128,10 +130,14 @@ class Link:
             try:
                 if self._outbox and self.up:
                     await self._flush()
-                if time.monotonic() >= due or not self.up:
+                now = time.monotonic()
+                if self.up and now < latest and self._is_busy(now):
+                    due = max(due, now + AGAIN)
+                elif now >= due or not self.up:
                     done = await self.exchange(shared=True)
                     wait = min(self._interval, AGAIN) if done.left else self._interval
                     due = time.monotonic() + wait
+                    latest = due + PUT_OFF
             except (ReplicaError, StoreError) as exc:
                 # Our own disk: no fault of the peer's, and said once, in the status.
                 log.debug("link to %s: %s", self.peer.name, exc)
@@ -150,6 +156,10 @@ class Link:
                 wait = max(0.0, due - time.monotonic()) if self.up else self._backoff
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wait)
+
+    def _is_busy(self, now: float) -> bool:
+        """Whether a round would find what is on its way as it is, from here or to here."""
+        return len(self._outbox) >= MANY or self._claims.expects_more(now)
 
     async def close(self) -> None:
         """End :meth:`run` and close the connections."""

@@ -81,9 +81,12 @@ class SyncServer:
             if not self._lines.take():
                 break
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
+        claims = self._service.claims
+        claims.pushed(len(records), time.monotonic())
         merged = await self._service.core.learn(records)
+        claims.pushed(len(records), time.monotonic())
         # Those that are refused, too: they will not come in any better state.
-        self._service.claims.received(antientropy.ids_of(payload.get("records")), peer.name)
+        claims.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,
             "refused": reasons[:10],
