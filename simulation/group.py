@@ -218,9 +218,8 @@ class Master:
             records, reasons = antientropy.read_records(payload.get("records"))
             if reasons:
                 raise AssertionError(f"{self.name} refuses what it was sent: {reasons[0]}")
-            self.claims.pushed(len(records), self.kernel.now)
-            merged = await self.core.learn(records)
-            self.claims.pushed(len(records), self.kernel.now)
+            with self.claims.receiving(len(records), lambda: self.kernel.now):
+                merged = await self.core.learn(records)
             self.claims.received((record.minion_id for record in records), caller)
             answer = {"learned": merged.learned, "refused": [], "dropped": []}
         else:

@@ -1,7 +1,7 @@
 """
 The keeper: holds together what this master's key store shows and what its replica knows.
 
-``observe`` turns what changed in the store into records, ``merge`` takes records of peers in, and
+``observe`` turns what changed in the store into records, ``learn`` takes records of peers in, and
 ``apply`` brings the store to what the records say. Everything is written to the replica first; a
 crash between any two lines is finished by the next ``apply``. One thread only; no network here.
 """
@@ -46,7 +46,7 @@ Records = dict[bytes, Record]
 
 
 class Merged(NamedTuple):
-    """What :meth:`Keeper.merge` did."""
+    """What :meth:`Keeper.learn` did."""
 
     learned: int
     """How many records taught us something."""
@@ -61,9 +61,9 @@ class Move(NamedTuple):
 
     change: Change
     waiting: Applied
-    """What is written down of it before it begins."""
+    """What is written down of it as long as the store shows nothing by this move."""
     doing: Applied
-    """The same when the store may show something by this move."""
+    """What is written down once it may."""
     after: Stored
 
 
@@ -101,79 +101,89 @@ class Keeper(Observer):
 
     # -- from the peers to the replica
 
-    def merge(self, records: Iterable[Record]) -> Merged:
+    def learn(self, records: Iterable[Record]) -> Merged:
         """
-        Take *records* of a peer in, and write down what is to be applied.
+        Take *records* of a peer in, write down what is to be applied, and do it where nothing
+        stands in the way; :meth:`apply` does the rest.
 
         Local changes are looked for first, so that an operator's decision is recorded with what
         that operator could know.
         """
-        return self._merge(records, at_once=False)
-
-    def learn(self, records: Iterable[Record]) -> Merged:
-        """
-        :meth:`merge`, and bring the store to it where nothing stands in the way.
-
-        It comes to the same as :meth:`apply` afterwards, which reads each id once more and writes
-        once more down what it is about to do. What is left, and revoking, is for that.
-        """
-        return self._merge(records, at_once=True)
-
-    def _merge(self, records: Iterable[Record], *, at_once: bool) -> Merged:
         merged = Merged(0, Seen(), [])
-        for batch in batches(records):
-            ids = list(dict.fromkeys(record.minion_id for record in batch))
-            found = self.observe(ids)
-            merged.seen.extend(found)
-            horizon = self.replica.dropped.horizon()
-            self.replica.bring(ids)
-            at_once = at_once and self._is_active() and self.holds.is_ours()
-            # What stands there now is known of the others.
-            later = {*found.changed, *found.unsettled, *self.replica.held()} if at_once else ids
-            point("merge.begin")
-            with self.replica.transaction():
-                learned, changed = self._merge_batch(batch, horizon, merged.dropped)
-                moves = []
-                for minion_id, (before, after) in changed.items():
-                    unsettled = minion_id in found.unsettled
-                    move = self._mark(minion_id, before, after, unsettled, minion_id not in later)
-                    moves += [move] if move else []
-                point("merge.record")
-            point("merge.done")
-            merged = merged._replace(learned=merged.learned + learned)
-            try:
-                self._carry_out(moves, merged.seen)
-            except (ReplicaError, StoreError):
-                at_once = False  # apply tries again, and says what is wrong
+        by_id: dict[str, list[Record]] = {}
+        for record in records:
+            by_id.setdefault(record.minion_id, []).append(record)
+        for batch in batches(by_id.items()):
+            merged = self._learn_batch(dict(batch), merged)
         return merged
 
-    def _merge_batch(
-        self, batch: Sequence[Record], horizon: Mapping[str, int], dropped: list[Record]
-    ) -> tuple[int, dict[str, tuple[Records, Records]]]:
-        """How many of *batch* taught something; for each id its records before and after."""
+    def _learn_batch(self, theirs: Mapping[str, Sequence[Record]], merged: Merged) -> Merged:
+        found = self.observe(theirs)
+        merged.seen.extend(found)
+        horizon = self.replica.dropped.horizon()
+        self.replica.bring(theirs)
+        at_once = self._is_active() and self.holds.is_ours()
+        unsettled = set(found.unsettled)
         learned = 0
-        changed: dict[str, tuple[Records, Records]] = {}
-        for theirs in batch:
-            minion_id = theirs.minion_id
-            before, ours = changed.get(minion_id) or [self.replica.get(minion_id)] * 2
-            known = ours.get(theirs.fingerprint)
-            rest = without_dropped(theirs, known, horizon) if horizon else theirs
+        moves: list[Move] = []
+        point("merge.begin")
+        with self.replica.transaction():
+            for minion_id, records in theirs.items():
+                before = self.replica.get(minion_id)
+                after = self._merge(before, records, horizon, merged.dropped)
+                if not after:
+                    continue
+                learned += len(after)
+                move = self._mark(
+                    minion_id,
+                    before,
+                    before | after,
+                    unsettled=minion_id in unsettled,
+                    at_once=at_once,
+                )
+                if move:
+                    moves.append(move)
+            point("merge.record")
+        point("merge.done")
+        if moves:
+            with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
+                self._carry_out(self._undisturbed(moves, merged.seen), merged.seen)
+                # At once: when it is the turn of apply, the master may be paused.
+                self._revoke_if_due()
+        return merged._replace(learned=merged.learned + learned)
+
+    def _merge(
+        self,
+        ours: Records,
+        theirs: Iterable[Record],
+        horizon: Mapping[str, int],
+        dropped: list[Record],
+    ) -> Records:
+        """
+        Write *theirs*, of one id, to the replica.
+
+        :param dropped: there come those that all masters dropped.
+        :return: those that taught something, merged with *ours*.
+        """
+        changed: Records = {}
+        for record in theirs:
+            known = changed.get(record.fingerprint) or ours.get(record.fingerprint)
+            rest = without_dropped(record, known, horizon) if horizon else record
             if known is None and not rest.values:
-                dropped.append(theirs)
+                dropped.append(record)
                 continue
             merged = merge(known, rest) if known else rest
-            if merged == known:
-                continue
-            changed[minion_id] = before, {**ours, theirs.fingerprint: merged}
-            self.replica.put(merged)
-            learned += 1
-        return learned, changed
+            if merged != known:
+                changed[record.fingerprint] = merged
+                self.replica.put(merged)
+        return changed
 
     def _mark(
         self,
         minion_id: str,
         before: Records,
         records: Records,
+        *,
         unsettled: bool = False,
         at_once: bool = False,
     ) -> Move | None:
@@ -183,8 +193,8 @@ class Keeper(Observer):
         :param before: the records that it agreed with. :param records: those of now.
         :param unsettled: somebody did something to the id that is not recorded yet, and could not
             know what came since *before*.
-        :param at_once: the store shows what was last applied, and may be changed.
-        :return: the move that is to be made at once, if any is.
+        :param at_once: nothing stands in the way of changing it now.
+        :return: the move that is to be made now, if any is.
         """
         applied = self.replica.applied(minion_id)
         self._explain(minion_id, before, records)
@@ -194,9 +204,12 @@ class Keeper(Observer):
         if not (move.change.steps or applied.dirty or unsettled):
             return None
         # What has no record may be no key at all.
-        at_once &= not applied.dirty and (not applied.stored.slot or applied.stored.key in records)
-        self.replica.set_applied(minion_id, move.doing if at_once else waiting)
-        return move if at_once else None
+        known_slot = not applied.stored.slot or applied.stored.key in records
+        if not at_once or unsettled or applied.dirty or not known_slot:
+            self.replica.set_applied(minion_id, waiting)
+            return None
+        self.replica.set_applied(minion_id, move.doing)
+        return move
 
     def _move(self, minion_id: str, now: Stored, waiting: Applied, records: Records) -> Move:
         """The move of an id from *now* to where its *records* have it."""
@@ -318,14 +331,15 @@ class Keeper(Observer):
             return seen
         for batch in batches(in_order(self.replica.dirty())):
             self._apply_batch(batch, seen)
-        if self.replica.meta.revocation_due or self._gone:
-            self._revoke_now()
+        self._revoke_if_due()
         if found != OURS or self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
 
-    def _revoke_now(self) -> None:
+    def _revoke_if_due(self) -> None:
         due = self.replica.meta.revocation_due
+        if not due and not self._gone:
+            return
         point("revoke.begin")
         self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
         point("revoke.done")
@@ -377,6 +391,21 @@ class Keeper(Observer):
                     self.replica.set_applied(move.change.minion_id, move.doing)
         point("apply.aims")
         self._carry_out(moves, seen)
+
+    def _undisturbed(self, moves: Sequence[Move], seen: Seen) -> list[Move]:
+        """Those of *moves* that find what was last applied; the others wait, as written down."""
+        free: list[Move] = []
+        others: list[Move] = []
+        for move in moves:
+            content = self.store.read(move.change.minion_id)
+            as_shown = content is not None and content.stored == move.change.shown
+            (free if as_shown else others).append(move)
+        if others:
+            with self.replica.transaction():
+                for move in others:
+                    self._look_again(move.change.minion_id, seen)
+                    self.replica.set_applied(move.change.minion_id, move.waiting)
+        return free
 
     def _carry_out(self, moves: Sequence[Move], seen: Seen) -> None:
         """Make *moves*, which are written down."""

@@ -55,14 +55,11 @@ class Seen:
     """Records that changed: to be pushed to the peers."""
     unsettled: list[str] = field(default_factory=list)
     """Ids to look at again shortly: a key is being written, or has just gone."""
-    changed: list[str] = field(default_factory=list)
-    """Other ids that were not as they were last seen or applied."""
 
     def extend(self, more: Seen) -> None:
         """Add what was found later."""
         self.records += more.records
         self.unsettled += more.unsettled
-        self.changed += more.changed
 
 
 class Observer:
@@ -209,7 +206,6 @@ class Observer:
         return seen
 
     def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
-        seen.changed.extend(ids)
         with self.replica.transaction():
             self.replica.unhold(ids)
             for minion_id in self.replica.brought(ids):
@@ -276,7 +272,8 @@ class Observer:
                 if not released and self.holds.is_held(minion_id, content, applied, by):
                     continue
                 back.append(minion_id)
-                if not released and content.stored.key != applied.stored.key:
+                another = content.stored.slot and content.stored.key != applied.stored.key
+                if another and not released:
                     # Who decides about another key in an emptied store does not see this one.
                     unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
             raced = None
@@ -295,7 +292,6 @@ class Observer:
             # The folder was taken away, or another one put there, while it was being read.
             seen.unsettled.extend(ids)
             return
-        seen.changed.extend(minion_id for minion_id, *_ in found)
         with self.replica.transaction():
             self.replica.unhold(back)
             for minion_id, content, applied, unseen, raced in found:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
-from saltext_ha.keeper import Keeper
+from saltext_ha.keeper import Keeper, Merged
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.replica import Replica
@@ -127,6 +127,14 @@ class Master:
         self.keeper.observe(merged.seen.unsettled, certain=True)
         self.settle()
         return merged.learned
+
+    def hear(self, records: Iterable[Record]) -> Merged:
+        """Learn them, and leave the key store as it is until the next apply."""
+        enforce, self.keeper.enforce = self.keeper.enforce, False
+        try:
+            return self.keeper.learn(records)
+        finally:
+            self.keeper.enforce = enforce
 
     def records(self) -> list[Record]:
         return [r for minion_id in self.replica.ids() for r in self.replica.get(minion_id).values()]

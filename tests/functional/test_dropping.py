@@ -42,7 +42,7 @@ def meet(one: Master, other: Master) -> None:
     """Two rounds of anti-entropy, with what is told about dropped records."""
     for source, target in ((one, other), (other, one)) * 2:
         source.scan()
-        merged = target.keeper.merge(source.records())
+        merged = target.hear(source.records())
         target.keeper.observe(merged.seen.unsettled, certain=True)
         target.settle()
         told = {(r.minion_id, r.fingerprint): record_digest(r) for r in merged.dropped}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import salt.version
 
+from lab import key_folders
 from lab.engines import Engine, Place, befriend
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
@@ -19,6 +20,7 @@ from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.service import antientropy, startup
+from saltext_ha.service.claims import MANY
 from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
@@ -621,5 +623,24 @@ def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path
             await delete(m1, "web1")
             await until(lambda: accepted(two) == [set()], "deleted")
             assert pending() == others - {cyrillic}
+
+    asyncio.run(act())
+
+
+def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    ids = key_folders.ids(2 * MANY)
+
+    async def act() -> None:
+        for place in (one, two):
+            key_folders.plant(place.pki_dir, ids, key_folders.PENDING)
+        async with met(one, two) as (m1, m2):
+            await level(m1, m2)
+            claims = m2.service.claims
+            await until(lambda: not claims.expects_more(time.monotonic()), "that is over")
+            key_folders.accept(one.pki_dir, ids)
+            await until(lambda: claims.expects_more(time.monotonic()), "they are pushed")
+            await level(m1, m2)
+            assert accepted(two) == [set(ids)]
 
     asyncio.run(act())

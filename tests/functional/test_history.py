@@ -155,7 +155,7 @@ def test_a_decision_made_before_what_arrived_was_applied_is_told_too(
     m1, m2 = pair
     disagree(m1, m2)
     # The rejection is written down, and before it is applied somebody deletes the key.
-    m1.keeper.merge(m2.records())
+    m1.hear(m2.records())
     m1.remove("web7")
     m1.keeper.observe(["web7"], by="carol", deleted=True)
     m1.settle()
@@ -215,7 +215,7 @@ def test_a_transaction_that_is_undone_explains_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(m1.replica, "set_applied", full)
         with pytest.raises(ReplicaError):
-            m1.keeper.merge(records)
+            m1.hear(records)
     assert told(m1) == []
     m1.learn(records)
     assert kinds(m1) == [HOLDS]

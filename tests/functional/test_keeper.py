@@ -35,12 +35,13 @@ pytestmark = pytest.mark.core
 Follow = Callable[[Master, Iterable[Record]], None]
 
 
-@pytest.fixture(params=["merge", "learn"])
+@pytest.fixture(params=["in two steps", "at once"])
 def follow(request: pytest.FixtureRequest) -> Follow:
-    """How a master follows a peer: first it writes down what is to be done, or all at once."""
+    """How a master follows a peer: it writes down what is to be done, and does that; or at once."""
 
     def follow(master: Master, records: Iterable[Record]) -> None:
-        getattr(master.keeper, request.param)(records)
+        learn = master.keeper.learn if request.param == "at once" else master.hear
+        learn(records)
         master.keeper.apply()
 
     return follow
@@ -181,7 +182,7 @@ def gone_when_a_third_speaks(m1: Master, m2: Master, root: Path) -> Seen:
     m3.knock("web1", 1, REJECTED)
     m3.scan()
     m2.remove("web1")
-    return m2.keeper.merge(m3.records()).seen
+    return m2.hear(m3.records()).seen
 
 
 def test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it(
@@ -262,7 +263,7 @@ def test_a_move_is_finished_after_a_crash_in_its_middle(
 def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.hear(m1.records())
     assert m2.files() == {}
     m2.restart()
     m2.settle()
@@ -371,7 +372,7 @@ def test_the_aes_key_does_not_wait_for_a_look_at_the_store(
     shared(m1, m2, "web1")
     m1.remove("web1")
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.hear(m1.records())
     monkeypatch.setattr(m2.store, "read", noted)
     m2.revoking = lambda: order.append("rotate")
     m2.keeper.apply()
@@ -525,7 +526,7 @@ def test_a_minion_that_knocks_before_the_decision_is_applied(
     """It deleted nothing: the decision stands."""
     m1.knock("web1", 0, decided)
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.hear(m1.records())
     m2.knock("web1", 0)
     m2.settle()
     exchange(m1, m2)
@@ -921,10 +922,10 @@ def test_a_rejection_on_a_paused_master_is_recorded(m1: Master, m2: Master) -> N
     m2.keeper.enforce = False
     m1.move("web1", ACCEPTED, REJECTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.hear(m1.records())
     m1.move("web1", REJECTED, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.hear(m1.records())
     # Its operator sees an accepted key, knows of nothing, and rejects it.
     m2.move("web1", ACCEPTED, REJECTED)
     m2.scan()
@@ -942,7 +943,7 @@ def test_what_was_done_by_hand_on_an_observing_master_is_no_difference(
     m2.keeper.enforce = False
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
-    m2.keeper.merge(m1.records())
+    m2.hear(m1.records())
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     m1.learn(m2.records())

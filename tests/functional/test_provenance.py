@@ -147,7 +147,7 @@ def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
     if first == "apply":
         m1.keeper.apply()
     else:
-        m1.keeper.merge(m2.records()[:1])
+        m1.hear(m2.records()[:1])
     m1.settle()
     assert m1.replica.held() == {}
     assert accepted(m1) == set(names(3))
@@ -298,7 +298,7 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m
     m1.knock("new", 1, ACCEPTED)
     m1.settle()
     assert accepted(m1) == {"web2", "new"}
-    m1.keeper.merge(m2.records())
+    m1.hear(m2.records())
     m1.keeper.adopt()
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {"web2", "new"}

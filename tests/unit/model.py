@@ -307,7 +307,6 @@ def pull(source: Master, target: Master, at_once: bool) -> None:
     """*target* learns what *source* knows, and writes it down."""
     source.keeper.observe(source.store.changed(), certain=True)
     records = [r for minion_id in IDS for r in source.replica.get(minion_id).values()]
-    if at_once:
-        target.keeper.learn(records)
-    else:
-        target.keeper.merge(records)
+    target.keeper.enforce = at_once
+    target.keeper.learn(records)
+    target.keeper.enforce = True

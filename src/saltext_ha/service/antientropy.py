@@ -34,7 +34,7 @@ class Exchanged:
     """
     What one round brought: records received and sent; zero of both when in sync; how many taught
     something, and how many more were refused. ``left``: there is more that differs, which was
-    being repaired with others.
+    being repaired with others, or pushed.
     """
 
     received: int = 0

@@ -4,16 +4,18 @@ Who repairs which branches at present, so that no two peers send this master the
 A master that was away is asked by all its peers at once, and asks all of them. Each branch of the
 digest tree is then repaired with one of them; the others leave it out of that round, and find
 nothing to do in the next. Every claim ends by itself: a peer that died in mid repair holds nobody
-up for long. Pushed decisions know nothing of claims; but while a peer pushes thousands of them,
-this master does not ask for what is on its way.
+up for long. Pushed decisions know nothing of claims; but while a peer pushes hundreds of them, this
+master does not ask for what is on its way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from saltext_ha.batches import BATCH
 from saltext_ha.replication.digest import BUCKETS, FANOUT, bucket_of
 
 HELD = 20.0
@@ -21,10 +23,10 @@ HELD = 20.0
 SHARED = "shared"
 """In a question: the caller comes again, so what others repair may be left out of the answer."""
 OUR = "our link to "
-MANY = 500
+MANY = BATCH // 2
 """Records in one message, after which more may be expected: an operator accepts all at once."""
 EXPECTED = 2.0
-"""Seconds that it takes until these are there, at most."""
+"""Seconds from when these are known until the next are there, at most."""
 
 
 class Claims:
@@ -37,6 +39,7 @@ class Claims:
     def __init__(self, own: str) -> None:
         self._own = own
         self._held: dict[int, tuple[str, float]] = {}
+        self._receiving = 0
         self._expected = float("-inf")
         self._lock = threading.Lock()
 
@@ -91,14 +94,21 @@ class Claims:
         if self._held:
             self._free({bucket_of(minion_id) // FANOUT for minion_id in ids}, peer)
 
-    def pushed(self, count: int, now: float) -> None:
-        """A peer pushed *count* records; to be told when they come, and when they are known."""
-        if count >= MANY:
-            self._expected = now + EXPECTED
+    @contextlib.contextmanager
+    def receiving(self, count: int, clock: Callable[[], float]) -> Iterator[None]:
+        """While *count* records that a peer pushed are taken in; *clock* as *now* of the others."""
+        many = count >= MANY
+        self._receiving += many
+        try:
+            yield
+        finally:
+            self._receiving -= many
+            if many:
+                self._expected = clock() + EXPECTED
 
     def expects_more(self, now: float) -> bool:
-        """Whether a round now would ask for what is being pushed at this moment."""
-        return now < self._expected
+        """Whether hundreds of records that are being pushed are not there yet."""
+        return self._receiving > 0 or now < self._expected
 
     def _take(self, branches: Iterable[int], who: str, yielding: str, now: float) -> list[int]:
         taken = []

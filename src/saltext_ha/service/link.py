@@ -37,7 +37,7 @@ MAX_OUTBOX = 50_000
 # Of 256: what one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
 AGAIN = 1.0  # seconds, when a round left out what was repaired with others
-# Seconds that a round is put off while peers push thousands of records, at most.
+# Seconds that nothing is repaired while hundreds of records are being pushed, at most.
 PUT_OFF = 30.0
 
 
@@ -95,6 +95,7 @@ class Link:
         self._filled = 0.0  # when the first of them was put there
         self._wake = asyncio.Event()
         self._heard = float("-inf")
+        self._put_off_until = float("-inf")
         self._closing = False
         self._round = asyncio.Lock()
 
@@ -122,7 +123,7 @@ class Link:
 
     async def run(self) -> None:
         """Until :meth:`close` or cancelled."""
-        due = latest = 0.0
+        due = 0.0
         # Cancelling alone is not enough: before Python 3.12 asyncio.wait_for loses a cancellation
         # that comes in the same turn as the answer it waits for (gh-96764 rewrote it).
         while not self._closing:
@@ -130,14 +131,10 @@ class Link:
             try:
                 if self._outbox and self.up:
                     await self._flush()
-                now = time.monotonic()
-                if self.up and now < latest and self._is_busy(now):
-                    due = max(due, now + AGAIN)
-                elif now >= due or not self.up:
+                if time.monotonic() >= due or not self.up:
                     done = await self.exchange(shared=True)
                     wait = min(self._interval, AGAIN) if done.left else self._interval
                     due = time.monotonic() + wait
-                    latest = due + PUT_OFF
             except (ReplicaError, StoreError) as exc:
                 # Our own disk: no fault of the peer's, and said once, in the status.
                 log.debug("link to %s: %s", self.peer.name, exc)
@@ -156,10 +153,6 @@ class Link:
                 wait = max(0.0, due - time.monotonic()) if self.up else self._backoff
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), wait)
-
-    def _is_busy(self, now: float) -> bool:
-        """Whether a round would find what is on its way as it is, from here or to here."""
-        return len(self._outbox) >= MANY or self._claims.expects_more(now)
 
     async def close(self) -> None:
         """End :meth:`run` and close the connections."""
@@ -209,6 +202,10 @@ class Link:
         done = Exchanged()
         tree = self._core.replica.records
         theirs = await antientropy.differing_branches(tree, RECORDS, self.call)
+        if shared and theirs and self._is_on_its_way():
+            done.left = True
+            return done
+        self._put_off_until = time.monotonic() + PUT_OFF
         if not theirs:
             return done
         if not shared:
@@ -228,6 +225,12 @@ class Link:
             finally:
                 self._claims.free(claimed, self.peer.name)
         return done
+
+    def _is_on_its_way(self) -> bool:
+        """Whether what differs is being pushed, from here or to here."""
+        now = time.monotonic()
+        pushed = len(self._outbox) >= MANY or self._claims.expects_more(now)
+        return pushed and now < self._put_off_until
 
     async def _repair(self, branches: list[int], shared: bool, done: Exchanged) -> None:
         core = self._core

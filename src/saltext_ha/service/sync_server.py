@@ -82,9 +82,8 @@ class SyncServer:
                 break
             log.warning("ha refused: peer=%s reason=%s", peer.name, reason)
         claims = self._service.claims
-        claims.pushed(len(records), time.monotonic())
-        merged = await self._service.core.learn(records)
-        claims.pushed(len(records), time.monotonic())
+        with claims.receiving(len(records), time.monotonic):
+            merged = await self._service.core.learn(records)
         # Those that are refused, too: they will not come in any better state.
         claims.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
