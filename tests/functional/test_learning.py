@@ -184,8 +184,8 @@ def test_an_older_copy_of_the_store_is_taken_in_first(
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
 
 
-def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
-    """A backup brought keys back that were rejected; a peer speaks of one of them."""
+def brought_back(m1: Master, m2: Master) -> list[str]:
+    """Both rejected these ids; a backup has them accepted again on *m2*, where they are held."""
     ids = [f"web{number}" for number in range(30)]
     for minion_id in ids:
         m1.knock(minion_id, 0, REJECTED)
@@ -194,6 +194,11 @@ def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
         m2.move(minion_id, REJECTED, ACCEPTED)
     m2.scan()
     assert set(m2.replica.held()) == set(ids)
+    return ids
+
+
+def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
+    ids = brought_back(m1, m2)
     m1.remove("web0")
     m1.scan()
     m2.keeper.learn(m1.records())
@@ -203,13 +208,7 @@ def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
 
 @pytest.mark.parametrize("peer_speaks", [True, False])
 def test_whoever_deletes_what_was_held_is_heard(m1: Master, m2: Master, peer_speaks: bool) -> None:
-    ids = [f"web{number}" for number in range(30)]
-    for minion_id in ids:
-        m1.knock(minion_id, 0, REJECTED)
-    exchange(m1, m2)
-    for minion_id in ids:
-        m2.move(minion_id, REJECTED, ACCEPTED)
-    m2.scan()
+    brought_back(m1, m2)
     m2.remove("web0")
     if peer_speaks:
         m1.move("web0", REJECTED, ACCEPTED)
