@@ -49,7 +49,7 @@ QUICK_IDLE = 70.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse *argv*, measure, print; 1 when a budget is exceeded or a row failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, in about a minute")
+    parser.add_argument("--quick", action="store_true", help="small sizes, fewer samples")
     parser.add_argument(
         "--keys", type=int, nargs="+", metavar="N", help=f"key counts instead of {SIZES}"
     )

@@ -36,30 +36,35 @@ async def _rows(one: Place, two: Place, size: int, rounds: int) -> list[Row]:
     async with Engine(one) as m1, Engine(two) as m2:
         await m1.meets(m2)
         await m2.meets(m1)
-        check = await _in_sync(m1, m2, size, rounds)
+        check, work = await _in_sync(m1, m2, rounds)
         fresh = key_folders.fresh("fresh")
         sent = await _repair(m1, m1, m2, size, rounds, fresh.__next__)
         received = await _repair(m2, m1, m2, size, rounds, fresh.__next__)
     others = rivals.measure(one.pki_dir, one.root / "rivals", _runs(size))
     rows = [
-        Row("in-sync check", size, *check, rivals=others.in_sync, budget=BUDGETS["in-sync check"])
+        Row("in-sync check", size, *check, rivals=others.in_sync, budget=BUDGETS["in-sync check"]),
+        Row("in-sync check, work of both engines", size, [work]),
     ]
     for way, result in (("m1 sends it", sent), ("m2 fetches it", received)):
-        work = "repair 1 difference"
+        name = "repair 1 difference"
         rows.append(
-            Row(f"{work}, {way}", size, *result, rivals=others.accept, budget=BUDGETS[work])
+            Row(f"{name}, {way}", size, *result, rivals=others.accept, budget=BUDGETS[name])
         )
     return rows
 
 
-async def _in_sync(m1: Engine, m2: Engine, size: int, rounds: int) -> tuple[list[float], int]:
+async def _in_sync(m1: Engine, m2: Engine, rounds: int) -> tuple[tuple[list[float], int], float]:
+    """As :func:`_timed`, and the milliseconds of a processor that a round takes at both ends."""
+
     async def unchanged() -> None:
         done = await m1.link(m2).exchange()
         if done.received or done.sent:
             raise AssertionError(f"not in sync: {done}")
 
     await unchanged()
-    return await _timed(m1, m2, rounds, unchanged)
+    before = time.process_time()
+    timed = await _timed(m1, m2, rounds, unchanged)
+    return timed, (time.process_time() - before) * 1000 / rounds
 
 
 async def _repair(

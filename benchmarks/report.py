@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import rivals
 from benchmarks.rsync import Shot
 
 RIVALS = ("rsync", "lsyncd", "unison", "Salt's cluster")
@@ -218,10 +220,20 @@ def machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "salt": version("salt"),
-        "saltext-ha": version("saltext-ha"),
+        "saltext-ha": f"{version('saltext-ha')} {_commit()}",
         "aiohttp": version("aiohttp"),
+        **rivals.versions(),
         "load": " ".join(f"{load:.1f}" for load in psutil.getloadavg()),
     }
+
+
+def _commit() -> str:
+    """Which source was measured; nothing of an unpacked archive."""
+    command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _processor() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -22,6 +23,7 @@ from benchmarks.rsync import Shot
 from lab import key_folders
 
 TOOLS = ("rsync", "lsyncd", "unison")
+VERSION = re.compile(r"\d+(\.\d+)+")
 PATIENCE = 120.0
 POLL = 0.0005
 
@@ -45,6 +47,18 @@ def require() -> None:
             f"{', '.join(missing)} not found; install what is compared with: "
             f"apt-get install {' '.join(TOOLS)}"
         )
+
+
+def versions() -> dict[str, str]:
+    """What each tool says that it is: ``{"rsync": "3.2.7", …}``; ``?`` for one that does not."""
+    asked = {"rsync": "--version", "lsyncd": "--version", "unison": "-version"}
+    return {tool: _version([tool, option]) for tool, option in asked.items()}
+
+
+def _version(command: list[str]) -> str:
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = VERSION.search(said)
+    return found.group() if found else "?"
 
 
 @dataclass(frozen=True)

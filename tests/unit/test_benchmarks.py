@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from pathlib import Path
+
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.report import COLUMNS, Budget, Row, growth, markdown, table
+from benchmarks.report import COLUMNS, Budget, Row, growth, machine, markdown, table
+from benchmarks.rivals import TOOLS
 from benchmarks.rsync import Shot
 
 
@@ -17,6 +21,27 @@ def test_without_the_tools_to_compare_with_nothing_is_measured(
     said = capsys.readouterr()
     assert "apt-get install rsync lsyncd unison" in said.err
     assert said.out == ""
+
+
+def test_what_was_compared_with_is_named_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool, said in (
+        ("rsync", "rsync  version 3.2.7  protocol version 31"),
+        ("lsyncd", "Version: 2.2.3"),
+        ("unison", "usage: unison [options]"),
+    ):
+        path = tmp_path / tool
+        path.write_text(f"#!/bin/sh\necho '{said}'\n", encoding="utf-8")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    about = machine()
+    assert {tool: about[tool] for tool in TOOLS} == {
+        "rsync": "3.2.7",
+        "lsyncd": "2.2.3",
+        "unison": "?",
+    }
+    assert about["saltext-ha"].startswith(version("saltext-ha")), "also where git is not there"
 
 
 def test_a_row_is_compared_with_the_best_of_the_others() -> None:

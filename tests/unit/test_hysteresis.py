@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import pytest
@@ -14,6 +15,7 @@ from saltext_ha.api.minions import union
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import Selector, Standing, ranked
 from saltext_ha.hysteresis import Health, Rules, after
+from saltext_ha.runners import ha as runner
 
 pytestmark = pytest.mark.core
 
@@ -126,6 +128,31 @@ def test_what_changes_something_is_no_read() -> None:
         assert not is_read("runner", fun)
     for fun in ("key.accept", "key.delete", "config.apply", "jobs.list_job"):
         assert not is_read("wheel", fun)
+
+
+def test_each_of_our_runner_functions_either_reads_or_changes_something() -> None:
+    changing = {
+        "drain",
+        "invite",
+        "join",
+        "leave",
+        "pause",
+        "rebalance",
+        "refill",
+        "release",
+        "remove_peer",
+        "renew",
+        "resolve",
+        "restore",
+        "resume",
+        "sync",
+    }
+    ours = {
+        runner.__func_alias__.get(name, name)
+        for name, found in vars(runner).items()
+        if inspect.isfunction(found) and found.__module__ == runner.__name__ and name[0] != "_"
+    }
+    assert {name for name in ours if not is_read("runner", f"ha.{name}")} == changing
 
 
 def test_a_job_cache_that_does_not_tell_to_whom_it_was_published() -> None:

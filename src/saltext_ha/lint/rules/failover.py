@@ -160,8 +160,9 @@ def long_wait(facts: Facts) -> Hits:
     "master_tries without end, with failover",
     why="salt-call does not return while no master answers, and a minion that has lost all of them "
     "goes through the list for ever instead of starting anew.",
-    fix="write master_tries: 1: one pass, then the minion starts anew. Without the option it is 1 "
-    "on Salt 3006, and -1 again on 3007.15 and 3008.3 on Linux",
+    fix="write master_tries: 1: one pass, then the minion starts anew; but -1 with the engine "
+    "ha_watchdog, where this rule is silent (docs/minions.md). Without the option it is 1 on Salt "
+    "3006, and -1 on 3007.15 and 3008.3 on Linux",
     sources=(Line("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:"),),
 )
 def endless(facts: Facts) -> Hits:
