@@ -31,7 +31,7 @@ Point = Literal[
     # Records of a peer, on their way into replica.db.
     "merge.begin",
     "merge.record",  # in the transaction, before it is committed
-    "merge.done",
+    "merge.done",  # and, where it is applied at once, what the store may show from now on
     # From replica.db to the key store.
     "apply.junk",
     "apply.begin",

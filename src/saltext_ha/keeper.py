@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from saltext_ha import minion_key
@@ -21,14 +22,12 @@ from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.faults import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.observer import Observer, Seen, contexts
-from saltext_ha.provenance import NEWER, OLDER, OURS
 from saltext_ha.replica import Replica
 from saltext_ha.replication import plan
 from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DELETED,
-    PENDING,
     Record,
     Value,
     decide,
@@ -45,14 +44,15 @@ Records = dict[bytes, Record]
 """The records of one id, by fingerprint."""
 
 
-class Merged(NamedTuple):
+@dataclass
+class Merged:
     """What :meth:`Keeper.learn` did."""
 
-    learned: int
+    learned: int = 0
     """How many records taught us something."""
-    seen: Seen
+    seen: Seen = field(default_factory=Seen)
     """Local changes that were found on the way."""
-    dropped: list[Record]
+    dropped: list[Record] = field(default_factory=list)
     """Records that all masters dropped, and of which the peer is to be told so."""
 
 
@@ -79,9 +79,10 @@ class Keeper(Observer):
     """
     An observer that also takes in what others decided, and brings the store to it.
 
-    :param revoke: rotates the AES key and cleans caches, in this order; called once a batch, with
-        the ids that have no key any more, or None where these are not known since a crash, and
-        whether any key was accepted: otherwise there is nothing to rotate for.
+    :param revoke: rotates the AES key and cleans caches, in this order; called once for all that is
+        learned or applied together, with the ids that have no key any more, or None where these are
+        not known since a crash, and whether any key was accepted: otherwise there is nothing to
+        rotate for.
     :param enforce: whether the store is ever written.
     :param parts: as :class:`Observer` takes them.
     """
@@ -109,20 +110,27 @@ class Keeper(Observer):
         Local changes are looked for first, so that an operator's decision is recorded with what
         that operator could know.
         """
-        merged = Merged(0, Seen(), [])
+        merged = Merged()
         by_id: dict[str, list[Record]] = {}
         for record in records:
             by_id.setdefault(record.minion_id, []).append(record)
-        for batch in batches(by_id.items()):
-            merged = self._learn_batch(dict(batch), merged)
+        moved = False
+        try:
+            for batch in batches(by_id.items()):
+                moved |= self._learn_batch(dict(batch), merged)
+        finally:
+            if moved:  # at once: when it is the turn of apply, the master may be paused
+                with contextlib.suppress(ReplicaError, StoreError):
+                    self._revoke_if_due()
         return merged
 
-    def _learn_batch(self, theirs: Mapping[str, Sequence[Record]], merged: Merged) -> Merged:
+    def _learn_batch(self, theirs: Mapping[str, Sequence[Record]], merged: Merged) -> bool:
+        """:meth:`learn` for a part of it; whether the store was to be changed."""
         found = self.observe(theirs)
         merged.seen.extend(found)
         horizon = self.replica.dropped.horizon()
         self.replica.bring(theirs)
-        at_once = self._is_active() and self.holds.is_ours()
+        at_once = self.is_active() and self.holds.is_ours()
         unsettled = set(found.unsettled)
         learned = 0
         moves: list[Move] = []
@@ -145,12 +153,10 @@ class Keeper(Observer):
                     moves.append(move)
             point("merge.record")
         point("merge.done")
-        if moves:
-            with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
-                self._carry_out(self._undisturbed(moves, merged.seen), merged.seen)
-                # At once: when it is the turn of apply, the master may be paused.
-                self._revoke_if_due()
-        return merged._replace(learned=merged.learned + learned)
+        merged.learned += learned
+        with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
+            self._carry_out(self._undisturbed(moves, merged.seen), merged.seen)
+        return bool(moves)
 
     def _merge(
         self,
@@ -196,7 +202,7 @@ class Keeper(Observer):
         :param at_once: nothing stands in the way of changing it now.
         :return: the move that is to be made now, if any is.
         """
-        applied = self.replica.applied(minion_id)
+        applied = self._applied(minion_id)
         self._explain(minion_id, before, records)
         known = contexts(before) if applied.known is None else applied.known
         waiting = applied._replace(dirty=True, known=known)
@@ -286,21 +292,25 @@ class Keeper(Observer):
 
     # -- from an operator to the replica
 
-    def decide(self, minion_id: str, states: Mapping[bytes, str], by: str) -> list[Record]:
+    def decide(
+        self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
+    ) -> list[Record]:
         """
-        Record an operator's decisions about keys of one id, made knowing all that is known here.
+        Record an operator's decisions about keys of one id.
 
         :param states: fingerprint → accepted, rejected or deleted; of recorded keys.
         :param by: the operator, for people.
+        :param shown: the records that they were made by: what has come since was not known.
         :return: the changed records, to be pushed.
         """
         before = self.replica.get(minion_id)
         changed = []
         with self.replica.transaction():
             for key, state in sorted(states.items()):
-                record = before[key]
                 value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
-                record = decide(record, dict(record.context), value)
+                # All masters may have dropped it in between.
+                record = before.get(key, shown[key])
+                record = decide(record, dict(shown[key].context), value)
                 self.replica.put(record)
                 changed.append(record)
             self._mark(minion_id, before, before | {new.fingerprint: new for new in changed})
@@ -311,9 +321,10 @@ class Keeper(Observer):
 
     def unfinished(self) -> bool:
         """Whether an apply left something, for instance an entry that cannot be written."""
-        return self._is_active() and bool(self.replica.dirty() or self.replica.meta.revocation_due)
+        return self.is_active() and bool(self.replica.dirty() or self.replica.meta.revocation_due)
 
-    def _is_active(self) -> bool:
+    def is_active(self) -> bool:
+        """Whether the store is to be written at all at present; it may be in doubt nevertheless."""
         return self.enforce and not self.adopting and not self.replica.meta.paused
 
     def apply(self) -> Seen:
@@ -324,15 +335,12 @@ class Keeper(Observer):
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
         seen = Seen()
-        if not self._is_active():
-            return seen
-        found = self.holds.look()
-        if found in (OLDER, NEWER) or self.holds.doubt:
+        if not self.is_active() or not self.holds.is_ours():
             return seen
         for batch in batches(in_order(self.replica.dirty())):
             self._apply_batch(batch, seen)
         self._revoke_if_due()
-        if found != OURS or self.holds.provenance.signing_due():
+        if self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         return seen
 
@@ -360,13 +368,13 @@ class Keeper(Observer):
         moves: list[Move] = []
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
-            applied = self.replica.applied(minion_id)
+            applied = self._applied(minion_id)
             if not applied.dirty:
                 continue
             records = self.replica.get(minion_id)
             content = self.store.read(minion_id)
             shown = content.stored if content else None
-            if shown is None or (shown.state == PENDING and shown.key not in records):
+            if shown is None or (shown.slot and shown.key not in records):
                 applied = self._without_junk(minion_id, applied, frozenset(records))
                 content = self.store.read(minion_id)
             if content is None:
@@ -397,33 +405,46 @@ class Keeper(Observer):
         free: list[Move] = []
         others: list[Move] = []
         for move in moves:
-            content = self.store.read(move.change.minion_id)
-            as_shown = content is not None and content.stored == move.change.shown
-            (free if as_shown else others).append(move)
-        if others:
-            with self.replica.transaction():
-                for move in others:
-                    self._look_again(move.change.minion_id, seen)
-                    self.replica.set_applied(move.change.minion_id, move.waiting)
+            (free if self._is_as_shown(move.change) else others).append(move)
+        self._put_off(others, seen)
         return free
+
+    def _is_as_shown(self, change: Change) -> bool:
+        try:
+            content = self.store.read(change.minion_id)
+        except StoreError:  # apply comes to it, and says so
+            return False
+        return content is not None and content.stored == change.shown
+
+    def _put_off(self, moves: Sequence[Move], seen: Seen) -> None:
+        """Nothing was done of *moves*: what the store shows of them is somebody else's work."""
+        for move in moves:
+            self._look_again(move.change.minion_id, seen)
+        self._withdraw(moves)
 
     def _carry_out(self, moves: Sequence[Move], seen: Seen) -> None:
         """Make *moves*, which are written down."""
         if not moves:
             return
+        self._begun.update(move.change.minion_id for move in moves)
         try:
-            missing, failed = self.store.apply([move.change for move in moves])
+            missing, failed, taken = self.store.apply([move.change for move in moves])
         except StoreError:
-            self._withdraw(moves)
+            self._withdraw_untouched(moves)
             raise
         point("apply.store")
         at = time.monotonic()
         self._races.expire(at)
         for minion_id, reason in failed.items():
             self.refused.add(minion_id, reason)
-        made = [move for move in moves if move.change.minion_id not in failed]
+        if failed:
+            self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
+        self._put_off([move for move in moves if move.change.minion_id in taken], seen)
+        unmade = taken.union(failed)
+        made = [move for move in moves if move.change.minion_id not in unmade]
+        settled: list[str] = []
         with self.replica.transaction():
-            held = self.replica.held()
+            self.replica.unhold(move.change.minion_id for move in made)
             for (minion_id, *_), waiting, _, after in made:
                 self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
@@ -431,21 +452,22 @@ class Keeper(Observer):
                 if content is None or content.stored != after:
                     self._look_again(minion_id, seen)
                     mark = 0
-                if plan.revokes(waiting.stored, after):
+                there = content.stored.entries if content else ()
+                if plan.revokes(waiting.stored, after) and waiting.stored.slot not in there:
                     self.replica.meta.revocation_due = True
                 if after == ABSENT:
                     self._is_gone(minion_id)
-                if minion_id in held:
-                    self.replica.unhold([minion_id])
                 if content is None or content.stored.slot != after.slot:
                     # Somebody acted while we did, on what stood there before: it is compared with
                     # that, and written down as made without knowing our move.
                     continue
                 done = NEVER if after == ABSENT else Applied(after)
                 self.replica.set_applied(minion_id, done, mark)
+                settled.append(minion_id)
                 if minion_id in missing:
                     self._races.add(minion_id, waiting.known or {}, content.slot_mark, at)
         point("apply.done")
+        self._begun.difference_update(settled)
         for (minion_id, *_), waiting, _, after in made:
             if after.slot != waiting.stored.slot:
                 self._announce_key(minion_id, waiting.stored, after)
@@ -455,25 +477,34 @@ class Keeper(Observer):
         seen.unsettled.append(minion_id)
         self.missed.add(minion_id)
 
-    def _withdraw(self, moves: Iterable[Move]) -> None:
-        """The store could not be written: nothing it shows next is by our doing where none was."""
-        with contextlib.suppress(StoreError, ReplicaError), self.replica.transaction():
-            for (minion_id, _, _, shown), waiting, _, _ in moves:
-                content = self.store.read(minion_id)
-                if content is not None and content.stored == shown:
-                    self.replica.set_applied(minion_id, waiting)
+    def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
+        """*moves* failed: of those that changed nothing, nothing was done."""
+        self._withdraw([move for move in moves if self._is_as_shown(move.change)])
+
+    def _withdraw(self, moves: Sequence[Move]) -> None:
+        """Nothing was done of *moves*: what the store shows next is by somebody else."""
+        if not moves:
+            return
+        # What was aimed at before may be there since then.
+        ids = (move.change.minion_id for move in moves if not move.waiting.aims)
+        self._begun.difference_update(ids)
+        # Where this fails, it holds until the engine starts again.
+        with contextlib.suppress(ReplicaError), self.replica.transaction():
+            for move in moves:
+                self.replica.set_applied(move.change.minion_id, move.waiting)
 
     def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
         """
-        Remove what is pending and no key. On 3006 and 3007 whoever reaches the master can leave it
-        under any id, and it must not keep a decision about that id out.
+        Remove what is no key. On 3006 and 3007 whoever reaches the master can leave it under any
+        id, where it is accepted with the others (``salt-key -A``), and it must not keep a decision
+        about that id out.
 
         :return: what was applied, without that.
         """
         if not self.store.has_junk(minion_id):
             return applied
-        log.warning("ha: pending was no key, and is removed: id=%s", ascii(minion_id))
-        if applied.stored.state == PENDING and applied.stored.key not in known:
+        log.warning("ha: what was there was no key, and is removed: id=%s", ascii(minion_id))
+        if applied.stored.slot and applied.stored.key not in known:
             # First: that it is gone must not be taken for an operator who deleted the id.
             applied = applied._replace(stored=Stored(denied=applied.stored.denied))
             with self.replica.transaction():

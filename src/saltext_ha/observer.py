@@ -105,6 +105,12 @@ class Observer:
         self._who = who
         self._deleted_by_salt = deleted_by_salt
         self._races = Races()
+        self._begun = set(replica.dirty())
+        """
+        Ids of which an apply may have put something into the store that is not written down as
+        done: it failed half way, or a process that was killed was at it. Of all others, the store
+        shows nothing by our doing, whatever an apply was to aim at.
+        """
         self._gone: set[str] | None = None if replica.meta.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
 
@@ -258,7 +264,7 @@ class Observer:
                 else:
                     seen.unsettled.append(minion_id)
                 continue
-            applied = self.replica.applied(minion_id)
+            applied = self._applied(minion_id)
             unseen = None
             if content.junk:
                 self.refused.add(minion_id, NO_KEY)
@@ -298,6 +304,13 @@ class Observer:
                 seen.records.extend(self._record(minion_id, content, applied, by, unseen, raced))
             point("observe.record")
         point("observe.done")
+
+    def _applied(self, minion_id: str) -> Applied:
+        """What was last applied to an id, and what may have been since."""
+        applied = self.replica.applied(minion_id)
+        if applied.aims and minion_id not in self._begun:
+            return applied._replace(aims=frozenset())
+        return applied
 
     def _knocked_again(self, minion_id: str, content: Content, applied: Applied) -> bool:
         """
@@ -430,8 +443,10 @@ class Observer:
 
 def _may_have_shown(applied: Applied, now: Stored) -> Stored:
     """
-    What the store showed before *now*. An apply that a crash ended may have put a decided key there
-    which is only pending now: then somebody deleted it in between.
+    What the store showed before *now*. An apply that was begun and not finished may have put a
+    decided key there which is only pending now: then somebody deleted it in between. Whether it
+    came to put it there is not known; a key that has to be accepted again does less harm than one
+    that was deleted and is not.
     """
     decided = [aim for aim in applied.aims if aim[1] == now.key and aim[0] in DECISIONS]
     if applied.stored.slot or now.state != PENDING or not decided:

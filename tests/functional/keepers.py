@@ -55,7 +55,7 @@ class Store(FileStore):
             raise Crash
         if self.fuse is None:
             return super().apply(changes)
-        missing: set[str] = set()
+        outcome = Outcome(set(), {}, set())
         for new in (True, False):
             for change in changes:
                 for step in change.steps:
@@ -63,8 +63,10 @@ class Store(FileStore):
                         if self.fuse == 0:
                             raise Crash
                         self.fuse -= 1
-                        missing |= super().apply([change._replace(steps=[step])]).missing
-        return Outcome(missing, {})
+                        made = super().apply([change._replace(steps=[step])])
+                        outcome.missing.update(made.missing)
+                        outcome.taken.update(made.taken)
+        return outcome
 
 
 class Master:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from saltext_ha import minion_key
-from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.keystore.base import Change, KeyStore, Outcome
+from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import Step
 from tests.keys import public_keys
 
@@ -17,10 +17,25 @@ def take(
     store: KeyStore,
     *steps: tuple[str, str, bytes],
     minion_id: str = "web1",
-    shown: Stored = ABSENT,
+    shown: Stored | None = None,
 ) -> set[str]:
-    """Have *store*, which was seen as *shown*, take these steps: ids whose keys had gone since."""
-    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS, shown)]).missing
+    """
+    Have *store* take these steps: ids whose keys had gone since.
+
+    :param shown: what was seen of it; else what stands in it.
+    """
+    return change(store, *steps, minion_id=minion_id, seen=shown).missing
+
+
+def change(
+    store: KeyStore,
+    *steps: tuple[str, str, bytes],
+    minion_id: str = "web1",
+    seen: Stored | None = None,
+) -> Outcome:
+    """The same, with all that came of it."""
+    seen = shown(store, minion_id) if seen is None else seen
+    return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS, seen)])
 
 
 def shown(store: KeyStore, minion_id: str = "web1") -> Stored:

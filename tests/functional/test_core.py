@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saltext_ha.batches import BATCH
+from saltext_ha.errors import ReplicaError
 from saltext_ha.observer import Seen
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from saltext_ha.service import core
 from saltext_ha.service.core import Core
+from saltext_ha.service.hints import Hint
+from tests.engines import until
 from tests.functional.keepers import Master
 
 MANY = [f"web{number:04}" for number in range(2 * BATCH + 20)]
@@ -117,3 +121,43 @@ def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
     assert not set(m1.store.changed()) & set(portions[0])
     assert m1.keeper.missed == {name for portion in portions[1:] for name in portion}
     assert m1.state(portions[0][0]) == PENDING
+
+
+def test_what_an_event_said_is_kept_until_it_can_be_written_down(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted, and knocked again: the key folders look as before."""
+    for name in ("web1", "web2"):
+        m1.knock(name)
+    m1.settle()
+    time.sleep(0.01)
+    for name in ("web1", "web2"):
+        m1.remove(name)
+        m1.knock(name)
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        raise ReplicaError("the disk is full")
+        yield
+
+    transaction = m1.replica.transaction
+
+    async def act() -> None:
+        here = Core(m1.keeper, lambda records: None)
+        monkeypatch.setattr(core, "RETRY", 0.1)
+        monkeypatch.setattr(m1.replica, "transaction", full)
+        await here.hinted([Hint(name, "alice", True) for name in ("web1", "web2")])
+        assert here.problem
+        monkeypatch.setattr(m1.replica, "transaction", transaction)
+        await until(lambda: not here.problem, "it was tried again")
+        here.close()
+
+    asyncio.run(act())
+    m1.restart()
+    for name in ("web1", "web2"):
+        lines = m1.replica.history.lines(name)
+        assert [(line.state, line.by) for line in lines] == [
+            (PENDING, "minion"),
+            (DELETED, "alice"),
+            (PENDING, "minion"),
+        ]

@@ -13,12 +13,14 @@ import salt.version
 
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
+from saltext_ha import minion_key
 from saltext_ha.errors import HaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
+from saltext_ha.minion_key import fingerprint
 from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replica import Replica
-from saltext_ha.replication.record import Record
+from saltext_ha.replication.record import DELETED, Dot, Record, Value, decide
 from saltext_ha.service import antientropy, startup
 from saltext_ha.service.claims import MANY
 from saltext_ha.service.decisions import Decisions, seconds
@@ -544,6 +546,40 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
             await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
 
     asyncio.run(act())
+
+
+@pytest.mark.parametrize("command", ["resolve", "restore"])
+def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: str) -> None:
+    """A peer's deletion arrives in between: it was not overruled, so it holds."""
+    one, two = places(tmp_path, "m1", "m2")
+    right = fingerprint(KEYS[0])
+
+    async def act() -> None:
+        accept(one, "web1", 0)
+        accept(two, "web1", 1)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
+            core = m1.service.core
+            if command == "restore":
+                await core.decide("web1", dict.fromkeys(shown := records(m1), DELETED), "", shown)
+            later = [
+                decide(record, dict(record.context), Value(Dot("e" * 16, n), DELETED, 1, "", "m3"))
+                for n, record in enumerate(records(m1).values(), 1)
+            ]
+            payload = {"minion": "web1", "fingerprint": minion_key.show(right, short=False)}
+            asked = asyncio.ensure_future(getattr(decisions(m1), command)(payload))
+            await asyncio.sleep(0)  # it has begun to look
+            await asyncio.gather(asked, core.learn(later))
+            await level(m1, m2)
+            assert {record.state for record in records(m1).values()} == {DELETED}
+            assert {"m1", "m3"} <= {value.on for value in records(m2)[right].values}
+            assert accepted(one, two) == [set(), set()]
+
+    asyncio.run(act())
+
+
+def records(engine: Engine) -> dict[bytes, Record]:
+    return dict(engine.service.core.replica.get("web1"))
 
 
 @pytest.mark.parametrize(

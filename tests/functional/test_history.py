@@ -177,7 +177,7 @@ def test_a_conflict_its_beginning_and_who_ended_it(pair: tuple[Master, Master]) 
     conflict(m1, m2)
     assert kinds(m1) == kinds(m2) == [BEGAN]
     exchange(m2, m1)
-    m2.keeper.decide("db2", {A: ACCEPTED, B: DELETED}, "root via ha.resolve")
+    m2.keeper.decide("db2", {A: ACCEPTED, B: DELETED}, "root via ha.resolve", m2.replica.get("db2"))
     m2.settle()
     exchange(m1, m2)
     m1.restart()

@@ -615,13 +615,14 @@ def long_ago(path: Path) -> None:
 @pytest.mark.parametrize(
     "junk", ["", "junk", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]
 )
-@pytest.mark.parametrize("decided", [ACCEPTED, REJECTED])
+@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
+@pytest.mark.parametrize("decided", [ACCEPTED, PENDING, REJECTED])
 def test_junk_that_knocked_does_not_keep_a_decision_out(
-    m1: Master, m2: Master, junk: str, decided: str
+    m1: Master, m2: Master, junk: str, state: str, decided: str
 ) -> None:
-    """Salt 3006 and 3007 keep as pending whatever somebody sends under an id."""
-    m2.file(PENDING, "web1").write_text(junk)
-    long_ago(m2.file(PENDING, "web1"))
+    """Salt 3006 and 3007 keep whatever somebody sends under an id; ``salt-key -A`` accepts it."""
+    m2.file(state, "web1").write_text(junk)
+    long_ago(m2.file(state, "web1"))
     m2.scan()
     m2.keeper.refused.reasons.clear()  # as when there is more of it than is remembered
     m1.knock("web1", 0, decided)
@@ -630,6 +631,7 @@ def test_junk_that_knocked_does_not_keep_a_decision_out(
     assert m2.files() == {(decided, "web1"): KEYS[0]}
     assert m2.keeper.refused.reasons == {}
     assert m2.replica.dirty() == []
+    assert m2.revoked == 0, "nobody got in with that"
 
 
 @pytest.mark.parametrize("junk", ["", "junk"])

@@ -18,7 +18,7 @@ from saltext_ha.keystore.files import FileStore
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
-from tests.functional.keystores import KEYS, TEXTS, A, B, look, shown, take
+from tests.functional.keystores import KEYS, TEXTS, A, B, change, look, shown, take
 
 pytestmark = pytest.mark.core
 
@@ -154,6 +154,18 @@ class TestDrivers:
         assert take(store, (PUT, ACCEPTED, B), shown=there) == {"web1"}
         assert take(store, (PUT, ACCEPTED, A), shown=Stored(ACCEPTED, B)) == set()
         assert take(store, (UNDENY, "", B), shown=there) == set()
+
+    @pytest.mark.parametrize("text", [TEXTS[0], TEXTS[1], "junk"])
+    def test_what_somebody_puts_there_meanwhile_stays(
+        self, store: KeyStore, cache: Any, text: str
+    ) -> None:
+        """Also when it is the same key: it is their decision, too."""
+        put(cache, "web1", PENDING)
+        seen = shown(store)
+        cache.store("keys", "web1", {"state": ACCEPTED, "pub": text})
+        outcome = change(store, (PUT, ACCEPTED, A), (REMOVE, PENDING, A), seen=seen)
+        assert outcome.taken == {"web1"}
+        assert cache.fetch("keys", "web1") == {"state": ACCEPTED, "pub": text}
 
     def test_junk_among_the_denied_does_not_hide_the_key(self, store: KeyStore, cache: Any) -> None:
         put(cache, "web1", ACCEPTED)

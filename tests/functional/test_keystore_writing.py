@@ -18,16 +18,18 @@ from lab.engines import Engine, Place
 from saltext_ha import minion_key
 from saltext_ha.errors import StoreError
 from saltext_ha.keystore import writing
-from saltext_ha.keystore.base import Change
+from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from tests.functional.keystores import shown
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
 
 A, B = public_key(0), public_key(1)
 KEYS = {minion_key.fingerprint(text): text for text in (A, B)}
+UNDISTURBED = Outcome(set(), {}, set())
 IDS = [f"web{number}" for number in range(writing.AT_ONCE * 2 + 3)]
 
 
@@ -81,7 +83,7 @@ def names(root: Path, folder: str) -> set[str]:
 
 def test_every_file_holds_its_own_key(root: Path) -> None:
     knock(root)
-    assert FileStore(root).apply(moves()) == (set(), {})
+    assert FileStore(root).apply(moves()) == UNDISTURBED
     assert names(root, "minions") == set(IDS)
     assert not names(root, "minions_pre")
     for number, minion_id in enumerate(IDS):
@@ -206,7 +208,7 @@ def test_a_file_that_cannot_be_closed_leaves_no_other_open(
             raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(os, "close", fail)
-    assert FileStore(root).apply(moves()) == (set(), {})
+    assert FileStore(root).apply(moves()) == UNDISTURBED
     assert descriptors() == before
     assert names(root, "minions") == set(IDS)
 
@@ -225,7 +227,7 @@ def test_what_somebody_cleans_up_is_written_again(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", removed)
-    assert FileStore(root).apply(moves()) == (set(), {})
+    assert FileStore(root).apply(moves()) == UNDISTURBED
     assert len(gone) == 97
     assert names(root, "minions") == set(IDS)
 
@@ -240,7 +242,7 @@ def test_one_bad_file_holds_up_no_other(root: Path, monkeypatch: pytest.MonkeyPa
     knock(root)
     bad = set(IDS[3:5])
     failing(monkeypatch, errno.EIO, lambda name: name in bad)
-    missing, failed = FileStore(root).apply(moves())
+    missing, failed, _ = FileStore(root).apply(moves())
     assert not missing
     assert set(failed) == bad
     assert names(root, "minions") == {*IDS} - bad
@@ -264,7 +266,7 @@ def test_what_nobody_writes_any_more_is_not_written_anew(
     monkeypatch.setattr(os, "fsync", lambda file: durable.add(os.fstat(file).st_ino))
     knocked_long_ago(root)
     before = inodes(root, "minions_pre")
-    assert FileStore(root).apply(moves()) == (set(), {})
+    assert FileStore(root).apply(moves()) == UNDISTURBED
     assert inodes(root, "minions") == before
     assert durable == {*before.values()}
     assert synced == [("minions", len(IDS)), ("minions_pre", 0)]
@@ -274,10 +276,29 @@ def test_it_may_take_the_place_of_another_key(root: Path) -> None:
     knocked_long_ago(root)
     for number, minion_id in enumerate(IDS):
         (root / "minions" / minion_id).write_text(KEYS[key_of(number + 1)])
-    FileStore(root).apply(moves())
+    store = FileStore(root)
+    changes = [change._replace(shown=shown(store, change.minion_id)) for change in moves()]
+    assert store.apply(changes) == UNDISTURBED
     for number, minion_id in enumerate(IDS):
         assert (root / "minions" / minion_id).read_text() == KEYS[key_of(number)]
     assert not names(root, "minions_pre")
+
+
+@pytest.mark.parametrize("again", [A, B])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_what_somebody_puts_there_meanwhile_stays(root: Path, again: str, replaces: bool) -> None:
+    """Also when it is the same key: it is their decision, too."""
+    knocked_long_ago(root)
+    if replaces:
+        (root / "minions" / IDS[0]).write_text(public_key(2))
+    store = FileStore(root)
+    seen = shown(store, IDS[0])
+    (root / "minions" / IDS[0]).write_text(again)
+    first, *rest = moves()
+    assert store.apply([first._replace(shown=seen), *rest]) == Outcome(set(), {}, {IDS[0]})
+    assert (root / "minions" / IDS[0]).read_text() == again
+    assert names(root, "minions_pre") == {IDS[0]}
+    assert names(root, "minions") == set(IDS)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])
@@ -413,7 +434,7 @@ def test_an_old_file_that_cannot_be_made_durable_is_written_anew(
     knocked_long_ago(root)
     failing_sync(monkeypatch, errno.EINVAL, lambda path: "/minions_pre/" in path)
     before = inodes(root, "minions_pre")
-    assert FileStore(root).apply(moves()) == (set(), {})
+    assert FileStore(root).apply(moves()) == UNDISTURBED
     assert not set(before.values()) & set(inodes(root, "minions").values())
     assert not names(root, "minions_pre")
 
@@ -459,7 +480,7 @@ def test_a_file_system_without_second_names(root: Path, monkeypatch: pytest.Monk
 
     knocked_long_ago(root)
     monkeypatch.setattr(os, "link", refuse)
-    assert FileStore(root).apply(moves()) == (set(), {})
+    assert FileStore(root).apply(moves()) == UNDISTURBED
     assert names(root, "minions") == {*IDS}
     assert not names(root, "minions_pre")
 
@@ -476,7 +497,7 @@ def test_a_folder_that_cannot_be_made_holds_up_no_other_id(
     (root / "minions_denied").rmdir()
     monkeypatch.setattr(os, "makedirs", refuse)
     first = Change(IDS[0], [Step(DENY, "", key_of(1))], KEYS)
-    missing, failed = FileStore(root).apply([first, *moves()[1:]])
+    missing, failed, _ = FileStore(root).apply([first, *moves()[1:]])
     assert (missing, set(failed)) == (set(), {IDS[0]})
     assert names(root, "minions") == {*IDS[1:]}
 

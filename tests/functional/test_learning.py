@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from saltext_ha import keeper
-from saltext_ha.errors import StoreError
-from saltext_ha.keystore.base import Change, Outcome
+from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
-from tests.functional.keepers import KEYS, Master, exchange, shared, wipe
+from tests.functional.keepers import KEYS, PRINTS, Master, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -267,8 +268,19 @@ def test_the_aes_key_is_rotated_also_when_the_master_is_paused_at_once(
     assert m2.revoked == 1
 
 
+@contextmanager
+def once_full() -> Iterator[None]:
+    raise ReplicaError("the disk is full")
+    yield
+
+
+def once_unreadable(minion_id: str, certain: bool = False) -> Content | None:
+    raise StoreError("too many open files")
+
+
+@pytest.mark.parametrize("failing", ["", "replica", "store"])
 def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
-    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """Else who accepts the key elsewhere, knowing the peer's rejection only, would win over it."""
     shared(m1, m2, "web1")
@@ -278,6 +290,10 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
     def strike(name: str) -> None:
         if name == "merge.done":
             m2.move("web1", ACCEPTED, REJECTED)
+            if failing == "replica":
+                monkeypatch.setattr(m2.replica, "transaction", once_full)
+            elif failing == "store":
+                monkeypatch.setattr(m2.store, "read", once_unreadable)
 
     monkeypatch.setattr(keeper, "point", strike)
     m2.keeper.learn(m1.records())
@@ -287,3 +303,92 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
     m2.scan()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
+
+
+@pytest.mark.parametrize("key", [0, 1])
+def test_who_accepts_a_key_while_another_is_being_put_there_is_heard(
+    m1: Master, m2: Master, key: int
+) -> None:
+    """The last look is over, nothing is written yet."""
+    m2.knock("web1", key)
+    m2.settle()
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.store.before = lambda: m2.move("web1", PENDING, ACCEPTED)
+    seen = m2.keeper.learn(m1.records()).seen
+    assert m2.files() == {(ACCEPTED, "web1"): KEYS[key]}
+    assert seen.unsettled == ["web1"]
+    m2.keeper.observe(seen.unsettled, certain=True)
+    assert "m2" in {value.on for value in m2.replica.get("web1")[PRINTS[key]].values}
+    exchange(m1, m2)
+    assert m1.replica.conflicts() == (["web1"] if key else [])
+
+
+def cannot_be_named(m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    m2.file(ACCEPTED, "web1").mkdir()
+
+
+def cannot_be_written(m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key folder is full, and so is the disk of the replica."""
+
+    def fail(changes: Sequence[Change]) -> Outcome:
+        monkeypatch.setattr(m2.replica, "transaction", once_full)
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(m2.store, "apply", fail)
+
+
+@pytest.mark.parametrize("spoil", [cannot_be_named, cannot_be_written])
+def test_what_could_not_be_written_was_not_deleted_by_anybody(
+    m1: Master,
+    m2: Master,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Master, pytest.MonkeyPatch], None],
+) -> None:
+    """The minion then knocks here, as it does at every master that does not know it."""
+    shared(m1, m2, "other")
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    spoil(m2, monkeypatch)
+    m2.keeper.learn(m1.records())
+    monkeypatch.undo()
+    m2.knock("web1")
+    m2.scan()
+    shutil.rmtree(m2.file(ACCEPTED, "web1"), ignore_errors=True)
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.state("web1") == ACCEPTED
+    assert m1.files() == m2.files()
+    assert m1.revoked == 0
+
+
+def test_who_deletes_a_key_that_was_put_there_before_it_failed_is_heard(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could be written, but not that it was; the minion knocks again."""
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.store.before = lambda: monkeypatch.setattr(m2.replica, "transaction", once_full)
+    m2.keeper.learn(m1.records())
+    monkeypatch.undo()
+    assert m2.file(ACCEPTED, "web1").exists()
+    m2.remove("web1")
+    m2.knock("web1")
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(PENDING, "web1"): KEYS[0]}
+
+
+def test_the_aes_key_is_rotated_once_however_many_keys_go(m1: Master, m2: Master) -> None:
+    m1.minimum = m2.minimum = 1000
+    m1.restart()
+    m2.restart()
+    many = [f"web{number}" for number in range(501)]
+    shared(m1, m2, *many)
+    for minion_id in many:
+        m1.remove(minion_id)
+    m1.scan()
+    before = m2.revoked
+    m2.keeper.learn(m1.records())
+    assert m2.files() == {}
+    assert m2.revoked == before + 1

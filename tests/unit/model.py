@@ -120,7 +120,7 @@ class MemoryStore:
                         del folder[change.minion_id]
                     elif step.action == REMOVE:
                         missing.add(change.minion_id)
-        return Outcome(missing, {})
+        return Outcome(missing, {}, set())
 
     def slot(self, minion_id: str) -> tuple[str, bytes] | None:
         return self.stored(minion_id).slot

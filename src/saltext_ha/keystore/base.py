@@ -47,6 +47,11 @@ class Outcome(NamedTuple):
 
     missing: set[str]
     failed: dict[str, str]
+    taken: set[str]
+    """
+    Ids that got no new entry, and lost none: in its place something stood that was not shown,
+    because somebody else was faster.
+    """
 
 
 class KeyStore(Protocol):
@@ -89,10 +94,10 @@ class KeyStore(Protocol):
         """
 
     def has_junk(self, minion_id: str) -> bool:
-        """Whether what is pending under an id is no public key."""
+        """Whether something that is accepted, rejected or pending under an id is no public key."""
 
     def discard_junk(self, minion_id: str) -> None:
-        """Remove that, if it still is none."""
+        """Remove what still is none."""
 
     def signature(self, owner: str) -> str | None:
         """The token with which master *owner* signed this store last, or None."""

@@ -128,15 +128,29 @@ class CacheStore:
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
         missing: set[str] = set()
+        taken: set[str] = set()
         try:
             for change in changes:
                 with self._lock:
-                    taken = [self._take(change, step) for step in change.steps]
-                if not all(taken):
+                    if self._is_taken(change):
+                        taken.add(change.minion_id)
+                        continue
+                    done = [self._take(change, step) for step in change.steps]
+                if not all(done):
                     missing.add(change.minion_id)
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
-        return Outcome(missing, {})
+        return Outcome(missing, {}, taken)
+
+    def _is_taken(self, change: Change) -> bool:
+        """Whether an entry that was not shown stands where another one is to be put."""
+        if not any(step.action == PUT for step in change.steps):
+            return False
+        entry = self._cache.fetch(KEYS, change.minion_id)
+        try:
+            return bool(entry) and _content(entry, []).stored.slot != change.shown.slot
+        except InvalidRecord:
+            return True
 
     def _take(self, change: Change, step: Step) -> bool:
         minion_id = change.minion_id

@@ -41,6 +41,7 @@ FOLDERS = {
 ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
 # The actions that write something new; the others remove.
 NEW = (PUT, DENY)
+SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
@@ -56,9 +57,10 @@ class Entry(NamedTuple):
         return self.step.state or DENIED
 
     @property
-    def replaces(self) -> bool:
-        """Whether there is to be another file in its place."""
-        return any(self.state == state for state, _ in self.change.shown.entries)
+    def replaces(self) -> frozenset[bytes]:
+        """The key whose file is to be in its place; none where there is to be no file."""
+        shown = self.change.shown.entries
+        return frozenset(key for state, key in shown if state == self.state)
 
 
 class Done(NamedTuple):
@@ -70,6 +72,11 @@ class Done(NamedTuple):
     """By minion id: new entries that are the old file, by another name."""
     missing: set[str]
     failed: dict[str, str]
+    taken: set[str]
+
+    def is_left(self, minion_id: str) -> bool:
+        """Whether no more is to be done about an id."""
+        return minion_id in self.failed or minion_id in self.taken
 
     @contextlib.contextmanager
     def unless_one_file(self, change: Change) -> Iterator[None]:
@@ -178,20 +185,17 @@ class FileStore:
 
     def has_junk(self, minion_id: str) -> bool:
         """See :meth:`KeyStore.has_junk`."""
-        path = f"{self._folders[PENDING]}/{minion_id}"
-        try:
-            info = os.lstat(path)
-            # Salt writes in place: it may be half a key yet.
-            settled = abs(time.time() - info.st_mtime) > writing.SETTLED
-            return stat.S_ISREG(info.st_mode) and settled and not reading.holds_key(path)
-        except OSError:
-            return False
+        return bool(self._junk(minion_id))
 
     def discard_junk(self, minion_id: str) -> None:
         """See :meth:`KeyStore.discard_junk`."""
-        if self.has_junk(minion_id):
+        for path in self._junk(minion_id):
             with contextlib.suppress(OSError):
-                os.unlink(f"{self._folders[PENDING]}/{minion_id}")
+                os.unlink(path)
+
+    def _junk(self, minion_id: str) -> list[str]:
+        paths = [f"{self._folders[state]}/{minion_id}" for state in SLOTS]
+        return [path for path in paths if _is_junk(path)]
 
     def signature(self, owner: str) -> str | None:
         """See :meth:`KeyStore.signature`; it stands among the accepted keys."""
@@ -214,7 +218,7 @@ class FileStore:
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
-        done = Done(set(), {}, set(), {})
+        done = Done(set(), {}, set(), {}, set())
         new = [Entry(each, step) for each in changes for step in each.steps if step.action in NEW]
         try:
             with writing.waiters(len(new)) as waiters:
@@ -230,7 +234,7 @@ class FileStore:
                 self._sync({entry.state for entry in spoilt})
         except OSError as exc:
             raise StoreError(f"{self._root}: key folders cannot be written: {exc}") from exc
-        return Outcome(done.missing, done.failed)
+        return Outcome(done.missing, done.failed, done.taken)
 
     def _write_all(
         self, new: Sequence[Entry], waiters: Executor | None, done: Done, *, link: bool = True
@@ -267,11 +271,14 @@ class FileStore:
             flaws = writing.make_durable([draft for _, draft in drafts], waiters)
             for (entry, draft), flaw in zip(drafts, flaws, strict=True):
                 minion_id = entry.change.minion_id
-                if minion_id in done.failed:
+                if done.is_left(minion_id):
                     continue
                 with done.unless_one_file(entry.change):
                     if flaw and not draft.linked:
                         raise flaw
+                    if self._is_taken(entry, done):
+                        done.taken.add(minion_id)
+                        continue
                     replaced = None if flaw else writing.name(draft, self._path(entry))
                     if replaced is None:
                         anew.append(entry)
@@ -285,6 +292,20 @@ class FileStore:
             for _, draft in drafts:
                 writing.discard(draft)
         return anew
+
+    def _is_taken(self, entry: Entry, done: Done) -> bool:
+        """Whether there is something where *entry* is to go that was not shown, nor put by us."""
+        ours, _ = done.links.get(entry.change.minion_id, (None, None))
+        if entry.step.action != PUT or ours == entry:
+            return False
+        path = self._path(entry)
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return False  # not shown either
+            text = reading.read_key(path) if entry.replaces else None
+        except FileNotFoundError:
+            return False
+        return text is None or minion_key.fingerprint(text) not in entry.replaces
 
     def _draft(self, entry: Entry, number: int, link: bool) -> writing.Draft:
         folder, text = self._folders[entry.state], entry.change.keys[entry.step.key]
@@ -318,7 +339,7 @@ class FileStore:
             minion_id = change.minion_id
             _, linked = done.links.get(minion_id, (None, None))
             for step in change.steps:
-                if step.action in NEW or minion_id in done.failed:
+                if step.action in NEW or done.is_left(minion_id):
                     continue
                 state = step.state or DENIED
                 with done.unless_one_file(change):
@@ -392,6 +413,16 @@ def _staying(changes: Iterable[Change]) -> set[str]:
         for state, key in change.shown.entries
         if Step(REMOVE, state, key) not in change.steps
     }
+
+
+def _is_junk(path: str) -> bool:
+    try:
+        info = os.lstat(path)
+        # Salt writes in place: it may be half a key yet.
+        settled = abs(time.time() - info.st_mtime) > writing.SETTLED
+        return stat.S_ISREG(info.st_mode) and settled and not reading.holds_key(path)
+    except OSError:
+        return False
 
 
 def _mark(state: str, info: os.stat_result) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +18,7 @@ from saltext_ha.keeper import Keeper, Merged
 from saltext_ha.observer import Seen
 from saltext_ha.replica import Replica
 from saltext_ha.replication.record import Record
-from saltext_ha.service.hints import Hint
+from saltext_ha.service.hints import MOST_WAITING, Hint
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Core:
         """Why the store or the replica cannot be used at present; empty when they can."""
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
+        self._hints: deque[Hint] = deque(maxlen=MOST_WAITING)
         self._unsettled: set[str] = set()
         self._passes = 0
         self._recheck: asyncio.TimerHandle | None = None
@@ -103,20 +105,24 @@ class Core:
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""
+        self._hints += hints
+        await self._work(self._look_at_hints)
 
-        def look() -> Seen:
-            found = Seen()
-            for hint in hints:
-                found.extend(self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone))
-            return found
-
-        await self._work(look)
+    def _look_at_hints(self) -> Seen:
+        # What a hint says is nowhere else: it is kept until it could be written down.
+        found = Seen()
+        while self._hints:
+            hint = self._hints[0]
+            found.extend(self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone))
+            self._hints.popleft()
+        return found
 
     async def learn(self, records: Sequence[Record]) -> Merged:
         """
         Merge records of a peer and apply them.
 
-        :raises ReplicaError: they could not be written down; the peer must offer them again.
+        :raises HaError: they could not be written down, or the store not be read; the peer must
+            offer them again.
         """
         try:
             merged = await self.run(self.keeper.learn, records)
@@ -178,13 +184,15 @@ class Core:
 
         await self._order(note)
 
-    async def decide(self, minion_id: str, states: Mapping[bytes, str], by: str) -> None:
+    async def decide(
+        self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
+    ) -> None:
         """
         Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`.
 
         :raises HaError: they could not be written down; none of them holds.
         """
-        await self._order(lambda: Seen(self.keeper.decide(minion_id, states, by)))
+        await self._order(lambda: Seen(self.keeper.decide(minion_id, states, by, shown)))
 
     async def _order(self, look: Callable[[], Seen]) -> None:
         """:meth:`_work` for an operator, who alone can try it again."""
@@ -239,7 +247,13 @@ class Core:
 
     def _try_again(self) -> None:
         self._retry = None
-        self._begin(self._work(lambda: self.keeper.observe(self.keeper.missed)))
+
+        def look() -> Seen:
+            found = self._look_at_hints()
+            found.extend(self.keeper.observe(self.keeper.missed))
+            return found
+
+        self._begin(self._work(look))
 
     def _follow(self, seen: Seen) -> None:
         if seen.records:

@@ -138,7 +138,7 @@ class Decisions:
         test = bool(payload.get("test"))
         if not test:
             by = _signed(payload, command)
-            await self._group.service.core.decide(minion_id, states, by)
+            await self._group.service.core.decide(minion_id, states, by, records)
         changes = [
             change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))
             for key, state in states.items()

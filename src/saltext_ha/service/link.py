@@ -36,7 +36,7 @@ MAX_BACKOFF = 30.0
 MAX_OUTBOX = 50_000
 # Of 256: what one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
-AGAIN = 1.0  # seconds, when a round left out what was repaired with others
+AGAIN = 1.0  # seconds, when a round left something to other peers, or to what is being pushed
 # Seconds that nothing is repaired while hundreds of records are being pushed, at most.
 PUT_OFF = 30.0
 

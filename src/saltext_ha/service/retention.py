@@ -226,7 +226,7 @@ class Retention:
 
     def _is_level(self, root: Any) -> bool:
         keeper, replica = self._service.core.keeper, self._service.core.replica
-        if keeper.adopting or keeper.holds.doubt or not keeper.enforce or replica.meta.paused:
+        if not keeper.is_active() or keeper.holds.doubt:
             return False
         return bool(replica.records.root == root and not replica.dirty())
 
