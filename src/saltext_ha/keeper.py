@@ -27,6 +27,7 @@ from saltext_ha.replication import plan
 from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
+    ACCEPTED,
     DELETED,
     Record,
     Value,
@@ -445,18 +446,23 @@ class Keeper(Observer):
         settled: list[str] = []
         with self.replica.transaction():
             self.replica.unhold(move.change.minion_id for move in made)
-            for (minion_id, *_), waiting, _, after in made:
+            for (minion_id, _, keys, shown), waiting, _, after in made:
                 self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
                 mark = content.mark if content else 0
                 if content is None or content.stored != after:
                     self._look_again(minion_id, seen)
                     mark = 0
-                there = content.stored.entries if content else ()
-                if plan.revokes(waiting.stored, after) and waiting.stored.slot not in there:
+                as_meant = content is not None and content.stored.slot == after.slot
+                gone = content is None or waiting.stored.slot not in content.stored.entries
+                if plan.revokes(waiting.stored, after) and (as_meant or gone):
                     self.replica.meta.revocation_due = True
                 if after == ABSENT:
                     self._is_gone(minion_id)
+                left = content.stored if content else ABSENT
+                if left.slot in shown.extra and left.key not in keys:
+                    # What no record knows stood beside what counted, and counts itself now.
+                    after = left._replace(extra=frozenset())
                 if content is None or content.stored.slot != after.slot:
                     # Somebody acted while we did, on what stood there before: it is compared with
                     # that, and written down as made without knowing our move.
@@ -501,14 +507,18 @@ class Keeper(Observer):
 
         :return: what was applied, without that.
         """
-        if not self.store.has_junk(minion_id):
+        junk = self.store.junk(minion_id)
+        if not junk:
             return applied
         log.warning("ha: what was there was no key, and is removed: id=%s", ascii(minion_id))
-        if applied.stored.slot and applied.stored.key not in known:
-            # First: that it is gone must not be taken for an operator who deleted the id.
-            applied = applied._replace(stored=Stored(denied=applied.stored.denied))
-            with self.replica.transaction():
+        with self.replica.transaction():
+            if applied.stored.slot and applied.stored.key not in known:
+                # First: that it is gone must not be taken for an operator who deleted the id.
+                applied = applied._replace(stored=Stored(denied=applied.stored.denied))
                 self.replica.set_applied(minion_id, applied)
+            if ACCEPTED in junk:
+                # Salt takes more for a key than we do: text around it, for instance.
+                self.replica.meta.revocation_due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
         self.refused.discard(minion_id)

@@ -433,8 +433,11 @@ class Observer:
         desired = place(records.values(), shown)
         todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
         if todo:
-            # What an apply that was interrupted left behind is still ours.
+            # What an apply that was interrupted left behind is still ours; what somebody else left
+            # beside the entry that counts is tidied up in the same way.
             aims = aims | now.extra
+            if now.extra:
+                self._begun.add(minion_id)
             self.replica.set_applied(minion_id, Applied(shown, True, known, aims), mark)
         else:
             settled = NEVER if shown == ABSENT else Applied(shown)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from saltext_ha.batches import BATCH
-from saltext_ha.errors import ReplicaError
+from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.keystore.base import Content
 from saltext_ha.observer import Seen
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from saltext_ha.service import core
@@ -161,3 +162,34 @@ def test_what_an_event_said_is_kept_until_it_can_be_written_down(
             (DELETED, "alice"),
             (PENDING, "minion"),
         ]
+
+
+def test_an_id_that_cannot_be_read_holds_up_no_other(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("web1", "web2", "web3"):
+        m1.knock(name)
+    m1.settle()
+    read = m1.store.read
+
+    def fail(minion_id: str, certain: bool = False) -> Content | None:
+        if minion_id == "web1":
+            raise StoreError("structure needs cleaning")
+        return read(minion_id, certain)
+
+    async def act() -> None:
+        here = Core(m1.keeper, lambda records: None)
+        monkeypatch.setattr(m1.store, "read", fail)
+        for name in ("web1", "web2", "web3"):
+            m1.remove(name)
+        await here.hinted([Hint(name, "alice", True) for name in ("web1", "web2")])
+        await here.hinted([Hint("web3", "alice", True)])
+        assert "structure needs cleaning" in here.problem
+        assert [m1.state(name) for name in ("web1", "web2", "web3")] == [PENDING, DELETED, DELETED]
+        monkeypatch.undo()
+        monkeypatch.setattr(core, "RETRY", 0.1)
+        await here.hinted([])
+        assert m1.state("web1") == DELETED
+        here.close()
+
+    asyncio.run(act())

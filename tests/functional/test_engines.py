@@ -569,7 +569,9 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
             payload = {"minion": "web1", "fingerprint": minion_key.show(right, short=False)}
             asked = asyncio.ensure_future(getattr(decisions(m1), command)(payload))
             await asyncio.sleep(0)  # it has begun to look
-            await asyncio.gather(asked, core.learn(later))
+            answer, _ = await asyncio.gather(asked, core.learn(later))
+            assert (answer["retcode"], answer["changes"][1:]) == (1, [])
+            assert "web1: another decision arrived" in answer["notes"][0]
             await level(m1, m2)
             assert {record.state for record in records(m1).values()} == {DELETED}
             assert {"m1", "m3"} <= {value.on for value in records(m2)[right].values}

@@ -392,3 +392,37 @@ def test_the_aes_key_is_rotated_once_however_many_keys_go(m1: Master, m2: Master
     m2.keeper.learn(m1.records())
     assert m2.files() == {}
     assert m2.revoked == before + 1
+
+
+def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Salt 3006 writes the accepted key of a minion that logs in, where it finds no file."""
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+
+    def strike(name: str) -> None:
+        if name == "apply.store":
+            monkeypatch.undo()
+            m2.knock("web1", 0, ACCEPTED)
+
+    monkeypatch.setattr(keeper, "point", strike)
+    m2.learn(m1.records())
+    assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
+    assert m2.revoked == 1
+
+
+def test_what_no_record_knows_beside_a_key_that_goes_rotates_nothing_for_ever(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1")
+    m2.file(PENDING, "web1").write_text(JUNK)
+    m2.settle()
+    m1.remove("web1")
+    m1.scan()
+    m2.learn(m1.records())
+    for _ in range(3):
+        m2.settle()
+    assert m2.files() == {(PENDING, "web1"): JUNK}
+    assert m2.revoked == 1

@@ -65,8 +65,8 @@ class MemoryStore:
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         pass
 
-    def has_junk(self, minion_id: str) -> bool:
-        return False
+    def junk(self, minion_id: str) -> list[str]:
+        return []
 
     def discard_junk(self, minion_id: str) -> None:
         raise AssertionError("there is none")

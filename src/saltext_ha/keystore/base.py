@@ -93,8 +93,8 @@ class KeyStore(Protocol):
         :param certain: nothing is being written: what is pending and no key counts as nothing.
         """
 
-    def has_junk(self, minion_id: str) -> bool:
-        """Whether something that is accepted, rejected or pending under an id is no public key."""
+    def junk(self, minion_id: str) -> list[str]:
+        """In which of the states accepted, rejected and pending an id has what is no public key."""
 
     def discard_junk(self, minion_id: str) -> None:
         """Remove what still is none."""

@@ -94,9 +94,9 @@ class CacheStore:
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark, slot_mark=_mark(entry, []))
 
-    def has_junk(self, minion_id: str) -> bool:
-        """See :meth:`KeyStore.has_junk`: 3008 lets no minion leave any."""
-        return False
+    def junk(self, minion_id: str) -> list[str]:
+        """See :meth:`KeyStore.junk`: 3008 lets no minion leave any."""
+        return []
 
     def discard_junk(self, minion_id: str) -> None:
         """See :meth:`KeyStore.discard_junk`."""

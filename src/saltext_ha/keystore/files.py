@@ -183,19 +183,15 @@ class FileStore:
             self._seen.pop(minion_id, None)
         return Content(self._stored(found), keys, mark, junk, slot_mark)
 
-    def has_junk(self, minion_id: str) -> bool:
-        """See :meth:`KeyStore.has_junk`."""
-        return bool(self._junk(minion_id))
+    def junk(self, minion_id: str) -> list[str]:
+        """See :meth:`KeyStore.junk`."""
+        return [state for state in SLOTS if _is_junk(f"{self._folders[state]}/{minion_id}")]
 
     def discard_junk(self, minion_id: str) -> None:
         """See :meth:`KeyStore.discard_junk`."""
-        for path in self._junk(minion_id):
+        for state in self.junk(minion_id):
             with contextlib.suppress(OSError):
-                os.unlink(path)
-
-    def _junk(self, minion_id: str) -> list[str]:
-        paths = [f"{self._folders[state]}/{minion_id}" for state in SLOTS]
-        return [path for path in paths if _is_junk(path)]
+                os.unlink(f"{self._folders[state]}/{minion_id}")
 
     def signature(self, owner: str) -> str | None:
         """See :meth:`KeyStore.signature`; it stands among the accepted keys."""

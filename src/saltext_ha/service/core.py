@@ -7,13 +7,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from saltext_ha.errors import HaError
+from saltext_ha.errors import HaError, ReplicaError
 from saltext_ha.keeper import Keeper, Merged
 from saltext_ha.observer import Seen
 from saltext_ha.replica import Replica
@@ -43,7 +42,8 @@ class Core:
         """Why the store or the replica cannot be used at present; empty when they can."""
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
-        self._hints: deque[Hint] = deque(maxlen=MOST_WAITING)
+        self._late: list[Hint] = []
+        """Deletions that Salt told of, and that could not be written down yet."""
         self._unsettled: set[str] = set()
         self._passes = 0
         self._recheck: asyncio.TimerHandle | None = None
@@ -105,16 +105,28 @@ class Core:
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""
-        self._hints += hints
-        await self._work(self._look_at_hints)
+        await self._work(partial(self._look_at_hints, hints))
 
-    def _look_at_hints(self) -> Seen:
-        # What a hint says is nowhere else: it is kept until it could be written down.
+    def _look_at_hints(self, hints: Sequence[Hint]) -> Seen:
+        """Also at those that could not be followed before; in the keeper's thread."""
+        waiting = dict.fromkeys([*self._late, *hints])
+        self._late = []
         found = Seen()
-        while self._hints:
-            hint = self._hints[0]
-            found.extend(self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone))
-            self._hints.popleft()
+        problem = None
+        for hint in waiting:
+            if not isinstance(problem, ReplicaError):  # else nothing can be written down
+                try:
+                    found.extend(
+                        self.keeper.observe([hint.minion_id], by=hint.by, deleted=hint.gone)
+                    )
+                    continue
+                except HaError as exc:
+                    problem = exc
+            # All else is seen in the store, too.
+            if hint.gone and len(self._late) < MOST_WAITING:
+                self._late.append(hint)
+        if problem:
+            raise problem
         return found
 
     async def learn(self, records: Sequence[Record]) -> Merged:
@@ -186,13 +198,21 @@ class Core:
 
     async def decide(
         self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
-    ) -> None:
+    ) -> list[Record]:
         """
         Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`.
 
+        :return: the changed records: what came in between may stand against a decision.
         :raises HaError: they could not be written down; none of them holds.
         """
-        await self._order(lambda: Seen(self.keeper.decide(minion_id, states, by, shown)))
+        changed: list[Record] = []
+
+        def decide() -> Seen:
+            changed.extend(self.keeper.decide(minion_id, states, by, shown))
+            return Seen(changed)
+
+        await self._order(decide)
+        return changed
 
     async def _order(self, look: Callable[[], Seen]) -> None:
         """:meth:`_work` for an operator, who alone can try it again."""
@@ -247,13 +267,11 @@ class Core:
 
     def _try_again(self) -> None:
         self._retry = None
+        self._begin(self._again())
 
-        def look() -> Seen:
-            found = self._look_at_hints()
-            found.extend(self.keeper.observe(self.keeper.missed))
-            return found
-
-        self._begin(self._work(look))
+    async def _again(self) -> None:
+        await self.hinted([])
+        await self._work(lambda: self.keeper.observe(self.keeper.missed))
 
     def _follow(self, seen: Seen) -> None:
         if seen.records:

@@ -92,6 +92,7 @@ class Decisions:
                 notes.append(f"{len(plans) - done} ids from {minion_id} on are left: {exc}")
                 break
             changes += answer["changes"]
+            notes += answer["notes"]
         return {**answer, "changes": changes, "notes": notes, "retcode": 1 if notes else 0}
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -135,16 +136,24 @@ class Decisions:
         payload: Mapping[str, Any],
         command: str,
     ) -> dict[str, Any]:
-        test = bool(payload.get("test"))
-        if not test:
+        overruled = set()
+        if not payload.get("test"):
             by = _signed(payload, command)
-            await self._group.service.core.decide(minion_id, states, by, records)
+            changed = await self._group.service.core.decide(minion_id, states, by, records)
+            overruled = {r.fingerprint for r in changed if r.state != states[r.fingerprint]}
         changes = [
             change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))
             for key, state in states.items()
-            if records[key].state != state
+            if records[key].state != state and key not in overruled
         ]
-        return self._answer(changes, payload)
+        answer = self._answer(changes, payload)
+        if overruled:
+            answer["notes"].append(
+                f"{minion_id}: another decision arrived at the same moment, and stands against "
+                f"this one: salt-run ha.history {minion_id}. If this one is right, run it again"
+            )
+            answer["retcode"] = 1
+        return answer
 
     def _answer(self, changes: list[dict[str, Any]], payload: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -152,6 +161,7 @@ class Decisions:
             "test": bool(payload.get("test")),
             "changes": changes,
             "conflicts": [],
+            "notes": [],
             "unreachable": {
                 name: link.error for name, link in self._group.service.links.items() if not link.up
             },
