@@ -29,6 +29,7 @@ from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     ACCEPTED,
     DELETED,
+    PENDING,
     Record,
     Value,
     decide,
@@ -449,28 +450,27 @@ class Keeper(Observer):
             for (minion_id, _, keys, shown), waiting, _, after in made:
                 self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
-                mark = content.mark if content else 0
-                if content is None or content.stored != after:
+                there = content.stored if content else None
+                if there != after:
                     self._look_again(minion_id, seen)
-                    mark = 0
-                as_meant = content is not None and content.stored.slot == after.slot
-                gone = content is None or waiting.stored.slot not in content.stored.entries
+                as_meant = there is not None and there.slot == after.slot
+                gone = there is None or waiting.stored.slot not in there.entries
                 if plan.revokes(waiting.stored, after) and (as_meant or gone):
                     self.replica.meta.revocation_due = True
                 if after == ABSENT:
                     self._is_gone(minion_id)
-                left = content.stored if content else ABSENT
-                if left.slot in shown.extra and left.key not in keys:
-                    # What no record knows stood beside what counted, and counts itself now.
-                    after = left._replace(extra=frozenset())
-                if content is None or content.stored.slot != after.slot:
+                if there and there.slot in shown.extra and there.key not in keys:
+                    # It stood beside what counted, and no record knows it: it is news now.
+                    after = Stored(denied=there.denied)
+                elif not as_meant:
                     # Somebody acted while we did, on what stood there before: it is compared with
                     # that, and written down as made without knowing our move.
                     continue
                 done = NEVER if after == ABSENT else Applied(after)
+                mark = content.mark if content and there == after else 0
                 self.replica.set_applied(minion_id, done, mark)
                 settled.append(minion_id)
-                if minion_id in missing:
+                if content and minion_id in missing:
                     self._races.add(minion_id, waiting.known or {}, content.slot_mark, at)
         point("apply.done")
         self._begun.difference_update(settled)
@@ -510,9 +510,13 @@ class Keeper(Observer):
         junk = self.store.junk(minion_id)
         if not junk:
             return applied
+        was_due = self.replica.meta.revocation_due
+        state, key = applied.stored.slot or (None, None)
+        # A pending key was deleted before something else could knock.
+        spoilt = state in junk and state != PENDING
         log.warning("ha: what was there was no key, and is removed: id=%s", ascii(minion_id))
         with self.replica.transaction():
-            if applied.stored.slot and applied.stored.key not in known:
+            if state and (spoilt or key not in known):
                 # First: that it is gone must not be taken for an operator who deleted the id.
                 applied = applied._replace(stored=Stored(denied=applied.stored.denied))
                 self.replica.set_applied(minion_id, applied)
@@ -521,7 +525,12 @@ class Keeper(Observer):
                 self.replica.meta.revocation_due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
-        self.refused.discard(minion_id)
+        left = self.store.junk(minion_id)
+        if ACCEPTED in left and not was_due:
+            with self.replica.transaction():
+                self.replica.meta.revocation_due = False
+        if not left:
+            self.refused.discard(minion_id)
         return applied
 
     def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.errors import StoreError
+from saltext_ha.keystore import reading
 from saltext_ha.observer import Seen
 from saltext_ha.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import (
@@ -650,6 +652,69 @@ def test_junk_that_knocked_does_not_keep_a_decision_out(
     assert m2.keeper.refused.reasons == {}
     assert m2.replica.dirty() == []
     assert m2.revoked == (state == ACCEPTED), "Salt takes more for a key than we do"
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
+@pytest.mark.parametrize("spoilt", ["", "junk"])
+def test_a_file_that_was_spoilt_was_not_deleted(
+    m1: Master, m2: Master, state: str, spoilt: str
+) -> None:
+    """Somebody who knocks at the other master with another key must not have it taken so."""
+    m1.knock("web1", 0, state)
+    exchange(m1, m2)
+    m2.file(state, "web1").write_text(spoilt)
+    long_ago(m2.file(state, "web1"))
+    m2.scan()
+    m1.knock("web1", 1, DENIED)
+    exchange(m1, m2)
+    assert m1.state("web1") == state
+    assert m1.files() == m2.files()
+    assert m2.file(state, "web1").read_text() == KEYS[0]
+
+
+def test_junk_that_cannot_be_removed_rotates_nothing(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m2.file(ACCEPTED, "web1").write_text("junk")
+    long_ago(m2.file(ACCEPTED, "web1"))
+    m2.scan()
+    m1.knock("web1", 0, REJECTED)
+    m1.scan()
+    unlink = os.unlink
+
+    def refuse(path: str) -> None:
+        if path.endswith("minions/web1"):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    m2.keeper.learn(m1.records())
+    for _ in range(3):
+        m2.keeper.apply()
+    assert m2.revoked == 0
+    monkeypatch.undo()
+    m2.settle()
+    assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
+    assert m2.revoked == 1
+
+
+@pytest.mark.parametrize("number", [errno.EUCLEAN, errno.EBADMSG, errno.EIO])
+def test_a_file_that_its_disk_spoilt_holds_up_no_other(
+    m1: Master, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    read_key = reading.read_key
+
+    def fail(path: str) -> str | None:
+        if path.endswith("/web1"):
+            raise OSError(number, os.strerror(number))
+        return read_key(path)
+
+    monkeypatch.setattr(reading, "read_key", fail)
+    m1.knock("web1")
+    m1.knock("web2")
+    m1.scan()
+    assert (m1.state("web1"), m1.state("web2")) == (None, PENDING)
+    assert "web1" in m1.keeper.refused.reasons
 
 
 @pytest.mark.parametrize("junk", ["", "junk"])

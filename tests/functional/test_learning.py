@@ -413,16 +413,32 @@ def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
     assert m2.revoked == 1
 
 
-def test_what_no_record_knows_beside_a_key_that_goes_rotates_nothing_for_ever(
-    m1: Master, m2: Master
-) -> None:
+@pytest.mark.parametrize("beside", [JUNK, KEYS[1]])
+def test_what_stood_beside_a_key_that_goes_counts_then(m1: Master, m2: Master, beside: str) -> None:
     shared(m1, m2, "web1")
-    m2.file(PENDING, "web1").write_text(JUNK)
+    m2.file(PENDING, "web1").write_text(beside)
     m2.settle()
     m1.remove("web1")
     m1.scan()
     m2.learn(m1.records())
     for _ in range(3):
         m2.settle()
-    assert m2.files() == {(PENDING, "web1"): JUNK}
+    assert m2.files() == {(PENDING, "web1"): beside}
     assert m2.revoked == 1
+    if beside == JUNK:
+        assert "web1" in m2.keeper.refused.reasons
+    else:
+        exchange(m1, m2)
+        assert m1.files() == m2.files()
+
+
+def test_who_copied_an_accepted_key_beside_a_rejected_one_meant_it_for_all(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1", 0, REJECTED)
+    exchange(m1, m2)
+    m2.knock("web1", 1, ACCEPTED)
+    m2.settle()
+    m1.remove("web1")
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[1]}

@@ -38,7 +38,16 @@ FOLDERS = {
     DENIED: "minions_denied",
 }
 # What is wrong with one file only, and must not hold up the others.
-ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO, errno.ENAMETOOLONG)
+ONE_FILE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EIO,
+    errno.EBADMSG,
+    errno.EUCLEAN,
+)
 # The actions that write something new; the others remove.
 NEW = (PUT, DENY)
 SLOTS = (ACCEPTED, PENDING, REJECTED)
