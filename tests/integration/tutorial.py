@@ -51,7 +51,13 @@ class Tutorial:
         missing: list[str] = []
         printed = ""
         asks = command.startswith(
-            ("salt-run ha.status", "salt-run ha.keys", "salt-key -L", "salt ")
+            (
+                "salt-run ha.status",
+                "salt-run ha.keys",
+                "salt-run ha.reachability",
+                "salt-key -L",
+                "salt ",
+            )
         )
 
         def right() -> bool:
