@@ -70,6 +70,10 @@ class Master(Node):
 
     def _doors(self, wait_engine: bool) -> list[tuple[str, bool]]:
         ipc = ["master_event_pub.ipc", "master_event_pull.ipc"]
+        if self.opts["transport"] == "tcp" and self.opts.get("worker_pools_enabled"):
+            # Salt 3008.3 that is asked before its workers listen answers nobody any more
+            # (PoolRouter in salt/channel/server.py).
+            ipc.append("workers-default.ipc")
         if wait_engine:
             ipc.append(self.control_socket.name)
         tcp = [self.publish_port, self.ret_port]
