@@ -81,12 +81,12 @@ def pull_before_push() -> None:
 def late_knowledge() -> None:
     """An operator is taken to have known all that the engine knows by now."""
 
-    def contexts_of_now(self: Observer, minion_id: str, *arguments: Any) -> list[Record]:
-        kept = self.replica.applied(minion_id)
+    def contexts_of_now(self: Observer, found: observer.Found, by: str) -> list[Record]:
+        kept = self.replica.applied(found.minion_id)
         if kept.dirty:
-            with_all = kept._replace(known=observer.contexts(self.replica.get(minion_id)))
-            arguments = (arguments[0], with_all, *arguments[2:])
-        return record(self, minion_id, *arguments)
+            now = observer.contexts(self.replica.get(found.minion_id))
+            found = found._replace(applied=kept._replace(known=now))
+        return record(self, found, by)
 
     record = Observer._record
     vars_of(Observer)("_record", contexts_of_now)

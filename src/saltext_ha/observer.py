@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from saltext_ha import minion_key
 from saltext_ha.batches import batches
@@ -22,7 +23,7 @@ from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.provenance import NEWER, OLDER
 from saltext_ha.races import Races
 from saltext_ha.refused import NO_KEY, RefusedIds, new_record
-from saltext_ha.replica import Replica
+from saltext_ha.replica import Records, Replica
 from saltext_ha.replication import change, plan
 from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.digest import in_order
@@ -60,6 +61,28 @@ class Seen:
         """Add what was found later."""
         self.records += more.records
         self.unsettled += more.unsettled
+
+
+class Look(NamedTuple):
+    """How ids are looked at, as :meth:`Observer.observe` was asked to."""
+
+    by: str
+    certain: bool
+    deleted: bool
+    released: bool
+
+
+class Found(NamedTuple):
+    """What one id shows, and what is to be recorded of it."""
+
+    minion_id: str
+    content: Content
+    applied: Applied
+    """What it is compared with."""
+    unseen: bytes | None = None
+    """A key that is not meant by what was done to the id."""
+    raced: Known | None = None
+    """The id was deleted in a race, by somebody who knew this of its keys."""
 
 
 class Observer:
@@ -172,12 +195,12 @@ class Observer:
                 ids = {*ids, *self.replica.held()}
         seen = Seen()
         ids = in_order(ids)
-        certain = certain or deleted
+        look = Look(by, certain=certain or deleted, deleted=deleted, released=released)
         self.missed.update(ids)
         if not released:
-            self.holds.hold_back(ids, certain, by)
+            self.holds.hold_back(ids, look.certain, by)
         for batch in batches(ids):
-            self._observe_batch(batch, seen, by, certain, deleted, released)
+            self._observe_batch(batch, look, seen)
         self.missed.difference_update(set(ids).difference(seen.unsettled))
         return seen
 
@@ -244,66 +267,66 @@ class Observer:
         self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
         return changed
 
-    def _observe_batch(
-        self,
-        ids: Sequence[str],
-        seen: Seen,
-        by: str,
-        certain: bool,
-        deleted: bool,
-        released: bool,
-    ) -> None:
-        found: list[tuple[str, Content, Applied, bytes | None, Known | None]] = []
+    def _observe_batch(self, ids: Sequence[str], look: Look, seen: Seen) -> None:
+        news: list[Found] = []
         back: list[str] = []
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
-            content = self.store.read(minion_id, certain)
-            if content is None:
-                if certain:
-                    self.refused.add(minion_id, NO_KEY)
-                else:
-                    seen.unsettled.append(minion_id)
-                continue
-            applied = self._applied(minion_id)
-            unseen = None
-            if content.junk:
-                self.refused.add(minion_id, NO_KEY)
-            elif not content.stored.slot and not content.stored.denied:
-                self.refused.discard(minion_id)
-            # Who really has such an id is recorded a moment later.
-            if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
-                seen.unsettled.append(minion_id)
+            found = self._find(minion_id, look.certain, seen)
+            if found is None:
                 continue
             if minion_id in held:
-                if not released and self.holds.is_held(minion_id, content, applied, by):
-                    continue
+                if not look.released:
+                    if self.holds.is_held(minion_id, found.content, found.applied, look.by):
+                        continue
+                    found = _without_held(found)
                 back.append(minion_id)
-                another = content.stored.slot and content.stored.key != applied.stored.key
-                if another and not released:
-                    # Who decides about another key in an emptied store does not see this one.
-                    unseen, applied = applied.stored.key, applied._replace(stored=ABSENT)
-            raced = None
-            if deleted:
-                raced = self._races.known_then(minion_id, content, applied.stored, time.monotonic())
-            anew = deleted and self._knocked_again(minion_id, content, applied)
-            if content.stored == applied.stored and raced is None and not anew:
+            if look.deleted:
+                at = time.monotonic()
+                before = found.applied.stored
+                raced = self._races.known_then(minion_id, found.content, before, at)
+                found = found._replace(raced=raced)
+            if not self._is_news(found, look):
                 continue
-            if not certain and not released and self._vanished(minion_id, content, applied):
+            if not look.certain and not look.released and self._vanished(found):
                 seen.unsettled.append(minion_id)
                 continue
-            found.append((minion_id, content, applied, unseen, raced))
-        if not found and not back:
+            news.append(found)
+        if not news and not back:
             return
-        if not released and not self.holds.is_ours():
+        if not look.released and not self.holds.is_ours():
             # The folder was taken away, or another one put there, while it was being read.
             seen.unsettled.extend(ids)
             return
         with self.replica.transaction():
             self.replica.unhold(back)
-            for minion_id, content, applied, unseen, raced in found:
-                seen.records.extend(self._record(minion_id, content, applied, by, unseen, raced))
+            for found in news:
+                seen.records.extend(self._record(found, look.by))
             point("observe.record")
         point("observe.done")
+
+    def _find(self, minion_id: str, certain: bool, seen: Seen) -> Found | None:
+        """
+        What one id shows. None, and it is noted as refused or unsettled, when that is no key, or
+        cannot be told yet.
+        """
+        content = self.store.read(minion_id, certain)
+        if content is None:
+            if certain:
+                self.refused.add(minion_id, NO_KEY)
+            else:
+                seen.unsettled.append(minion_id)
+            return None
+        if content.junk:
+            self.refused.add(minion_id, NO_KEY)
+        elif not content.stored.slot and not content.stored.denied:
+            self.refused.discard(minion_id)
+        applied = self._applied(minion_id)
+        # Who really has such an id is recorded a moment later.
+        if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
+            seen.unsettled.append(minion_id)
+            return None
+        return Found(minion_id, content, applied)
 
     def _applied(self, minion_id: str) -> Applied:
         """What was last applied to an id, and what may have been since."""
@@ -312,41 +335,34 @@ class Observer:
             return applied._replace(aims=frozenset())
         return applied
 
-    def _knocked_again(self, minion_id: str, content: Content, applied: Applied) -> bool:
-        """
-        Whether an id that Salt said was deleted, and that is pending as before, knocked since. Then
-        its entry is another one; else nobody deleted it: minions can have Salt fire such events.
-        """
-        return _is_pending(applied) and content.mark != self.replica.mark(minion_id)
+    def _is_news(self, found: Found, look: Look) -> bool:
+        """Whether an id shows something else than it is compared with, or was deleted meanwhile."""
+        minion_id, content, applied, _, raced = found
+        if content.stored != applied.stored or raced is not None:
+            return True
+        if not look.deleted or not _is_pending(applied):
+            return False
+        # Salt says that it was deleted, and it is pending as before. When it has knocked since, its
+        # entry is another one; else nobody deleted it: minions can have Salt fire such events.
+        return content.mark != self.replica.mark(minion_id)
 
-    def _vanished(self, minion_id: str, content: Content, applied: Applied) -> bool:
+    def _vanished(self, found: Found) -> bool:
         """Whether the id's key is gone, and not by our own hand."""
+        minion_id, content, applied, *_ = found
         if not applied.stored.slot or content.stored.slot:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
-    def _record(
-        self,
-        minion_id: str,
-        content: Content,
-        applied: Applied,
-        by: str,
-        unseen: bytes | None,
-        raced: Known | None,
-    ) -> list[Record]:
-        """
-        Write down one id's change; inside a transaction.
-
-        :param unseen: a key that is not meant by what is done to the id.
-        :param raced: the id was deleted in a race, by somebody who knew this of its keys.
-        """
+    def _record(self, found: Found, by: str) -> list[Record]:
+        """Write down one id's change; inside a transaction."""
+        minion_id, content, applied, unseen, raced = found
         records = self.replica.get(minion_id)
         now = content.stored
         if raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return []  # our own apply, interrupted; the next one finishes it
         states = {key: record.state for key, record in records.items() if key != unseen}
         known = dict(contexts(records) if applied.known is None else applied.known)
-        changed: dict[bytes, Record] = {}
+        changed: Records = {}
         if raced is not None:
             self._races.forget(minion_id)
             known = dict(raced)
@@ -408,7 +424,7 @@ class Observer:
         key: bytes,
         content: Content,
         state: str,
-        records: dict[bytes, Record],
+        records: Records,
     ) -> Record | None:
         """The record of a key that has none yet; None, and the id is refused, when it gets none."""
         try:
@@ -423,7 +439,7 @@ class Observer:
         self,
         minion_id: str,
         now: Stored,
-        records: dict[bytes, Record],
+        records: Records,
         known: Known,
         aims: frozenset[tuple[str, bytes]],
         mark: int,
@@ -457,10 +473,21 @@ def _may_have_shown(applied: Applied, now: Stored) -> Stored:
     return Stored(*min(decided), denied=applied.stored.denied)
 
 
+def _without_held(found: Found) -> Found:
+    """
+    *found*, of an id whose key is held, as somebody sees it who acts on it: who decides about
+    another key in an emptied store does not see the held one.
+    """
+    now, before = found.content.stored, found.applied.stored
+    if not now.slot or now.key == before.key:
+        return found
+    return found._replace(unseen=before.key, applied=found.applied._replace(stored=ABSENT))
+
+
 def _is_pending(applied: Applied) -> bool:
     return applied.stored.state == PENDING and not applied.dirty
 
 
-def contexts(records: dict[bytes, Record]) -> Known:
+def contexts(records: Records) -> Known:
     """The causal contexts of an id's records."""
     return {key: dict(record.context) for key, record in records.items()}

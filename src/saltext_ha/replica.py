@@ -39,6 +39,9 @@ from saltext_ha.tally import Tally
 
 REPLICA_FILE = "replica.db"
 
+Records = dict[bytes, Record]
+"""The records of one id, by fingerprint."""
+
 
 @dataclass
 class Done:
@@ -211,7 +214,7 @@ class Replica:
             self.bring(batch)
             yield from batch
 
-    def get(self, minion_id: str) -> dict[bytes, Record]:
+    def get(self, minion_id: str) -> Records:
         """All records of an id by fingerprint."""
         return {key: kept.record for key, kept in self._rows.records(minion_id).items()}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha import keeper
+from saltext_ha import applier, keeper
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
@@ -407,7 +407,7 @@ def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
             monkeypatch.undo()
             m2.knock("web1", 0, ACCEPTED)
 
-    monkeypatch.setattr(keeper, "point", strike)
+    monkeypatch.setattr(applier, "point", strike)
     m2.learn(m1.records())
     assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
     assert m2.revoked == 1

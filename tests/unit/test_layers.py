@@ -20,7 +20,7 @@ ORDER = re.findall(
     control minion_key master_key minion_opts evidence
     columns history history_text schema rows tally meta dropped
     health api settings config keystore replica restarting watchdog
-    provenance holds refused races observer keeper
+    provenance holds refused races observer applier keeper
     peering proxy consistency lint web safety minion_reports drop_in rollout
     service join_plan joining inviting asking
     engines modules runners states output cli

@@ -105,7 +105,7 @@ class Group(RuleBasedStateMachine):
 
     @rule(number=masters, minion_id=minion_ids, key=keys)
     def knock(self, number: int, minion_id: str, key: bytes) -> None:
-        # Deleted and knocked again between two looks is what a delete event tells; see keeper.
+        # Deleted and knocked again between two looks is what a delete event tells; see observer.
         member = self.pick(number)
         member.notice()
         member.master.knock(minion_id, key)

@@ -30,7 +30,7 @@ def open_keeper(service: Service, **parts: Any) -> Keeper:
     """
     The keeper of the master that *service* runs on, and what is to be said about it.
 
-    :param parts: as :class:`.Keeper` takes them.
+    :param parts: as :class:`.Applier` takes them.
     :raises ReplicaError: replica.db cannot be used. :raises StoreError: the key store cannot.
     """
     replica = _open_replica(service, service.config.state_dir / REPLICA_FILE)
