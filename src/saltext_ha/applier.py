@@ -82,6 +82,8 @@ class Applier(Observer):
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
         seen = Seen()
+        if not self.enforce and self._gone and not self.replica.meta.revocation_due:
+            self._gone.clear()  # who deletes keys here cleans up after them
         if not self.is_active() or not self.holds.is_ours():
             return seen
         for batch in batches(in_order(self.replica.dirty())):

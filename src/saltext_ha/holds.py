@@ -52,6 +52,8 @@ class Holds:
         Whether what is held may be back, and nothing else will say so: the store that was missing
         is there again, or this is the first look since the engine started.
         """
+        self._hold_all = False
+        """Whether all accepted keys are still to be held: the disk was full."""
         self.provenance = Provenance(store, replica, name)
         self._store = store
         self._replica = replica
@@ -74,6 +76,7 @@ class Holds:
                 log.info("ha store: the key store of %s is back", self._name)
                 self.look_again = True
             self.doubt = ""
+            self._hold_all = False
         elif not self.doubt:
             self.doubt = (
                 "this is not the key store that was here (its signature is gone): wiped, or not "
@@ -81,7 +84,10 @@ class Holds:
                 "what is known: salt-run ha.refill; or believe it: salt-run ha.release"
             )
             log.error("ha held: %s", self.doubt)
+            self._hold_all = True
+        if self._hold_all:
             self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
+            self._hold_all = False
         return found
 
     def is_ours(self) -> bool:

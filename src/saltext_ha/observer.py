@@ -303,6 +303,9 @@ class Observer:
             for found in news:
                 seen.records.extend(self._record(found, look.by))
             point("observe.record")
+        for found in news:
+            if found.raced is not None:
+                self._races.forget(found.minion_id)
         point("observe.done")
 
     def _find(self, minion_id: str, certain: bool, seen: Seen) -> Found | None:
@@ -364,7 +367,6 @@ class Observer:
         known = dict(contexts(records) if applied.known is None else applied.known)
         changed: Records = {}
         if raced is not None:
-            self._races.forget(minion_id)
             known = dict(raced)
             writes = change.deleted(applied.stored, now, states)
             writes += change.interpret(applied.stored, now, states)

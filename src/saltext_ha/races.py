@@ -6,6 +6,7 @@ If that was a deletion, Salt's event says so in a moment; else they moved the ke
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from saltext_ha.columns import Known
@@ -53,11 +54,14 @@ class Races:
         race = self._races.get(minion_id)
         if race is None or race.until < now:
             return None
-        as_put = content.stored.slot == applied.slot and content.slot_mark == race.slot_mark
-        return race.known if as_put else None
+        if content.stored.slot != applied.slot or content.slot_mark != race.slot_mark:
+            return None
+        # Its event has come: that counts until it is written down, however full the disk is.
+        self._races[minion_id] = race._replace(until=math.inf)
+        return race.known
 
     def forget(self, minion_id: str) -> None:
-        """That race is over: its deletion is being written down."""
+        """That race is over: its deletion is written down."""
         del self._races[minion_id]
 
     def expire(self, now: float) -> None:

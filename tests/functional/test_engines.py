@@ -14,7 +14,7 @@ import salt.version
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
 from saltext_ha import minion_key
-from saltext_ha.errors import HaError
+from saltext_ha.errors import HaError, ReplicaError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.minion_key import fingerprint
@@ -27,6 +27,7 @@ from saltext_ha.service.decisions import Decisions, seconds
 from saltext_ha.service.group import Group
 from saltext_ha.service.link import Link
 from saltext_ha.service.members import Members
+from saltext_ha.service.shared_store import SharedStore
 from saltext_ha.service.views import Views
 from tests.engines import QUICK, met, places, run, until
 from tests.keys import LOOK_ALIKES, public_key
@@ -447,6 +448,30 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
             assert m1.service.shared_store.names == {"m2"}
 
     before: str | None = None
+    asyncio.run(act())
+
+
+def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
+    failed: list[str] = []
+
+    def full(self: SharedStore) -> None:
+        failed.append("")
+        raise ReplicaError("the disk is full")
+
+    async def act() -> None:
+        monkeypatch.setattr(SharedStore, "_remember", full)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: len(failed) >= 2, "found by both")
+            await m1.service.shared_store.check_all()
+            assert m1.service.core.replica.meta.shared_with == []
+            monkeypatch.undo()
+            for master, other in ((m1, "m2"), (m2, "m1")):
+                await master.service.shared_store.check_all()
+                assert master.service.core.replica.meta.shared_with == [other]
+
     asyncio.run(act())
 
 

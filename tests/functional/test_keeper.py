@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.errors import StoreError
+from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
 from saltext_ha.observer import Seen
 from saltext_ha.refused import MAX_UNDECIDED
@@ -870,6 +870,40 @@ def test_a_key_deleted_here_in_the_middle_of_our_move(
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.revoked == m2.revoked == 1
+
+
+def test_such_a_deletion_is_recorded_when_there_is_room_again(
+    m1: Master, m2: Master, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise ReplicaError("the disk is full")
+
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.scan()
+    m2.store.between = lambda: m2.file(PENDING, "web1").unlink()
+    follow(m2, m1.records())
+    monkeypatch.setattr(m2.replica.history, "explain", full)
+    monkeypatch.setattr(m2.replica, "set_applied", full)
+    with pytest.raises(ReplicaError):
+        m2.keeper.observe(["web1"], by="operator", deleted=True)
+    monkeypatch.undo()
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+
+
+def test_who_only_reports_does_not_collect_what_was_deleted(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    m1.keeper.enforce = False
+    m1.remove("web1")
+    m1.settle()
+    m1.keeper.apply()
+    m1.keeper.enforce = True
+    m1.remove("web2")
+    m1.settle()
+    assert m1.gone == [{"web2"}]
 
 
 def replaced(m1: Master, m2: Master, follow: Follow, act: Callable[[], None]) -> None:

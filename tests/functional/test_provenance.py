@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.errors import StoreError
+from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.keystore import signature
 from saltext_ha.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
@@ -107,6 +107,22 @@ def test_without_its_signature_nothing_is_believed_however_few_keys_are_gone(
     assert set(m1.replica.held()) == set(names(count))
     exchange(m1, m2)
     assert accepted(m2) == set(names(count))
+
+
+def test_what_is_gone_is_held_as_soon_as_that_can_be_written_down(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(ids: object, at: float) -> None:
+        raise ReplicaError("the disk is full")
+
+    shared(m1, m2, "web1", "web2")
+    monkeypatch.setattr(m1.replica, "hold", full)
+    with pytest.raises(ReplicaError):
+        wipe(m1)
+    assert "signature is gone" in m1.keeper.holds.doubt
+    monkeypatch.undo()
+    m1.scan()
+    assert set(m1.replica.held()) == {"web1", "web2"}
 
 
 def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) -> None:

@@ -36,6 +36,7 @@ class SharedStore:
         self._service = service
         self._remembered: set[str] = set()  # those of names that have not been asked again yet
         self._checks: dict[str, asyncio.Lock] = {}
+        self._unsaved = False  # the disk was full
         self._awaited: dict[str, tuple[str, float]] = {}
         """Signatures that do not appear in our store, and since when (``time.monotonic``)."""
 
@@ -82,6 +83,8 @@ class SharedStore:
                 self._awaited.pop(link.peer.name, None)  # another time, from the beginning
 
         await asyncio.gather(*map(look, self._service.links.values()))
+        if self._unsaved:
+            await self._save()
 
     async def check(self, link: Link) -> None:
         """
@@ -109,7 +112,7 @@ class SharedStore:
         self.names.add(name)
         self._service.only_report(self._reason())
         log.warning("ha only reports: %s", self._reason())
-        await self._service.core.run(self._remember)
+        await self._save()
 
     async def _end(self, names: set[str]) -> None:
         """The store is shared with these no longer."""
@@ -119,7 +122,7 @@ class SharedStore:
             self._awaited.pop(name, None)
         self._service.only_report(self._reason())
         log.info("ha key store: no longer shared with %s", ", ".join(sorted(names)))
-        await self._service.core.run(self._remember)
+        await self._save()
         await self._service.core.apply()
 
     async def _same(self, link: Link) -> bool | None:
@@ -171,6 +174,15 @@ class SharedStore:
         if anew:
             keeper.holds.provenance.sign()
         return keeper.holds.provenance.token, anew
+
+    async def _save(self) -> None:
+        try:
+            await self._service.core.run(self._remember)
+        except HaError as exc:
+            self._unsaved = True  # until the next check of all
+            log.warning("ha key store: whose it is, too, is not written down: %s", exc)
+        else:
+            self._unsaved = False
 
     def _remember(self) -> None:
         replica = self._service.core.replica
