@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import sqlite3
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,7 @@ from lab.key_folders import plant
 from saltext_ha.errors import ReplicaError, StoreError
 from saltext_ha.keystore.files import FileStore
 from saltext_ha.replica import Replica
+from saltext_ha.service import main
 from saltext_ha.service.service import Service
 from tests.engines import places, run, until
 
@@ -67,6 +72,37 @@ def test_an_engine_that_found_the_disk_full_starts_when_there_is_room(tmp_path: 
         asyncio.run(service.run())
     asyncio.run(start_and_stop())
     assert kept.value
+
+
+def test_every_try_to_start_cleans_up_after_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again every ten seconds, in the same process."""
+    tried: weakref.WeakSet[Service] = weakref.WeakSet()
+
+    class Known(Service):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            tried.add(self)
+
+    def try_once() -> None:
+        with pytest.raises(ReplicaError):
+            main.run(place.opts, place.config)
+
+    place = Place(tmp_path, "m1")
+    place.replica_file.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place.replica_file)) as db:
+        db.execute("PRAGMA user_version = 99")
+    monkeypatch.setattr(main, "Service", Known)
+    threshold, threads = gc.get_threshold(), threading.active_count()
+    try:
+        for _ in range(4):
+            try_once()
+        assert len(tried) <= 1
+        assert threading.active_count() == threads
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*threshold)
 
 
 def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
 
     # What the keys of thousands of minions need are small objects by the hundred thousand, without
     # cycles. As often as Python looks for cycles by default, a tenth of the work would be that;
-    # and all that Salt has loaded stays anyway.
+    # and all that Salt has loaded stays anyway; what an attempt that failed has left does not.
+    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
 

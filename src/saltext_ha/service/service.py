@@ -183,8 +183,14 @@ class Service:
 
         :raises HaError: it cannot start: port taken, state folder or replica unusable.
         """
-        config = self.config
         self.announce = Announcer(self.opts)
+        try:
+            await self._serve()
+        finally:
+            self.announce.stop()
+
+    async def _serve(self) -> None:
+        config = self.config
         self.watch = ConsistencyWatch(
             config.state_dir, config.name, self.announce, config.consistency.interval
         )
@@ -239,7 +245,6 @@ class Service:
                 await self._status.stop()
             await self.listener.stop()
             self.core.close()
-            self.announce.stop()
 
     async def _take_over(self, start: Callable[[], Awaitable[None]]) -> None:
         """Start the listener; the engine of a killed master may hold the port a moment longer."""
