@@ -14,6 +14,7 @@ from saltext_ha.errors import HaError
 Answer = dict[str, Any]
 
 SOON = 60.0  # seconds for what the engine answers without asking minions
+MAX_WORK = 7200.0  # more than any command takes
 UNKNOWN = 2  # exit code
 
 
@@ -24,7 +25,8 @@ def engine(settings: HaConfig, command: str, payload: Answer, work: Any = 0) -> 
     :param work: seconds that it is given for its work, as a user said it: the engine checks that.
     :raises HaError: it does not run, refused or failed; says why.
     """
-    wait = SOON + (3 * work if isinstance(work, (int, float)) else 0)
+    sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
+    wait = SOON + (3 * work if sensible else 0)
     return control.request(settings.control_socket, command, payload, wait)
 
 

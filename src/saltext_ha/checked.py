@@ -100,8 +100,24 @@ def read(value: Mapping[Any, Any], checks: Mapping[str, Check]) -> dict[str, Any
         try:
             found[key] = checks[key](given)
         except ValueError as exc:
-            raise ValueError(f": {key}: {given!r} {exc}") from None
+            raise ValueError(f": {wrong(key, given, exc)}") from None
     return found
+
+
+def wrong(key: str, given: Any, why: object) -> str:
+    """What is said of a wrong value; one of ``…_file`` may be the secret that belongs into it."""
+    shown = "" if key.endswith("_file") else f"{given!r} "
+    return f"{key}: {shown}{why}"
+
+
+def source(opts: Mapping[str, Any], otherwise: str) -> str:
+    """
+    Where *opts* were read: the configuration file, and what it includes by default.
+
+    :param otherwise: what is said where that is not known.
+    """
+    file, included = opts.get("conf_file"), opts.get("default_include")
+    return f"{file} (or {included})" if file and included else str(file or otherwise)
 
 
 def switch(value: Any, checks: Mapping[str, Check]) -> dict[str, Any] | None:

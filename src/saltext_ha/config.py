@@ -166,9 +166,9 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     """
     Read the ``ha:`` mapping out of a master's *opts* (Salt's configuration dictionary).
 
-    :raises ConfigError: naming file, key, value and what the key takes.
+    :raises ConfigError: naming file, key, value (but of a secret) and what the key takes.
     """
-    source = str(opts.get("conf_file") or "the master configuration")
+    source = checked.source(opts, "the master configuration")
     raw = opts.get("ha", {})
     if raw is None:
         raw = {}
@@ -191,7 +191,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             try:
                 values[key] = _FIELDS[key](value)
             except ValueError as exc:
-                raise ConfigError(f"{source}: ha: {key}: {value!r} {exc}") from None
+                raise ConfigError(f"{source}: ha: {checked.wrong(key, value, exc)}") from None
         else:
             known = (*_FIELDS, *_LISTS, "lint")
             raise ConfigError(f"{source}: ha: {checked.unknown(key, known)}")

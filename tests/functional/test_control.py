@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.wait import wait_for
-from saltext_ha import control
+from saltext_ha import asking, control
 from saltext_ha.errors import EngineUnavailable, HaError
 from saltext_ha.peering.connection import Limits
 from saltext_ha.service import control as engine_side
@@ -390,3 +390,12 @@ def test_any_bytes_leave_the_socket_answering(path: Path) -> None:
     assert b"500" not in seen
     assert control.request(path, "echo") == {"got": {}}
     engine.stop()
+
+
+@pytest.mark.parametrize("work", [-100, float("nan"), float("inf"), 1e20, "soon", None])
+def test_the_engine_says_what_is_wrong_with_a_time(engine: Engine, work: Any) -> None:
+    class Settings:
+        control_socket = engine.path
+
+    config: Any = Settings
+    assert asking.engine(config, "echo", {}, work) == {"got": {}}

@@ -89,7 +89,7 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"masters": ["a:1"]}, ["masters[0]", "'a:1'", "https://a:1"]),
         ({"masters": ["https://a:1", "https://a:1/"]}, ["masters[1]", "twice"]),
         ({"share_master_key": "yes"}, ["share_master_key", "'yes'", "true or false"]),
-        ({"secret_file": "secret"}, ["secret_file", "'secret'", "absolute"]),
+        ({"secret_file": "secret"}, ["secret_file", "absolute"]),
         ({"secret_file": "/does/not/exist"}, ["secret_file: /does/not/exist", "No such file"]),
         (
             {
@@ -204,3 +204,24 @@ def test_the_masters_are_read_and_made_canonical() -> None:
         "https://10.0.0.1:4530",
         "https://m2:1",
     )
+
+
+@pytest.mark.parametrize(
+    "ha",
+    [
+        {"secret_file": "5f0c9d1f"},
+        {"health": {"user": "ha", "password_file": "5f0c9d1f"}},
+        {"status": {"token_file": "5f0c9d1f"}},
+    ],
+)
+def test_a_secret_in_the_place_of_its_file_is_not_shown(ha: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="_file: takes an absolute path") as refused:
+        read(**ha)
+    assert "5f0c9d1f" not in str(refused.value)
+
+
+def test_an_error_names_the_files_that_it_may_be_in() -> None:
+    files = {"conf_file": "/etc/salt/master", "default_include": "master.d/*.conf"}
+    with pytest.raises(ConfigError) as refused:
+        parse({**OPTS, **files, "ha": {"mdoe": "observe"}})
+    assert str(refused.value).startswith("/etc/salt/master (or master.d/*.conf): ha: unknown key")

@@ -80,7 +80,7 @@ def parse(opts: Mapping[str, Any]) -> Settings:
 
     :raises ConfigError: naming file, key, value and what the key takes.
     """
-    source = str(opts.get("conf_file") or "the minion configuration")
+    source = checked.source(opts, "the minion configuration")
     section = _mapping(source, "ha:", opts.get("ha"))
     for key in section:
         if key not in SECTIONS:
