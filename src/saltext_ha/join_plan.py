@@ -181,7 +181,7 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
     if observer.holds.doubt:
         side.notes.append(observer.holds.doubt)
     if observer.refused.reasons:
-        side.notes.append(f"{len(observer.refused.reasons)} key files are no keys and stay here")
+        side.notes.append(observer.refused.note())
     if held:
         side.notes.append(f"{held} accepted keys are gone from its store: they would be held")
     return side

@@ -7,6 +7,7 @@ It stays where it is, no peer hears of it, and people are told why.
 from __future__ import annotations
 
 import logging
+import textwrap
 from collections.abc import Iterable
 
 from saltext_ha import minion_key
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 MAX_UNDECIDED = 4
 NO_KEY = "its key file is unreadable, or no public key in PEM"
 MAX_REFUSED = 1000
+SHOWN = 3
 
 
 class RefusedIds:
@@ -37,6 +39,18 @@ class RefusedIds:
     def discard(self, minion_id: str) -> None:
         """Nothing of an id is refused, or not any more."""
         self.reasons.pop(minion_id, None)
+
+    def note(self) -> str:
+        """What an operator is told of them; empty when nothing is refused."""
+        if not self.reasons:
+            return ""
+        shown = sorted(self.reasons.items())[:SHOWN]
+        some = [
+            f"{ascii(i)[1:-1]} ({textwrap.shorten(why, 80, placeholder=' …')})" for i, why in shown
+        ]
+        more = ", …" if len(self.reasons) > SHOWN else ""
+        what = "id is" if len(self.reasons) == 1 else "ids are"
+        return f"{len(self.reasons)} {what} refused here: {', '.join(some)}{more}"
 
 
 def new_record(

@@ -74,11 +74,9 @@ class Group:
         if service.draining:
             notes.append(DRAINING)
         waiting = ADOPTING if core.keeper.adopting else ""
-        notes += [note for note in (waiting, core.problem, core.keeper.holds.doubt) if note]
-        refused = core.keeper.refused.reasons
-        if refused:
-            some = ", ".join(sorted(refused)[:5])
-            notes.append(f"{len(refused)} key files are no keys and stay here: {some}")
+        keeper = core.keeper
+        found = (waiting, core.problem, keeper.holds.doubt, keeper.refused.note())
+        notes += [note for note in found if note]
         return {
             **service.describe(),
             # With a signing key, minions take masters of whatever key.
