@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -150,6 +151,17 @@ def test_the_signing_key_must_be_there(opts: dict[str, Any]) -> None:
 def test_what_makes_no_sense(opts: dict[str, Any], wish: dict[str, Any]) -> None:
     assert run(opts, **wish)["result"] is False
     assert not target(opts).exists()
+
+
+def test_a_full_disk_is_an_answer(opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(record, "replace", full)
+    done = run(opts)
+    assert done["result"] is False
+    assert done["comment"] == f"{target(opts)}: cannot be written: No space left on device"
+    assert done["changes"] == {}
 
 
 NOBODY = processes.Known(0, 0.0)

@@ -107,6 +107,18 @@ def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
     assert salt.order == [M3, M1, M2]
 
 
+def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Journal, entry: Entry) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Journal, "add", full)
+    salt = Salt(monkeypatch, cachedir=str(tmp_path))
+    request.execute(salt.site, salt.opts, M3)
+    assert "salt/ha/minion/web1/failover" in [data.get("tag") for _, data in salt.fired]
+
+
 def test_salt_call_has_a_list_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"caller": True, "cachedir": str(tmp_path), "local_masters": [M3, M2, M1]}
     assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)

@@ -68,7 +68,8 @@ def launch(order: Order) -> None:
             _put_back(order)
         raise
     now = Record(TRYING, record.digest(order.new), time.time(), "", *helper)
-    record.write(order.cachedir, now)
+    with contextlib.suppress(OSError):  # a full disk: it is under way nevertheless
+        record.write(order.cachedir, now)
 
 
 def main() -> None:

@@ -128,8 +128,12 @@ def multi_master(
     if made.trying:
         return ret | {"result": True, "comment": f"{made.path} is just being tried{remarks}"}
     if made.changes:
-        made.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        record.replace(made.path, made.new)
+        try:
+            made.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            record.replace(made.path, made.new)
+        except OSError as exc:
+            comment = f"{made.path}: cannot be written: {exc.strerror or exc}"
+            return ret | {"changes": {}, "comment": comment}
     if minion is None or way is None:
         what = "was written; no minion runs" if made.changes else "is as it should be"
         return ret | {"result": True, "comment": f"{made.path} {what}{remarks}"}

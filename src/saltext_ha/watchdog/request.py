@@ -8,7 +8,6 @@ So a process of its own waits until the job is over, moves the minion and says h
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from saltext_ha.restarting import detached
 from saltext_ha.watchdog.journal import ASKED, Entry, Journal
 from saltext_ha.watchdog.order import Order
 from saltext_ha.watchdog.run import Site, site, tell
-
-log = logging.getLogger(__name__)
 
 TIMEOUT = 3.0
 LINGER = 3.0  # seconds for the return of a job that runs in a thread of the minion
@@ -163,7 +160,8 @@ def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
     entry = Entry(
         time.time(), source.configured, str(reached.configured), ASKED, round(took, 1), order
     )
-    Journal(str(opts["cachedir"])).add(entry)
+    with contextlib.suppress(OSError):  # the disk is full: the master is told nevertheless
+        Journal(str(opts["cachedir"])).add(entry)
     place.looker.last = reached.configured
     tell(place, str(opts["id"]), str(source.configured), str(reached.configured), ASKED, took)
     time.sleep(LINGER)
