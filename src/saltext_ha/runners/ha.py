@@ -211,7 +211,7 @@ def sync(test: bool = False) -> Answer:
     test
         Only print what would be changed where.
 
-    Returns a dict: ``changes`` (master, id, from, to), ``conflicts``, ``unreachable``.
+    Returns a dict: ``changes`` (master, id, from, to), ``conflicts``, ``unreachable``, ``notes``.
 
     CLI Example:
 
@@ -233,6 +233,8 @@ def release(test: bool = False) -> Answer:
     test
         Only list the keys.
 
+    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held.
+
     CLI Example:
 
     .. code-block:: bash
@@ -250,6 +252,8 @@ def refill(test: bool = False) -> Answer:
 
     test
         Only list the keys that are held back.
+
+    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held.
 
     CLI Example:
 
@@ -275,6 +279,9 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
 
     The other keys are deleted on all masters; masters that are down follow when they are back.
 
+    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, where another decision stands
+    against this one.
+
     CLI Example:
 
     .. code-block:: bash
@@ -297,6 +304,8 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
         Keys that were revoked before that stay so, by the clocks of the masters that did it.
     test
         Only print what would be done.
+
+    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, where something was not restored.
 
     CLI Example:
 
@@ -363,6 +372,8 @@ def pause(all: bool = False) -> Answer:
     all
         On every master of the group.
 
+    Returns a dict: ``notes``, a line for each master, and ``retcode``: 2 where one was not reached.
+
     CLI Example:
 
     .. code-block:: bash
@@ -380,6 +391,8 @@ def resume(all: bool = False) -> Answer:
     all
         On every master of the group.
 
+    Returns a dict as ``ha.pause`` does.
+
     CLI Example:
 
     .. code-block:: bash
@@ -395,6 +408,9 @@ def leave(test: bool = False) -> Answer:
 
     test
         Only say what would be done.
+
+    Returns a dict: ``notes``, what was done, line by line, and ``retcode``: 2 where a member was
+    not told.
 
     CLI Example:
 
@@ -417,6 +433,8 @@ def renew(test: bool = False) -> Answer:
     that run take it over within seconds, those that are down when they are back. Minions do not
     notice; ``master.pem`` is another key.
 
+    Returns a dict: ``notes``, the new certificate and who knows it, line by line.
+
     CLI Example:
 
     .. code-block:: bash
@@ -438,6 +456,9 @@ def remove_peer(name: str, test: bool = False) -> Answer:
 
     What it decided so far stays; what it says from now on is refused.
 
+    Returns a dict: ``notes``, what was done, line by line, and ``retcode``: 2 where a member was
+    not told.
+
     CLI Example:
 
     .. code-block:: bash
@@ -450,6 +471,10 @@ def remove_peer(name: str, test: bool = False) -> Answer:
 def peers() -> Answer:
     """
     The masters that this one trusts, with address, certificate fingerprint and state.
+
+    Returns a dict: ``self`` (name, url, fingerprint) and ``peers``, a list with ``name``, ``url``,
+    ``fingerprint``, ``state`` (up or unknown), ``seen`` (seconds since it last answered, or None)
+    and ``note``; ``retcode`` 2 where one is unknown.
 
     CLI Example:
 
@@ -474,6 +499,9 @@ def invite(
     share_signing_key
         Hand over the ``master_sign`` pair only. The masters keep different keys, and failover
         minions with ``verify_master_pubkey_sign: True`` know each of them by its signature.
+
+    Returns a dict: ``token``, ``expires_in`` (seconds), ``command`` (to be run on the other master)
+    and ``notes``.
 
     CLI Example:
 
@@ -518,6 +546,9 @@ def join(
 
     Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
     with different keys is shown as a conflict.
+
+    Returns a dict: ``group``, ``members`` and ``notes``; with *test* the plan: ``problems``,
+    ``key_problems``, ``changes`` (master, id, from, to), ``conflicts``, ``members``, ``notes``.
 
     CLI Example:
 
