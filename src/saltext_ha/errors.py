@@ -8,7 +8,7 @@ Every error of this package, in one tree.
     ├── StoreError              Salt's key store could not be read or written
     ├── ReplicaError            replica.db could not be read or written
     │   └── ReplicaDamaged      it is no database any more
-    ├── InvalidRecord           a record from a peer (or a key file) is not what it claims to be
+    ├── InvalidRecord           a record from a peer, a key file or an argument is not acceptable
     ├── TokenError              a join token is malformed, altered, used or expired
     ├── TrustError              a certificate is missing, damaged or not pinned
     ├── PeerError               a call to a peer did not succeed
@@ -46,7 +46,7 @@ class ReplicaDamaged(ReplicaError):
 
 
 class InvalidRecord(HaError):
-    """A record, minion id or public key is not acceptable; nothing of it was stored."""
+    """A record, minion id, public key or argument is not acceptable; nothing of it was stored."""
 
 
 class TokenError(HaError):

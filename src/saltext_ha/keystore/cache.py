@@ -29,8 +29,8 @@ KEYS = "keys"
 DENIED_KEYS = "denied_keys"
 SIGNATURES = "saltext_ha_signatures"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
-# These two keep the first denied key only (salt/cache/mmap_key.py, localfs_key.py).
-ONE_DENIED = ("mmap_key", "localfs_key")
+# This one keeps the first denied key only (salt/cache/mmap_key.py).
+ONE_DENIED = "mmap_key"
 # KeyError: there is no such driver, or its libraries are not installed.
 FAILURES = (SaltCacheError, OSError, KeyError)
 
@@ -46,10 +46,10 @@ class CacheStore:
         self._seen: dict[str, int] = {}
         # Salt's drivers do not say that they may be used from two threads.
         self._lock = threading.Lock()
-        self.one_denied = driver in ONE_DENIED
-        # These two know no banks but Salt's, and keep those in this folder.
+        self.one_denied = driver == ONE_DENIED
+        # It knows no banks but Salt's, and keeps those in this folder.
         folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
-        self._folder = str(folder) if driver in ONE_DENIED else ""
+        self._folder = str(folder) if self.one_denied else ""
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; these drivers keep no times, so everything is listed."""

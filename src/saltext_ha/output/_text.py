@@ -80,9 +80,9 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
-def count(amount: int, word: str, many: str | None = None) -> str:
+def count(amount: int, word: str) -> str:
     """``1 key``, ``3 keys``."""
-    return f"{number(amount)} {word if amount == 1 else many or word + 's'}"
+    return f"{number(amount)} {word if amount == 1 else word + 's'}"
 
 
 def duration(seconds: float) -> str:

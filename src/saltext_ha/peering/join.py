@@ -36,7 +36,7 @@ Place = Callable[[Mapping[str, Any]], None]
 class Joined:
     """
     How it went: the group, its other members that are pinned now, and who of them was not told yet
-    (name → reason; they hear of it within a sync).
+    (name → reason; they hear of it within a minute).
     """
 
     group: str
@@ -161,7 +161,6 @@ async def preview(
     name: str,
     url: str,
     after: bytes = b"",
-    timeout: float = TIMEOUT,
 ) -> Preview:
     """
     Ask what :func:`join` would do; the token stays good, and nobody pins anybody.
@@ -170,7 +169,7 @@ async def preview(
     :param after: which part of what the inviter tells to ask for; the first one without.
     :raises HaError: as :func:`join`, but for what :attr:`Preview.refused` says.
     """
-    reply = await _ask(identity, decode(token), name, url, timeout, after)
+    reply = await _ask(identity, decode(token), name, url, TIMEOUT, after)
     told = reply.get("preview")
     return Preview(
         str(reply.get("name")),

@@ -52,8 +52,8 @@ class PeerListener:
 
     :param handlers: method name → coroutine function taking the calling :class:`Peer` and the
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
-        ``TokenError`` and ``TrustError`` as 403, each with its message; anything else as 500
-        without, and logged.
+        ``TokenError`` and ``TrustError`` as 403, any other ``HaError`` as 409, each with its
+        message; anything else as 500 without, and logged.
     :param strangers: the same for callers without a certificate, who may call nothing but
         :data:`OPEN`; each is given the payload and the caller's address.
     """

@@ -84,7 +84,7 @@ class FailoverSafe:
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         found = await self._mine(_glob(payload))
         if isinstance(found, str):
-            raise InvalidRecord(found)  # so that the peer hears why
+            raise HaError(found)
         return {"minions": found}
 
     async def _mine(self, glob: str) -> dict[str, Any] | str:

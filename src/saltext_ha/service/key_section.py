@@ -68,13 +68,8 @@ class KeySection:
                 ids |= await self.differing_ids(link)
             except HaError as exc:
                 unreached[name] = str(exc)
-        # With many keys, counting is what takes longest here.
+        everywhere = {service.config.name: await self.counts(), **counts}
         totals = await service.core.run(replica.counts)
-        own = {
-            "held": len(await service.core.run(replica.held)),
-            "denied": totals.get("denied", 0),
-        }
-        everywhere = {service.config.name: own, **counts}
         found = _held(everywhere, unreached)
         tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN], unreached)
         conflicts = set(await service.core.run(replica.conflicts)) if ids else set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from saltext_ha.errors import HaError, InvalidRecord
 from saltext_ha.peering.trust import Peer
 from saltext_ha.service.group import SLOW, Command, Group, PeerHandler
 
@@ -41,10 +40,7 @@ class Linting:
         from saltext_ha.lint import ask
 
         service = self._group.service
-        try:
-            return await self._in_thread(ask.for_peer, service.config.name, service.opts)
-        except HaError as exc:
-            raise InvalidRecord(str(exc)) from None  # so that the peer hears why
+        return await self._in_thread(ask.for_peer, service.config.name, service.opts)
 
     async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
         # It reads files, and whatever an sdb:// in the configuration asks.
