@@ -857,15 +857,20 @@ def test_a_pending_key_that_was_deleted_and_knocked_again(m1: Master, m2: Master
     assert {state for state, _ in m1.files()} == {state for state, _ in m2.files()} == {PENDING}
 
 
-def test_a_key_deleted_here_in_the_middle_of_our_move(
-    m1: Master, m2: Master, follow: Follow
-) -> None:
+def deleted_on_the_way(m1: Master, m2: Master, follow: Follow) -> None:
+    """On m1 a key is accepted; m2 does the same, and in that moment it is deleted there."""
     m1.knock("web1")
     exchange(m1, m2)
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
     m2.store.between = lambda: m2.file(PENDING, "web1").unlink()
     follow(m2, m1.records())
+
+
+def test_a_key_deleted_here_in_the_middle_of_our_move(
+    m1: Master, m2: Master, follow: Follow
+) -> None:
+    deleted_on_the_way(m1, m2, follow)
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
@@ -878,12 +883,7 @@ def test_such_a_deletion_is_recorded_when_there_is_room_again(
     def full(*args: object) -> None:
         raise ReplicaError("the disk is full")
 
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m1.scan()
-    m2.store.between = lambda: m2.file(PENDING, "web1").unlink()
-    follow(m2, m1.records())
+    deleted_on_the_way(m1, m2, follow)
     monkeypatch.setattr(m2.replica.history, "explain", full)
     monkeypatch.setattr(m2.replica, "set_applied", full)
     with pytest.raises(ReplicaError):
