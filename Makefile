@@ -2,11 +2,22 @@
 PYTHON ?= python3
 SALT   ?= salt>=3006
 VENV   ?= .venv
+EXTRAS ?= test,lint
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test lint audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
+# A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test check programs lint audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
 	salt-suites test-all clean
+
+# So many tests at a time, mostly waiting; those of one file follow each other.
+WORKERS   ?= 2
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
+# One process each, no daemon, no network: key store, replica and keeper.
+QUICK      = $(wildcard tests/functional/test_keystore_*.py) $(addprefix tests/functional/test_, \
+	history.py keeper.py newcomers.py provenance.py replica.py revoke.py)
 
 # Random histories of disasters: how many, and the seed of the first.
 HISTORIES ?= 20
@@ -19,22 +30,33 @@ INPUTS    ?= 100000
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint]' '$(SALT)'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]' '$(SALT)'
 	touch $@
 
 demo: $(STAMP)  ## two real masters, three real minions, the main job shown and checked
 	$(BIN)/python -m lab.demo
 
-test: lint  ## lint and the whole test suite
-	$(BIN)/python -m pytest
+test: programs lint  ## lint, the whole test suite, and a core of it on the other Pythons that are installed
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m lab.pythons
+
+check: $(STAMP)  ## for the edit loop: lint, types, unit tests, and what of the others needs no daemon
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(QUICK) tests/unit
+
+programs:  ## what tests drive and is missing, from Debian; without it those tests fail
+	-@tests/packages.sh
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/bandit -q -c pyproject.toml -r src
-	$(BIN)/bandit -q -c pyproject.toml -ll -r lab benchmarks hostile simulation suites \
-		torture
+	$(BIN)/bandit -q -c pyproject.toml -ll -r lab proving
 	$(MAKE) --no-print-directory audit
 
 # In a venv of its own: what it needs is not to stand beside what is tested.
@@ -49,7 +71,7 @@ audit: $(STAMP) $(AUDIT)/.installed  ## known vulnerabilities in what is install
 	$(BIN)/python -m lab.audit $(AUDIT)/bin/pip-audit
 
 hostile: $(STAMP)  ## attack an engine through every door, print what became of it
-	$(BIN)/python -m hostile --inputs $(INPUTS) --seed $(SEED)
+	$(BIN)/python -m proving.hostile --inputs $(INPUTS) --seed $(SEED)
 
 # Beside what is tested, as it calls that; not needed by any test, and not to be had everywhere.
 FUZZ = $(VENV)/.fuzz-installed
@@ -59,7 +81,7 @@ $(FUZZ): $(STAMP)
 	touch $@
 
 fuzz: $(FUZZ)  ## the same doors from behind, in one process each, led by coverage
-	$(BIN)/python -m hostile.guided --inputs $(INPUTS) --seed $(SEED)
+	$(BIN)/python -m proving.hostile.guided --inputs $(INPUTS) --seed $(SEED)
 
 unit: $(STAMP)  ## only what needs no Salt daemon
 	$(BIN)/python -m pytest tests/unit
@@ -71,24 +93,27 @@ lab-stop: $(STAMP)
 	$(BIN)/python -m lab down
 
 bench: $(STAMP)  ## needs rsync, lsyncd and unison beside; KEYS="1000 10000" for other sizes
-	$(BIN)/python -m benchmarks $(if $(KEYS),--keys $(KEYS))
+	$(BIN)/python -m proving.benchmarks $(if $(KEYS),--keys $(KEYS))
 
 simulate: $(STAMP)  ## many masters in six regions; KEYS= MASTERS= SEED= OUT=path without ending
-	$(BIN)/python -m simulation --keys $(or $(KEYS),1000000) --masters $(or $(MASTERS),50) \
+	$(BIN)/python -m proving.simulation --keys $(or $(KEYS),1000000) --masters $(or $(MASTERS),50) \
 		--seed $(or $(SEED),1) --json $(or $(OUT),docs/simulation).json \
 		--svg $(or $(OUT),docs/simulation).svg
 
 torture: $(STAMP)  ## random histories of disasters on real engines, checked from outside
-	$(BIN)/python -m torture --histories $(HISTORIES) --seed $(SEED) \
+	$(BIN)/python -m proving.torture --histories $(HISTORIES) --seed $(SEED) \
 		$(addprefix --python ,$(BIN)/python $(SALTS))
 
 torture-mutants: $(STAMP)  ## the same with each guard taken out of the product: all must fail
-	$(BIN)/python -m torture --mutants --histories 80 --seed $(SEED)
+	$(BIN)/python -m proving.torture --mutants --histories 80 --seed $(SEED)
+	$(BIN)/python -m proving.torture.guards
 
 salt-suites: $(STAMP)  ## Salt's own suites for several masters, with our engines on; ARGS=--without
-	$(BIN)/python -m suites $(ARGS)
+	$(BIN)/python -m proving.suites $(ARGS)
 
-test-all: test  ## the core set on the older Salt releases too
+test-all: programs lint  ## the suite on each Python that is installed, and the core set on the older Salts
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m lab.pythons --all
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core
 	$(MAKE) VENV=.venv-3007 SALT='salt~=3007.0' core
 
@@ -96,5 +121,11 @@ test-all: test  ## the core set on the older Salt releases too
 core: $(STAMP)
 	$(BIN)/python -m pytest tests/unit tests/functional tests/integration -m core
 
+# What lab.pythons has done in the venv of another Python.
+.PHONY: on-python
+on-python: $(STAMP)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
+	$(if $(DEMO),$(BIN)/python -m lab.demo)
+
 clean: lab-stop
-	rm -rf .venv .venv-3006 .venv-3007 .venv-audit .lab .salt-suites .fuzz .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .lab .salt-suites .fuzz .mypy_cache .ruff_cache

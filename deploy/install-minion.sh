@@ -54,8 +54,8 @@ Options:
   --restart              restart salt-minion when the file has changed
   --config-dir DIR       Salt's configuration (default /etc/salt); with another one, pki_dir
                          has to stand there, unless Salt was built for it
-  --root DIR             work below DIR, as for an image: DIR/etc/salt; never
-                         restarts anything
+  --root DIR             work below DIR, as for an image: DIR/etc/salt (DIR/etc must
+                         be there); never restarts anything
   --dry-run              show what would change, change nothing
   --help                 this text
 
@@ -165,6 +165,9 @@ case $config_dir in
     /*) ;;
     *) misused "--config-dir $config_dir: takes a path that begins with /" ;;
 esac
+# A mistyped one would get a tree of its own, which no minion ever reads.
+[ -z "$root" ] || [ -d "$root/etc" ] || [ -d "$root$config_dir" ] ||
+    misused "--root $root: is no root of a host or an image: there is no $root/etc; nothing was changed"
 case $alive in
     '' | *[!0-9]* | 0* | ??????*) misused "--alive-interval $alive: takes whole seconds, at least 1" ;;
 esac
@@ -270,13 +273,13 @@ case $request_port in
 '*) request_port='' ;;
 esac
 same_host=$(printf '%s' "$entry_hosts" | sort | uniq -d | head -n 1)
+[ -z "$same_host" ] || [ "$kind" = failover ] || misused "two masters at $same_host: a hot minion tells its masters
+apart by their host, and would send every answer to both. Give each master an address of its own and
+the same ports."
 if [ -z "$request_port" ]; then
     [ "$kind" = hot ] || misused "the masters have different request ports. A failover minion needs the same
 on all: Salt does not find a master written as host:port in its list again, and may not leave it
-when it is dead. Give each master an address of its own and the same ports, or use --type hot."
-    [ -z "$same_host" ] || say "note: two masters at $same_host. Each of them must really publish on a port
-of its own (publish_port in its configuration): with a map of the request port only, the minion
-hears the first one twice."
+when it is dead. Give each master an address of its own and the same ports."
 fi
 
 # -- the file

@@ -179,8 +179,7 @@ class Lab:
         """
         first, *others = masters or list(self.masters.values())
         for other in others:
-            token = first.salt_run("ha.invite").check().data["token"]
-            other.salt_run("ha.join", token).check()
+            other.join(first.invite()).check()
 
     def troubles(self) -> str:
         """The errors in the logs of all nodes that have been started; see ``Node.troubles``."""

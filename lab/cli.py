@@ -55,11 +55,13 @@ def run(
     cwd: Path,
     timeout: float,
     parse: bool = True,
+    stdin: str = "",
 ) -> Result:
     """
     Run *command* to its end.
 
     :param parse: read the output as JSON into ``data``.
+    :param stdin: what it reads on its standard input.
     :raises TimeoutError: after *timeout* seconds; the command and its children are killed, and
         the error tells what they wrote until then.
     """
@@ -67,7 +69,7 @@ def run(
         command,
         env=dict(env),
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -75,7 +77,7 @@ def run(
         start_new_session=True,
     ) as process:
         try:
-            stdout, stderr = process.communicate(timeout=timeout)
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
         except BaseException as exc:
             kill_session(process.pid)
             if not isinstance(exc, subprocess.TimeoutExpired):

@@ -42,14 +42,14 @@ import salt.config
 from lab import key_folders
 from lab.network import FIRST_PORT, LAST_PORT, is_free
 from lab.wait import wait_for
-from saltext_ha import config, control
-from saltext_ha.errors import EngineUnavailable
-from saltext_ha.peering import identity
-from saltext_ha.peering.trust import Peer, Trust, make_peer
-from saltext_ha.replica import REPLICA_FILE, Replica
-from saltext_ha.service.hints import Hint
-from saltext_ha.service.link import Link
-from saltext_ha.service.service import Service
+from saltext_ha.common.errors import EngineUnavailable
+from saltext_ha.config import mapping
+from saltext_ha.engine.service import Service
+from saltext_ha.reconciler.hints import Hint
+from saltext_ha.replica.replica import REPLICA_FILE, Replica
+from saltext_ha.sync.link import Link
+from saltext_ha.transport import control_client, identity
+from saltext_ha.transport.trust import Peer, Trust, make_peer
 
 START = 300.0
 _given: set[int] = set()
@@ -85,12 +85,14 @@ class Place:
                 "user": getpass.getuser(),
                 "interface": "127.0.0.1",
                 **self.options,
-                # No salt-master serves here, and many engines share this machine.
+                # No salt-master serves here, no configuration file is there to be compared, and
+                # many engines share this machine.
                 "ha": {
                     "name": self.name,
                     "port": self.port,
                     "health": False,
                     "status": False,
+                    "consistency": {"interval": 0},
                     **self.ha,
                 },
             }
@@ -98,7 +100,7 @@ class Place:
         for key in ("pki_dir", "sock_dir", "cachedir"):
             Path(self.opts[key]).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.pki_dir = Path(self.opts["pki_dir"])
-        self.config = config.parse(self.opts)
+        self.config = mapping.parse(self.opts)
 
     @property
     def peer(self) -> Peer:
@@ -339,7 +341,7 @@ class EngineProcess:
 
         :raises EngineUnavailable: it does not answer.
         """
-        return control.request(self.place.config.control_socket, command, payload)
+        return control_client.request(self.place.config.control_socket, command, payload)
 
     def memory(self) -> int:
         """Bytes of memory, shared pages counted by their share (PSS)."""
@@ -378,10 +380,14 @@ def free_port() -> int:
     A TCP port that nobody listens on at present, and that this process was not given before.
 
     Below those that the kernel gives to outgoing connections: one of these may take it meanwhile.
+    Tests that run side by side (pytest-xdist) are given different ones: a port stays free for a
+    while before it is listened on.
     """
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
         port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
-        if port not in _given and is_free("127.0.0.1", port):
+        if port % beside == mine and port not in _given and is_free("127.0.0.1", port):
             _given.add(port)
             return port
 
@@ -404,7 +410,7 @@ def _listens(path: Path) -> bool:
 
 def main() -> None:
     """Run the engine that the first argument describes."""
-    from saltext_ha.service import main as service
+    from saltext_ha.engine import main as service
 
     quiet()
     place = Place.of(json.loads(sys.argv[1]))

@@ -42,7 +42,7 @@ def plant(pki_dir: Path, minion_ids: Iterable[str], folder: str = ACCEPTED, seed
         (pki_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     for minion_id, text in zip(minion_ids, public_keys(seed), strict=False):
         # Salt and the engine skip dot files; a bare open() could be read half written.
-        temporary = pki_dir / folder / f".{minion_id}.new"
+        temporary = pki_dir / folder / ".planted.new"  # an id may be as long as a name can be
         temporary.write_text(text, encoding="utf-8")
         temporary.chmod(0o600)
         temporary.rename(pki_dir / folder / minion_id)

@@ -97,6 +97,24 @@ class Master(Node):
         """``salt-run function …`` as people see it: no ``--out``, ``data`` is ``None``."""
         return self.cli("salt-run", function, *args, out=None, timeout=timeout, **kwargs)
 
+    def salt_ha(self, function: str, *args: Any, timeout: float = 60, **kwargs: Any) -> Result:
+        """``salt-ha function …`` with its data; also before the master was ever started."""
+        return self.cli("salt-ha", function, *args, timeout=timeout, **kwargs)
+
+    def invite(self, **options: Any) -> str:
+        """
+        ``salt-ha invite``: the token.
+
+        :raises AssertionError: there is none; with the output.
+        """
+        token: str = self.salt_ha("invite", **options).check().data["token"]
+        return token
+
+    def join(self, token: str, timeout: float = 60, **options: Any) -> Result:
+        """``salt-ha join``, with *token* on its standard input, where only it sees it."""
+        words = ("--token-file", "-")
+        return self.salt_ha("join", *words, stdin=token, timeout=timeout, **options)
+
     def salt_key(self, *args: str, timeout: float = 60) -> Result:
         """``salt-key …``, for example ``m1.salt_key("-a", "web1", "-y")``."""
         return self.cli("salt-key", *args, timeout=timeout)
@@ -116,9 +134,9 @@ class Master(Node):
         Ask the running engine through its control socket: milliseconds, where ``salt-run`` takes
         more than a second.
 
-        :raises saltext_ha.errors.EngineUnavailable: when it does not answer.
+        :raises saltext_ha.common.errors.EngineUnavailable: when it does not answer.
         """
-        request = importlib.import_module("saltext_ha.control").request
+        request = importlib.import_module("saltext_ha.transport.control_client").request
         answer: dict[str, Any] = request(self.control_socket, path, dict(payload or {}))
         return answer
 

@@ -85,7 +85,10 @@ class Node:
 
     def command(self, program: str) -> list[str]:
         """The start of a command line: *program* with this node's configuration."""
-        return [str(self.bin / program), "-c", str(self.config_dir)]
+        words = [str(self.bin / program)]
+        if program == "salt-ha":  # also where the package is on the path only
+            words = [str(self.bin / "python"), "-m", "saltext_ha.cli"]
+        return [*words, "-c", str(self.config_dir)]
 
     def shell(self, program: str, *args: str) -> str:
         """The same as a line to paste into a shell."""
@@ -97,6 +100,7 @@ class Node:
         *args: Any,
         out: str | None = "json",
         timeout: float = 60.0,
+        stdin: str = "",
         **kwargs: Any,
     ) -> Result:
         """
@@ -105,6 +109,7 @@ class Node:
         :param args: arguments; what is not text is passed as JSON.
         :param out: the outputter, ``None`` for the program's own choice.
         :param timeout: seconds until the program is killed.
+        :param stdin: what it reads on its standard input.
         :param kwargs: passed as ``key=value``.
         :raises TimeoutError: when it was killed.
         """
@@ -112,7 +117,14 @@ class Node:
         if out is not None:
             command.append(f"--out={out}")
         command += arguments(args, kwargs)
-        return run(command, env=self.env, cwd=self.root, timeout=timeout, parse=out == "json")
+        return run(
+            command,
+            env=self.env,
+            cwd=self.root,
+            timeout=timeout,
+            parse=out == "json",
+            stdin=stdin,
+        )
 
     def troubles(self, lines: int = 40) -> str:
         """

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from saltext_ha.api import SaltApiPool
 
+TESTS = Path(__file__).parent
 PASSWORD = "s3cret-password"  # no one's
+
+
+class HasUrl(Protocol):
+    url: str
 
 
 class Listener(ThreadingHTTPServer):
@@ -27,7 +34,9 @@ class Server:
         self.life = 3600.0
         self.requests: list[tuple[str, str | None, Any]] = []
         self.answer: Callable[[BaseHTTPRequestHandler, Any], None] = self.echo
+        self.where: Callable[[BaseHTTPRequestHandler, Any], None] = absent
         self.logins = 0
+        self.dead = False  # the salt-master behind it: nobody is logged in
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,12 +49,16 @@ class Server:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 low = json.loads(body)
                 server.requests.append((self.path, self.headers["X-Auth-Token"], low))
-                if self.path == "/login":
+                if self.path == "/login" and server.dead:
+                    respond(self, {}, 503)
+                elif self.path == "/login":
                     server.logins += 1
                     token = {"token": f"token-{server.logins}", "start": 0, "expire": server.life}
                     respond(self, {"return": [token]})
                 elif self.path == "/logout":
                     respond(self, {"return": "gone"})
+                elif low[0]["fun"] == "ha.where":
+                    server.where(self, low[0])
                 else:
                     server.answer(self, low[0])
 
@@ -69,6 +82,12 @@ class Server:
         self._thread.join()
 
 
+def absent(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    """What a master without saltext-ha says."""
+    text = f"'{low['fun']}' is not available."
+    respond(handler, {"return": [{"data": {"return": text, "success": False}}]})
+
+
 def respond(handler: BaseHTTPRequestHandler, value: Any, status: int = 200, **headers: str) -> None:
     """Answer with *value* as JSON; bytes as they are. ``Cache_Control="private"`` is a header."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
@@ -80,18 +99,26 @@ def respond(handler: BaseHTTPRequestHandler, value: Any, status: int = 200, **he
     handler.wfile.write(body)
 
 
-def pool(*servers: Server, **options: Any) -> SaltApiPool:
+def pool(*servers: HasUrl, **options: Any) -> SaltApiPool:
     """A pool of *servers*, which are m1, m2 and so on; their probes do not get in the way."""
     masters = [{"name": f"m{n}", "url": server.url} for n, server in enumerate(servers, 1)]
     usual = {"username": "ops", "password": PASSWORD, "probe_interval": 600, "deadline": 10}
     return SaltApiPool(masters, **{**usual, **options})
 
 
-def everything(exc: BaseException) -> str:
-    """All that an error reporter could get at."""
-    seen, todo = [], [exc]
+def everything(exc: BaseException, frames: bool = True) -> str:
+    """All that an error reporter could get at: of all errors in the chain, and of their frames."""
+    seen, todo, done = [], [exc], set[int]()
     while todo:
         one = todo.pop()
+        if id(one) in done:
+            continue
+        done.add(id(one))
         seen.append(f"{one!r} {one} {vars(one)}")
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            if (
+                frames and TESTS not in Path(frame.f_code.co_filename).parents
+            ):  # they know the password
+                seen.append(repr(dict(frame.f_locals)))
         todo += [each for each in (one.__cause__, one.__context__) if each is not None]
     return " ".join(seen)

@@ -58,8 +58,8 @@ class Balancer:
             # There may be no syslog here.
             text, found = re.subn(r"(?m)^    log /dev/log ", "    log stdout format raw ", text)
             assert found == 1
-            self._check = [program("haproxy", "haproxy"), "-c", "-f", str(config)]
-            run = [program("haproxy", "haproxy"), "-db", "-f", str(config)]
+            self._check = [program("haproxy"), "-c", "-f", str(config)]
+            run = [program("haproxy"), "-db", "-f", str(config)]
         else:
             text = (
                 f"daemon off; master_process off; pid {folder}/pid; error_log {self._log} info;\n"
@@ -70,7 +70,7 @@ class Balancer:
                 f"proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;\n"
                 f"uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n{text}\n}}\n"
             )
-            run = [program("nginx", "nginx"), "-e", str(self._log), "-c", str(config)]
+            run = [program("nginx"), "-e", str(self._log), "-c", str(config)]
             self._check = [*run, "-t"]
         config.write_text(text, encoding="utf-8")
         self._daemon = Daemon(run, os.environ, folder, self._log)

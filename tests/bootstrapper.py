@@ -19,7 +19,7 @@ from typing import Any
 import salt.crypt
 
 from lab.engines import Engine, Place, quiet
-from saltext_ha import joining
+from saltext_ha.commands import joining
 
 WAIT = 60.0
 

@@ -138,7 +138,7 @@ class Browser:
     async def __aenter__(self) -> Browser:
         # Its sandbox cannot be had by root, nor in most containers; only our own page is shown.
         self._process = await asyncio.create_subprocess_exec(
-            program("chromium", "chromium"),
+            program("chromium"),
             "--headless",
             "--no-sandbox",
             "--disable-gpu",

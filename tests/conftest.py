@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+import os
+
+import hypothesis
 import pytest
 import salt._logging.impl
+
+# How long an example takes says something of the machine, and nothing of what is tested.
+hypothesis.settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("patient")
+
+# Hundreds of processes are started: each would compile half a thousand modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A key or another text of several lines is named by its kind: it is another in each run."""
+    if isinstance(val, str) and "\n" in val and val.startswith("-----BEGIN"):
+        whole = val.rstrip().endswith("-----")
+        return f"{argname}: a key" if whole else f"{argname}: {len(val)} characters of a key"
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

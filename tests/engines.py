@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,35 @@ async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[st
     return await asyncio.to_thread(call)
 
 
+def wrong(status: Mapping[str, Any]) -> list[str]:
+    """
+    What ``ha.status`` says is wrong with masters and their keys. Here no salt-master serves, and
+    configurations are compared only where a test does it.
+    """
+    return [
+        reason["text"]
+        for reason in status["reasons"]
+        if reason["kind"] not in ("serves", "ready", "comparison")
+    ]
+
+
 async def join(inviter: Place, joiner: Place) -> None:
     """Have *joiner* join the group of *inviter*, which runs."""
-    token = (await run(inviter, "invite"))["token"]
-    joined = await run(joiner, "join", token)
+    joined = await join_by(joiner, await invited(inviter))
     assert joined["retcode"] == 0, joined
+
+
+async def invited(place: Place, **options: Any) -> str:
+    """The token that ``ha.invite`` on *place* puts into a file."""
+    return Path((await run(place, "invite", **options))["token_file"]).read_text().strip()
+
+
+async def join_by(place: Place, token: str, **options: Any) -> dict[str, Any]:
+    """``ha.join`` on *place*, with *token* in a file."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(token)
+        file.flush()
+        return await run(place, "join", token_file=file.name, **options)
 
 
 async def until(condition: Callable[[], bool], what: str, deadline: float = 20.0) -> None:

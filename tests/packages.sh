@@ -1,28 +1,43 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the tests drive (packages.txt), where they are missing.
+# Installs what the tests drive (packages.txt: a program, its Debian package), where it is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
-missing=()
-while read -r package; do
-    dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null |
-        grep -qx installed || missing+=("$package")
-done < <(grep -v '^#' packages.txt)
-[ ${#missing[@]} -gt 0 ] || exit 0
-as_root=
+PATH=$PATH:/usr/sbin:/sbin
+
+missing() {
+    while read -r program package; do
+        command -v "$program" >/dev/null || echo "$package"
+    done <packages.txt
+}
+
+mapfile -t packages < <(missing)
+[ ${#packages[@]} -gt 0 ] || exit 0
+
+give_up() {
+    echo "NOT INSTALLED: ${packages[*]}: $1. Tests that drive them will fail." >&2
+    echo "Run as root: apt-get update && apt-get install -y ${packages[*]}" >&2
+    exit 1
+}
+
+command -v apt-get >/dev/null || give_up "there is no apt-get here"
+as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    if ! sudo -n true 2>/dev/null; then
-        echo "The tests need more than this user may install; run: apt-get install ${missing[*]}" >&2
-        exit 1
-    fi
-    as_root="sudo -n"
+    sudo -n true 2>/dev/null || give_up "that takes root, or sudo without a password"
+    as_root=(sudo -n)
 fi
-$as_root apt-get update -qq
+echo "Installing for the tests: ${packages[*]}"
 # None of them is to run as a service here: no policy lets it start.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
-    printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
-    $as_root chmod 755 $policy
-    trap '$as_root rm -f $policy' EXIT
+    trap '"${as_root[@]}" rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null
+    "${as_root[@]}" chmod 755 $policy
 fi
-$as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -o DPkg::Lock::Timeout=120 "$@" >/dev/null
+}
+apt update || give_up "apt-get update failed"
+apt install -y --no-install-recommends "${packages[@]}" || give_up "apt-get install failed"
+mapfile -t packages < <(missing)
+[ ${#packages[@]} -eq 0 ] || give_up "apt-get left them out"

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from lab.engines import free_port
-from saltext_ha.peering import identity, tls
-from saltext_ha.peering.admission import Admission
-from saltext_ha.peering.client import PeerClient
-from saltext_ha.peering.connection import Limits
-from saltext_ha.peering.invites import Invite, Invites
-from saltext_ha.peering.listener import Handler, PeerListener
-from saltext_ha.peering.membership import Membership
-from saltext_ha.peering.standing import Standing
-from saltext_ha.peering.trust import Peer, Trust, make_peer
-from saltext_ha.peering.unattended import Applicant
+from saltext_ha.membership.admission import Admission
+from saltext_ha.membership.group_secret import Standing
+from saltext_ha.membership.invites import Invite, Invites
+from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.unattended import Applicant
+from saltext_ha.transport import identity, tls
+from saltext_ha.transport.client import PeerClient
+from saltext_ha.transport.connection import Limits
+from saltext_ha.transport.listener import Handler, PeerListener
+from saltext_ha.transport.trust import Peer, Trust, make_peer
 
 
 class Master:
@@ -124,6 +124,21 @@ async def until(condition: Callable[[], bool], deadline: float = 5.0) -> None:
             await asyncio.sleep(0.005)
 
     await asyncio.wait_for(look(), deadline)
+
+
+@contextlib.asynccontextmanager
+async def silent(host: str, port: int) -> AsyncIterator[None]:
+    """Accepts connections there, and never says a word."""
+    held: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: held.append(writer), host, port)
+    try:
+        yield
+    finally:
+        server.close()
+        # Since Python 3.12 the end of a server is waited for until its last connection is gone.
+        for writer in held:
+            writer.close()
+        await server.wait_closed()
 
 
 async def raw_call(

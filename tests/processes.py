@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lab.engines import EngineProcess, Place, befriend
+from lab.engines import Place, befriend
 from lab.key_folders import FOLDERS
 from lab.wait import wait_for
-from saltext_ha.errors import HaError
-from saltext_ha.faults import VARIABLE
-from saltext_ha.replica import Replica
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.fail_points import VARIABLE
+from saltext_ha.replica.replica import Replica
+from tests.engines import wrong
+from tests.forked import ForkedEngine
 from tests.shifted import CLOCK
 
 SOON = 60.0
@@ -24,16 +26,16 @@ Keys = dict[tuple[str, str], str]
 class Master:
     """One master whose engine is a process that a test can make fail."""
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, root: Path, name: str, ha: Mapping[str, Any] | None = None) -> None:
         # Which writes pass a point is counted: none by the clock.
         quiet = {"sync_interval": 0.2, "consistency": {"interval": 0}}
-        self.place = Place(root, name, quiet)
+        self.place = Place(root, name, {**quiet, **(ha or {})})
         self.name = name
         self.pki_dir = self.place.pki_dir
         self.faults = root / f"{name}.faults"
         self.clock = root / f"{name}.clock"
         self.environment = {VARIABLE: str(self.faults), CLOCK: str(self.clock)}
-        self.engine = EngineProcess(self.place, self.environment, "tests.shifted")
+        self.engine = ForkedEngine(self.place, self.environment)
         for folder in FOLDERS:
             (self.pki_dir / folder).mkdir(mode=0o700)
 
@@ -70,7 +72,8 @@ class Master:
         for folder in FOLDERS:
             for path in (self.pki_dir / folder).iterdir():
                 if not path.name.startswith("."):
-                    found[folder, path.name] = path.read_text().strip()
+                    with contextlib.suppress(FileNotFoundError):  # moved just now
+                        found[folder, path.name] = path.read_text().strip()
         return found
 
     @property
@@ -86,7 +89,8 @@ class Master:
 
     def is_fine(self) -> bool:
         """Whether ``ha.status`` says so: of all masters, and that nothing is left to be done."""
-        return self.ask("status").get("retcode") == 0
+        status = self.ask("status")
+        return bool(status) and not wrong(status)
 
     def note(self) -> str:
         """What ``ha.status`` says of this master."""
@@ -102,7 +106,7 @@ class Master:
 
     @contextlib.contextmanager
     def failing(self, fault: str) -> Iterator[None]:
-        """The *fault* (see :mod:`saltext_ha.faults`) strikes whenever its point is passed."""
+        """The *fault* (``common/fail_points.py``) strikes whenever its point is passed."""
         temporary = self.faults.with_suffix(".new")
         temporary.write_text(fault)
         temporary.rename(self.faults)
@@ -125,10 +129,19 @@ class Group:
     Masters below *root*; those of *names* trust each other and know of no key yet.
 
     :param roots: for masters that are to live elsewhere.
+    :param ha: for masters that are to be configured otherwise.
     """
 
-    def __init__(self, root: Path, *names: str, roots: Mapping[str, Path] | None = None) -> None:
-        self.masters = [Master((roots or {}).get(name, root), name) for name in names]
+    def __init__(
+        self,
+        root: Path,
+        *names: str,
+        roots: Mapping[str, Path] | None = None,
+        ha: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.masters = [
+            Master((roots or {}).get(name, root), name, (ha or {}).get(name)) for name in names
+        ]
         for master in self.masters:
             master.place.config.state_dir.mkdir(mode=0o700)
             # An engine that trusts peers but finds no replica takes it for lost.

@@ -6,14 +6,17 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.tools import program
+
 WHO = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
 
 def git(*words: str, cwd: Path) -> str:
     """What ``git`` says, as nobody in particular."""
     environment = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull}
+    command = [program("git"), *words]
     done = subprocess.run(
-        ["git", *words], cwd=cwd, env=environment, check=True, capture_output=True, text=True
+        command, cwd=cwd, env=environment, check=True, capture_output=True, text=True
     )
     return done.stdout.strip()
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = Path(__file__).parent / "packages.txt"
+SCRIPT = Path(__file__).parent / "packages.sh"
+PACKAGES = dict(line.split() for line in SCRIPT.with_suffix(".txt").read_text().splitlines())
+"""Program → Debian package. ``make test`` installs those that are missing."""
 
 
-def program(name: str, package: str) -> str:
-    """The path of the program *name*, which the Debian package *package* brings along."""
+def program(name: str) -> str:
+    """The path of the program *name*, one of ``packages.txt``."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
     if found is None:
-        pytest.fail(f"no {name} here: apt-get install {package} (all: tests/packages.sh)")
+        pytest.fail(f"no {name} here: apt-get install {PACKAGES[name]} (all: tests/packages.sh)")
     return found

@@ -5,8 +5,14 @@
 as salt-master does (for the user of ``user:`` when root runs it), becomes that user, and calls the
 function as ``salt-run ha.FUNCTION`` would: same arguments, same output, same exit codes.
 
+It is also the way for secrets, which must not go through Salt: whatever a runner returns is an
+event that others may follow. ``salt-ha invite`` prints the token, alone on standard output, and
+``salt-ha join`` takes it from a file, from standard input or from a prompt, never as an argument.
+
 .. code-block:: bash
 
+    salt-ha invite
+    salt-ha join --token-file -
     salt-ha join wait=300
     salt-ha -c /srv/salt-config --out=json peers
 """
@@ -14,6 +20,7 @@ function as ``salt-run ha.FUNCTION`` would: same arguments, same output, same ex
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +28,9 @@ from pathlib import Path
 from typing import Any
 
 UNUSABLE = 2
+INTERRUPTED = 130
+STANDARD_INPUT = "-"
+LONGEST = 8192  # characters; a token has about 300
 # As salt-master has them at its start; the first is the one whose mode is looked after.
 _PKI = ("", "minions", "minions_pre", "minions_denied", "minions_autosign", "minions_rejected")
 
@@ -31,9 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :return: the exit code of the function; 2 when it could not be called.
     """
-    options = _parser().parse_args(arguments)
+    # Before anything is read that must not lie on a disk.
+    from saltext_ha.config import secret
+
+    secret.keep_from_core_dumps()
+    parser = _parser()
+    options = parser.parse_intermixed_args(arguments)
+    name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
+    if name == "ha.join":
+        for argument in [one for one in options.arguments if one.startswith("token_file=")]:
+            options.arguments.remove(argument)
+            options.token_file = argument.partition("=")[2]
+    elif options.token_file is not None:
+        parser.error("--token-file is for join")
     try:
-        return _run(options.config_dir, options.function, options.arguments, options.out)
+        return _run(options, name)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as exc:
         import salt.exceptions
 
@@ -56,12 +80,18 @@ def _parser() -> argparse.ArgumentParser:
         help="the folder with the file 'master' in it (default: Salt's own)",
     )
     parser.add_argument("--out", help="json, yaml, …; tables by default")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="join: the file with the token; -: asks for it, or reads it from standard input. "
+        "Needed for a token only where ha: masters is set: otherwise - is the default",
+    )
     parser.add_argument("function", help="for instance join; 'ha.' before it may be left out")
     parser.add_argument("arguments", nargs="*", help="as for salt-run: values, and name=value")
     return parser
 
 
-def _run(config_dir: str | None, function: str, arguments: list[str], out: str | None) -> int:
+def _run(options: argparse.Namespace, name: str) -> int:
     import salt.config
     import salt.loader
     import salt.minion
@@ -70,25 +100,107 @@ def _run(config_dir: str | None, function: str, arguments: list[str], out: str |
     import salt.utils.args
     import salt.utils.verify
 
-    file = Path(config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    if name == "ha.join":
+        _refuse_token(options.arguments)
+    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
     if not file.parent.is_dir():
         raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
     opts = salt.config.master_config(str(file))
+    # By whoever calls: the user of salt-master may not be allowed to read that file.
+    token = _token(opts, options.token_file) if name == "ha.join" else ""
     make_folders(opts)
     if not salt.utils.verify.check_user(opts["user"]):
         raise PermissionError(f"run this as root or as {opts['user']} (user: in {file})")
     context: dict[str, Any] = {}
     functions = salt.loader.runner(opts, context=context)
-    name = function if function.startswith("ha.") else f"ha.{function}"
     if name not in functions:
         raise FileNotFoundError(f"there is no function {name}; salt-run -d ha  lists them")
     args, kwargs = salt.minion.load_args_and_kwargs(
-        functions[name], salt.utils.args.parse_input(arguments, no_parse=[])
+        functions[name], salt.utils.args.parse_input(options.arguments, no_parse=[])
     )
-    answer = functions[name](*args, **kwargs)
+    if name == "ha.invite":
+        return _invite(opts, options.out, args, kwargs)
+    answer = _join(opts, token, kwargs) if name == "ha.join" else functions[name](*args, **kwargs)
     outputter = answer.pop("outputter", None)
-    salt.output.display_output(answer, out or outputter, opts)
+    salt.output.display_output(answer, options.out or outputter, opts)
     return int(answer.get("retcode", 0))
+
+
+def _refuse_token(arguments: Sequence[str]) -> None:
+    """:raises HaError: one of *arguments* of ``join`` is, or may be, a token."""
+    from saltext_ha.commands import joining
+
+    for argument in arguments:
+        name, _, value = argument.rpartition("=")
+        if name in ("", "token"):
+            raise joining.refused(value)
+
+
+def _token(opts: Mapping[str, Any], file: str | None) -> str:
+    """
+    The token to join by; empty: by the group's secret.
+
+    :param file: as the option has it.
+    :raises HaError: it cannot be read.
+    """
+    from saltext_ha.commands import joining
+    from saltext_ha.common.errors import HaError
+    from saltext_ha.config import mapping
+
+    if file is not None and file != STANDARD_INPUT:
+        return joining.token_in(file)
+    if file is None:
+        try:
+            settings = mapping.parse(opts)
+        except HaError:
+            return ""  # the function says what is wrong
+        # What starts masters unattended is to wait for no token.
+        if settings.masters:
+            return ""
+    token = _asked()
+    if not token and file is not None:
+        raise HaError("no token on standard input; it takes one of  salt-ha invite")
+    return token
+
+
+def _asked() -> str:
+    """What stands on standard input, or what a person types, unseen."""
+    if sys.stdin is None:
+        return ""
+    if sys.stdin.isatty():
+        try:
+            return getpass.getpass("Token of salt-ha invite (it is not shown): ").strip()
+        except EOFError:
+            return ""
+    return sys.stdin.buffer.read(LONGEST).decode(errors="replace").strip()
+
+
+def _invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: Any) -> int:
+    """``salt-ha invite``: the token alone on standard output, all about it beside."""
+    import salt.output
+
+    from saltext_ha.commands import engine_client, inviting
+    from saltext_ha.config import mapping
+
+    answer = engine_client.shaped(
+        lambda: inviting.printed(opts, mapping.parse(opts), *args, **kwargs), {}
+    )
+    outputter = answer.pop("outputter")
+    if out or "token" not in answer:
+        salt.output.display_output(answer, out or outputter, opts)
+    else:
+        print(answer.pop("token"), flush=True)
+        print(salt.output.out_format(answer, outputter, opts), file=sys.stderr)
+    return int(answer["retcode"])
+
+
+def _join(opts: Mapping[str, Any], token: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    from saltext_ha.commands import engine_client, joining
+    from saltext_ha.config import mapping
+
+    return engine_client.shaped(
+        lambda: joining.join(opts, mapping.parse(opts), token, tell=joining.aloud, **kwargs), {}
+    )
 
 
 def make_folders(opts: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.service.announce import Announcer
-from saltext_ha.service.events import EventBus
+from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.salt_bus.events import EventBus
 from tests.api_server import Server
 from tests.functional.keepers import Master
 

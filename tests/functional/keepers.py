@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from saltext_ha import minion_key
-from saltext_ha.errors import StoreError
-from saltext_ha.keeper import Keeper, Merged
+from saltext_ha.common.errors import StoreError
+from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
-from saltext_ha.replica import Replica
+from saltext_ha.reconciler.keeper import Keeper, Merged
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import ACCEPTED, PENDING, Record
 from tests.keys import public_key
@@ -85,9 +85,13 @@ class Master:
         self.open()
 
     def open(
-        self, adopting: bool = False, enforce: bool = True, deleted_by_salt: bool = False
+        self,
+        adopting: bool = False,
+        enforce: bool = True,
+        deleted_by_salt: bool = False,
+        pending_first: bool = False,
     ) -> None:
-        self.store = Store(self.root)
+        self.store = Store(self.root, pending_first=pending_first)
         self.replica = Replica(self.root / "replica.db")
         self.keeper = Keeper(
             self.store,

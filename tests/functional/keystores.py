@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saltext_ha import minion_key
+from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, KeyStore, Outcome
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import Step

@@ -14,7 +14,8 @@ import salt.config
 import salt.utils.event
 
 from lab.wait import wait_for
-from saltext_ha.service.announce import Announcer
+from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.salt_bus.proof import Proofs
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_bus_that_is_not_there_costs_nothing(
     opts: dict[str, Any], bus: Callable[[dict[str, Any]], None]
 ) -> None:
     bus(opts)
-    announce = Announcer(opts)
+    announce = Announcer(opts, Proofs(b"key"))
     try:
         for number in range(20):
             announce("key/accepted", {"id": f"web{number}"})
@@ -69,7 +70,7 @@ def test_a_bus_whose_socket_is_not_there_is_not_tried(
     monkeypatch.setattr(
         salt.utils.event.SaltEvent, "connect_pull", lambda bus, timeout: tried.append(bus)
     )
-    announce = Announcer(opts)
+    announce = Announcer(opts, Proofs(b"key"))
     announce("key/accepted", {"id": "web1"})
     time.sleep(0.5)
     assert not tried

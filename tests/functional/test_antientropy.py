@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from saltext_ha import minion_key
-from saltext_ha.columns import Applied
-from saltext_ha.errors import InvalidRecord
-from saltext_ha.peering.wire import pack, unpack
-from saltext_ha.replica import Replica
+from saltext_ha.common.errors import InvalidRecord, MessageTooLarge
+from saltext_ha.keystore import minion_key
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.digest import BUCKETS, bucket_of
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.record import (
-    ACCEPTED,
-    REJECTED,
-    Record,
-    Value,
-    decide,
-    merge,
-)
-from saltext_ha.service import antientropy
-from saltext_ha.service.antientropy import PLACEMENTS, RECORDS, Call
-from saltext_ha.service.codec import to_wire
+from saltext_ha.replication.record import ACCEPTED, REJECTED, Dot, Record, Value, decide, merge
+from saltext_ha.replication.vouching import MOST_WRITES
+from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync.answers import PLACEMENTS, RECORDS
+from saltext_ha.sync.antientropy import Call, Comparison, Limit
+from saltext_ha.sync.codec import to_wire
+from saltext_ha.transport.wire import MAX_BODY, pack, unpack
+from tests.crafted import crafted
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -56,10 +53,11 @@ def learn(replica: Replica, records: list[Record]) -> None:
 
 
 ANSWERS = {
-    "digest": antientropy.answer_digest,
-    "branches": antientropy.answer_branches,
-    "compare": antientropy.answer_compare,
-    "placed": antientropy.answer_placed,
+    "digest": answers.answer_digest,
+    "branches": answers.answer_branches,
+    "compare": answers.answer_compare,
+    "parts": answers.answer_parts,
+    "placed": answers.answer_placed,
 }
 
 
@@ -69,14 +67,27 @@ class Peer:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.bytes = 0
+        self.largest = 0
+        self.takes = MAX_BODY
         self.calls: list[str] = []
 
     async def call(self, name: str, payload: dict[str, Any]) -> dict[str, Any]:
         question = pack(payload)
+        if len(question) > self.takes:
+            raise MessageTooLarge(f"the body has more than {self.takes} bytes")
         answer = pack(ANSWERS[name](self.replica, unpack(question)))
         self.calls.append(name)
         self.bytes += len(question) + len(answer)
+        self.largest = max(self.largest, len(question), len(answer))
         return unpack(answer)
+
+
+async def here(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def comparison(ours: Replica, peer: Peer, limit: Limit | None = None) -> Comparison:
+    return Comparison(ours, here, peer.call, limit or Limit(), in_parts=True)
 
 
 def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
@@ -86,8 +97,7 @@ def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
         came: set[str] = set()
         went: set[str] = set()
         buckets = await antientropy.differing_buckets(ours.records, RECORDS, peer.call)
-        for portion in list(antientropy.portions(buckets, ours)):
-            answer = await peer.call("compare", antientropy.question(ours, portion))
+        async for answer in comparison(ours, peer).answers(buckets):
             records, reasons = antientropy.read_records(answer["records"])
             assert reasons == []
             sent = antientropy.wanted(ours, answer["want"])
@@ -104,7 +114,7 @@ def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
 def base() -> list[Record]:
     replica = Replica(None)
     put(replica, *(f"minion{number}" for number in range(COUNT)))
-    return [record for bucket in range(BUCKETS) for record in replica.in_buckets([bucket])]
+    return [record for bucket in range(BUCKETS) for record in replica.in_bucket(bucket)]
 
 
 @pytest.fixture
@@ -197,6 +207,137 @@ def test_portions_hold_every_bucket_once(ours: Replica) -> None:
     assert list(antientropy.portions([], ours)) == []
 
 
+# -- ids that strangers chose
+
+
+def wide(minion_id: str, nodes: int = 4000) -> Record:
+    """A record that many nodes have written."""
+    dots = [Dot(f"{number:016x}", MOST_WRITES) for number in range(nodes)]
+    value = Value(dots[0], ACCEPTED, 1.0, "root" * 16, "m1" * 32)
+    return Record(minion_id, KEY, TEXT, (value,), tuple(dots))
+
+
+def test_ids_that_fall_together_are_compared_in_parts(ours: Replica, peer: Peer) -> None:
+    ids = crafted(500)
+    assert len({bucket_of(minion_id) for minion_id in ids}) == 1
+    put(peer.replica, *ids)
+    learn(ours, [record for i in ids for record in peer.replica.get(i).values()])
+    put(peer.replica, ids[250], state=REJECTED)
+    put(ours, "new-here")
+    assert synchronise(ours, peer) == ({ids[250]}, {ids[250], "new-here"})
+    # All of them are 150 KB.
+    assert peer.bytes < 30_000
+    assert synchronise(ours, peer) == (set(), set())
+
+
+def test_nobody_knows_beforehand_how_ids_are_divided(ours: Replica, peer: Peer) -> None:
+    put(peer.replica, *crafted(500))
+    learn(ours, [record for i in crafted(500) for record in peer.replica.get(i).values()])
+    put(peer.replica, crafted(500)[0], state=REJECTED)
+    salts: set[bytes] = set()
+    ask = peer.call
+
+    async def listening(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "parts":
+            salts.add(payload["salt"])
+        return await ask(name, payload)
+
+    peer.call = listening  # type: ignore[method-assign]
+    for _ in range(2):
+        asyncio.run(gather(comparison(ours, peer).answers([bucket_of(crafted(500)[0])])))
+    assert len(salts) == 2
+
+
+async def gather(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+@pytest.mark.parametrize("lacks", ["ours", "theirs"])
+def test_one_bucket_of_any_size_comes_in_one_round(
+    monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    limit = 64 * 1024
+    for module in (answers, antientropy):
+        monkeypatch.setattr(module, "BYTES_PER_MESSAGE", limit)
+    ours, peer = Replica(None), Peer(Replica(None))
+    put(peer.replica if lacks == "ours" else ours, *crafted(500))
+    came, went = synchronise(ours, peer)
+    assert came | went == {*crafted(500)}
+    assert ours.records.root == peer.replica.records.root
+    assert peer.largest <= limit + 10_000
+
+
+def test_a_peer_that_takes_less_is_asked_less(ours: Replica, peer: Peer) -> None:
+    put(ours, *crafted(500))
+    peer.takes = 70_000
+    put(peer.replica, *(f"other{number}" for number in range(3000)))
+    came, went = synchronise(ours, peer)
+    assert (len(came), went) == (3000, {*crafted(500)})
+
+
+def test_a_peer_that_takes_nothing_is_not_asked_for_ever(ours: Replica, peer: Peer) -> None:
+    peer.takes = 10
+    with pytest.raises(MessageTooLarge):
+        asyncio.run(gather(comparison(ours, peer).answers([1, 2, 3])))
+
+
+def test_of_a_peer_that_knows_no_parts_one_bucket_only_is_out_of_reach(
+    ours: Replica, peer: Peer
+) -> None:
+    put(ours, *crafted(500))
+    put(peer.replica, *(f"other{number}" for number in range(300)))
+    peer.takes = 70_000
+
+    came: set[str] = set()
+
+    async def ask() -> None:
+        old = Comparison(ours, here, peer.call, Limit(), in_parts=False)
+        async for answer in old.answers(range(BUCKETS)):
+            records, _ = antientropy.read_records(answer["records"])
+            came.update(record.minion_id for record in records)
+
+    with pytest.raises(MessageTooLarge):
+        asyncio.run(ask())
+    assert len(came) == 300
+    assert "parts" not in peer.calls
+
+
+def test_what_a_store_shows_comes_in_pages(
+    monkeypatch: pytest.MonkeyPatch, ours: Replica, peer: Peer
+) -> None:
+    put(peer.replica, *crafted(500))
+    monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 10_000)
+    buckets = [*range(2000), bucket_of(crafted(1)[0])]
+    whole = answers.answer_placed(peer.replica, {"buckets": buckets})["placed"]
+    pages = asyncio.run(gather(antientropy.placed_there(buckets, peer.call)))
+    assert len(pages) > 10
+    assert [entry for page in pages for entry in page["placed"]] == whole
+    assert peer.largest < 20_000
+
+
+def test_all_that_is_sent_of_a_record_counts() -> None:
+    records = [wide(f"web{number}") for number in range(150)]
+    messages = list(antientropy.messages(records))
+    assert [record for message in messages for record in message] == records
+    for message in messages:
+        size = len(pack({"records": [to_wire(record) for record in message]}))
+        assert size <= antientropy.BYTES_PER_MESSAGE + 100
+
+
+def test_answers_with_wide_records_are_bounded_too(peer: Peer) -> None:
+    learn(peer.replica, [wide(f"web{number}") for number in range(150)])
+    empty = Replica(None)
+    came, _ = synchronise(empty, peer)
+    assert came >= {f"web{number}" for number in range(150)}
+    assert peer.largest <= antientropy.BYTES_PER_MESSAGE + 10_000
+
+
+def test_a_record_that_is_too_large_alone_goes_alone() -> None:
+    small = wide("small", nodes=1)
+    records = [small, wide("large"), small]
+    assert list(antientropy.messages(records, 1000)) == [[small], [wide("large")], [small]]
+
+
 # -- a peer that sends nonsense
 
 NONSENSE: list[Any] = [
@@ -215,7 +356,7 @@ def few() -> Replica:
 @pytest.mark.parametrize("junk", [*NONSENSE, [-1], [BUCKETS], [True], [1.0]])
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_a_question_that_makes_no_sense_is_refused(few: Replica, name: str, junk: Any) -> None:
-    key = {"digest": "tree", "branches": "branches"}.get(name, "buckets")
+    key = {"digest": "tree", "branches": "branches", "parts": "bucket"}.get(name, "buckets")
     payload = {"tree": RECORDS, key: junk}
     with pytest.raises(InvalidRecord):
         ANSWERS[name](few, payload)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
-from saltext_ha.api import CallFailed, Job, NoMasterAvailable, OutcomeUnknown, TimedOut
+from saltext_ha.api import CallFailed, Job, NoMasterAvailable, OutcomeUnknown, TimedOut, publish
+from saltext_ha.api.master import LOOKS
 from tests.api_server import Server, pool, respond
 
 pytestmark = pytest.mark.core
@@ -30,6 +32,7 @@ class Master:
         self.refuses = self.mute = False
         self.failing = 0  # looks that are not answered, before one is
         self.late = 0  # looks before a job shows up that was published
+        self.slow = 0.0  # seconds for each look
 
     def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
         if low["fun"] == "jobs.list_job":
@@ -51,6 +54,7 @@ class Master:
 
     def look(self, handler: BaseHTTPRequestHandler, jid: str) -> None:
         self.looks += 1
+        time.sleep(self.slow)
         if self.mute or self.looks <= self.failing:
             respond(handler, {}, 503)
         elif self.refuses:
@@ -102,6 +106,21 @@ def test_a_look_that_fails_is_not_the_last_one(servers: list[Server]) -> None:
     assert (job.master, master.sent) == ("m1", [job.jid])
     assert master.looks == 4
     assert not servers[1].calls("test.x")
+
+
+def test_who_waits_to_look_has_the_whole_time_for_it(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a slow master is asked for ever by callers that give up before it answers."""
+    monkeypatch.setattr(publish, "LOOK_LIMIT", 0.6)
+    calls = 4 * LOOKS
+    master = script(servers[0], *["reset"] * calls)
+    master.slow = 0.4
+    with pool(*servers) as one, ThreadPoolExecutor(calls) as threads:
+        jobs = list(threads.map(lambda _: one.local_async("*", "test.x"), range(calls)))
+    assert {job.master for job in jobs} == {"m1"}
+    assert len(master.sent) == calls
+    assert master.looks == calls
 
 
 def test_a_job_that_is_still_on_its_way_is_not_sent_again(servers: list[Server]) -> None:

@@ -17,8 +17,10 @@ from saltext_ha.api import (
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
+    Secret,
     TimedOut,
 )
+from saltext_ha.api.connection import Connection
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.transport import Lost, NotSent, Transport
 from tests.api_server import PASSWORD, Server, everything, pool, respond
@@ -206,6 +208,38 @@ def test_tls_that_never_comes_to_be(servers: list[Server]) -> None:
             hung.exchange("POST", "/", Deadline(0.3), [])
 
 
+def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = socket.getaddrinfo
+
+    def slow(*args: Any, **more: Any) -> Any:
+        time.sleep(1.5)
+        return really(*args, **more)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hung = Transport(f"https://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        begun = time.monotonic()
+        with pytest.raises(NotSent, match="no answer"):
+            hung.exchange("POST", "/", Deadline(2.0), [])
+    assert time.monotonic() - begun < 3.0
+
+
+def test_more_connections_than_are_kept_are_closed(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    class Watched(Connection):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr("saltext_ha.api.transport.CONNECTIONS", 0)
+    monkeypatch.setattr("saltext_ha.api.transport.Connection", Watched)
+    Transport(servers[0].url).exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
+    assert len(closed) == 1
+
+
 def test_sent_to_one_that_hangs_or_is_gone(servers: list[Server]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = Transport(f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -278,7 +312,7 @@ def test_nothing_is_kept_and_nothing_taken_from_elsewhere(
     target.answer = remember
     transport = Transport(target.url)
     for _ in range(2):
-        transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}], token="t")
+        transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}], Secret("t"))
     assert len(seen) == 2
     assert not proxy.requests
     for headers in seen:

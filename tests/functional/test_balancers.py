@@ -24,8 +24,8 @@ import requests
 
 from lab import wait_for
 from lab.network import Network
-from saltext_ha.proxy.render import MOST_OF_NGINX, render, wishes
-from saltext_ha.proxy.servers import Address, Server
+from saltext_ha.balancer.render import MOST_OF_NGINX, render, wishes
+from saltext_ha.balancer.servers import Address, Server
 from tests.api_server import Listener, respond
 from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed

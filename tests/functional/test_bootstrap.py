@@ -12,7 +12,12 @@ import pytest
 
 from lab.engines import Place, free_port
 from lab.wait import wait_for
-from saltext_ha import control, joining, master_key
+from saltext_ha.commands import joining
+from saltext_ha.common import master_key
+from saltext_ha.membership.unattended import Applicant
+from saltext_ha.transport import control_client
+from saltext_ha.transport.identity import load_or_create
+from saltext_ha.transport.trust import make_peer
 from tests.bootstrapper import Starter
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -56,7 +61,7 @@ def places(root: Path, reverse: Sequence[str] = (), **ha: Any) -> list[Place]:
 
 
 def ask(place: Place, command: str, **payload: Any) -> dict[str, Any]:
-    return control.request(place.config.control_socket, command, payload)
+    return control_client.request(place.config.control_socket, command, payload)
 
 
 def is_one_group(masters: Sequence[Place]) -> bool:
@@ -215,6 +220,21 @@ def test_who_was_removed_is_not_asked_back(tmp_path: Path, starters: list[Starte
             joining.by_secret(m3.opts, m3.config, 0, True)
     finally:
         stop(starters)
+
+
+def test_where_ha_peers_says_that_another_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = "https://10.9.9.9:4530"
+    m1, m2, _ = places(tmp_path, peers=[{"name": "m2", "url": elsewhere}])
+
+    async def find_group(own: Applicant, *_: Any) -> None:
+        peer = make_peer("m2", m2.config.url, load_or_create(tmp_path / "two", "m2").certificate)
+        raise joining.HaError(f"m2 is called at {own.trust.url_of(peer)}")
+
+    monkeypatch.setattr(joining, "find_group", find_group)
+    with pytest.raises(joining.HaError, match=elsewhere):
+        joining.by_secret(m1.opts, m1.config, 0, False)
 
 
 def test_what_is_not_configured_is_said(tmp_path: Path) -> None:

@@ -1,16 +1,30 @@
-"""``salt-ha``: what it prepares before it calls a function of the runner."""
+"""
+``salt-ha``: what it prepares before it calls a function of the runner, and where it takes a token
+from.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import io
 import os
+import pty
 import pwd
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import salt.config
+import yaml
 
 from saltext_ha import cli
+from saltext_ha.membership.invites import make_token, name_of
+from saltext_ha.membership.token import decode
+from saltext_ha.runners import ha as runner
+from saltext_ha.transport.identity import load_or_create
 
 pytestmark = pytest.mark.core
 
@@ -52,3 +66,183 @@ def test_a_folder_without_configuration_is_named(
     missing = tmp_path / "nowhere"
     assert cli.main(["-c", str(missing), "join"]) == 2
     assert str(missing) in capsys.readouterr().err
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    """Of a master at which nobody answers: whoever joins by it is told so."""
+    folder = tmp_path / "inviter"
+    return make_token(
+        folder, load_or_create(folder, "m1"), ("https://127.0.0.1:1",), "default"
+    ).encode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With the configuration of a master that was never started."""
+    config = {"root_dir": str(tmp_path / "m2"), "user": pwd.getpwuid(os.getuid()).pw_name}
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/master").write_text(
+        yaml.safe_dump({**config, "id": "m2", "ha": {"name": "m2", "address": "127.0.0.1"}})
+    )
+    return tmp_path / "etc"
+
+
+Captured = pytest.CaptureFixture[str]
+ASKED = "127.0.0.1:1"
+"""In the answer of whoever was given the token."""
+
+
+def typed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+@pytest.mark.parametrize("words", [["join"], ["join", "--token-file", "-"]])
+def test_a_token_on_standard_input(
+    words: list[str], token: str, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed(f"{token}\n", monkeypatch)
+    assert cli.main(["-c", str(folder), *words]) == 2
+    assert ASKED in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--token-file", "{}"], ["token_file={}"]])
+def test_a_token_in_a_file(
+    words: list[str], token: str, folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "token"
+    arguments = ["-c", str(folder), "join", *(word.format(path) for word in words), "test=True"]
+    path.touch(mode=0o600)
+    assert cli.main(arguments) == 2
+    assert "is empty" in capsys.readouterr().err
+    path.write_text(token)
+    assert cli.main(arguments) == 2
+    assert ASKED in capsys.readouterr().out
+    path.chmod(0o604)
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert f"chmod 600 {path}" in said
+    assert "ha.withdraw" in said
+
+
+@pytest.mark.parametrize("way", ["salt-ha", "salt-run"])
+def test_what_a_join_waits_for_is_said_meanwhile(
+    way: str, token: str, folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "token"
+    path.touch(mode=0o600)
+    path.write_text(token)
+    if way == "salt-ha":
+        assert cli.main(["-c", str(folder), "join", "--token-file", str(path), "wait=1"]) == 2
+    else:
+        cli.make_folders(opts := salt.config.master_config(str(folder / "master")))
+        runner.__opts__, runner.__context__ = opts, {}
+        assert runner.join(token_file=str(path), wait=1)["retcode"] == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"ha.join: {ASKED} ")
+    assert said.endswith("; trying for 1 s more")
+
+
+def test_a_token_at_a_prompt(token: str, folder: Path) -> None:
+    """On a real terminal, whose echo shows nothing of it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "join"]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while b"Token" not in shown:
+            shown += os.read(ours, 1000)
+        os.write(ours, f"{token}\n".encode())
+        answer, _ = process.communicate(timeout=60)
+        with contextlib.suppress(OSError):  # what Linux says at the end of a terminal
+            while more := os.read(ours, 1000):
+                shown += more
+    os.close(ours)
+    assert process.returncode == 2
+    assert ASKED in answer.decode()
+    assert token[:40] not in shown.decode()
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_no_token_at_all(
+    text: str, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed(text, monkeypatch)
+    assert cli.main(["-c", str(folder), "join", "--token-file", "-"]) == 2
+    assert "no token on standard input" in capsys.readouterr().err
+    typed(text, monkeypatch)
+    assert cli.main(["-c", str(folder), "join"]) == 2
+    assert "needs ha: masters" in capsys.readouterr().out
+
+
+def test_who_ends_the_question_is_told_that_there_is_no_token(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(getpass, "getpass", ended)
+    assert cli.main(["-c", str(folder), "join", "--token-file", "-"]) == 2
+    assert "no token on standard input" in capsys.readouterr().err
+
+
+class Unread:
+    """A standard input that nobody ends."""
+
+    def isatty(self) -> bool:
+        raise AssertionError("it was looked at")
+
+
+def test_who_starts_unattended_is_asked_for_nothing(
+    folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "master"
+    config = yaml.safe_load(file.read_text())
+    config["ha"]["masters"] = ["https://127.0.0.1:1"]
+    file.write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(sys, "stdin", Unread())
+    assert cli.main(["-c", str(folder), "join"]) == 2
+    assert "needs ha: masters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["{}"], ["token={}"], ["--token-file", "{}"], ["ha1.cut"]])
+def test_a_token_as_an_argument_is_refused_before_anything_is_done(
+    words: list[str], token: str, folder: Path, capsys: Captured
+) -> None:
+    words = [word.format(token) for word in words]
+    assert cli.main(["-c", str(folder), "join", *words, "test=True"]) == 2
+    out, err = capsys.readouterr()
+    assert "others may know that token" in err
+    assert "ha.withdraw" in err
+    assert token[:40] not in out + err
+    assert not (folder.parent / "m2").exists()
+
+
+def test_nobody_else_takes_a_token(folder: Path) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["-c", str(folder), "peers", "--token-file", "-"])
+
+
+def test_an_invitation_without_an_engine(folder: Path, capsys: Captured) -> None:
+    assert cli.main(["-c", str(folder), "invite", "expires=30"]) == 0
+    out, err = capsys.readouterr()
+    assert name_of(decode(out).invite) in err
+    assert "nobody answers" in err
+    assert out.strip() not in err
+    (open_one,) = (folder.parent / "m2").rglob("invites/*")
+    assert open_one.name == f"{decode(out).invite}.json"
+
+
+def test_no_core_of_a_process_that_knows_secrets() -> None:
+    """Whatever the limit was."""
+    code = (
+        "import resource as r; from saltext_ha.config import secret\n"
+        "r.setrlimit(r.RLIMIT_CORE, (r.getrlimit(r.RLIMIT_CORE)[1],) * 2)\n"
+        "secret.keep_from_core_dumps(); print(r.getrlimit(r.RLIMIT_CORE)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.strip() == b"0"

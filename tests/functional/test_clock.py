@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.key_folders import public_keys
-from saltext_ha.peering.client import call_once
+from saltext_ha.transport.client import call_once
 from tests import peers
 from tests.processes import ACCEPTED, PENDING, REJECTED, Group
 
@@ -30,7 +30,11 @@ def group(tmp_path: Path) -> Iterator[Group]:
     group.kill()
 
 
-@pytest.mark.parametrize("there", [6 * HOURS, -6 * HOURS, IN_1970, IN_2099])
+@pytest.mark.parametrize(
+    "there",
+    [6 * HOURS, -6 * HOURS, IN_1970, IN_2099],
+    ids=["6 hours ahead", "6 hours back", "in 1970", "in 2099"],
+)
 def test_a_clock_jumps_between_decisions(group: Group, there: float) -> None:
     m1, m2 = group.masters
     group.comes_to({(PENDING, i): text for i, text in KEYS.items()})
@@ -77,7 +81,7 @@ def test_masters_whose_clocks_are_years_apart_talk(
 
     m1 = peers.Master(tmp_path, "m1")
     with monkeypatch.context() as patch:
-        patch.setattr("saltext_ha.peering.identity.datetime.datetime", Elsewhen)
+        patch.setattr("saltext_ha.transport.identity.datetime.datetime", Elsewhen)
         m2 = peers.Master(tmp_path, "m2")
     peers.befriend(m1, m2)
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
+from saltext_ha.commands import consistency_check
+from saltext_ha.common.errors import PeerRefused
+from saltext_ha.config.consistency import Settings
 from saltext_ha.consistency import digests, sections
-from saltext_ha.consistency.settings import Settings
-from saltext_ha.errors import PeerRefused
-from saltext_ha.peering.client import call_once
-from saltext_ha.peering.trust import Peer, Trust
 from saltext_ha.replication.placement import Stored
-from saltext_ha.service import consistency_check
-from saltext_ha.service.announce import Announcer
-from saltext_ha.service.group import Group
-from saltext_ha.service.link import Link
-from saltext_ha.service.links import Links
-from saltext_ha.service.sync_server import SyncServer
+from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.sync.group import Group
+from saltext_ha.sync.link import Link
+from saltext_ha.sync.links import Links
+from saltext_ha.sync.server import SyncServer
+from saltext_ha.transport.client import call_once
+from saltext_ha.transport.trust import Peer, Trust
 from tests.engines import met, run, until
 from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
@@ -367,7 +367,7 @@ def test_changes_that_are_held(tmp_path: Path) -> None:
                 if entry["path"] == "held"
             )
             assert entry["values"] == {"m1": 1, "m2": 0}
-            assert "ha.release test=True on m1" in entry["fix"]
+            assert "ha.refill test=True on m1" in entry["fix"]
             assert answer["retcode"] == 1
 
     asyncio.run(act())

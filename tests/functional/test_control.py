@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.wait import wait_for
-from saltext_ha import asking, control
-from saltext_ha.errors import EngineUnavailable, HaError
-from saltext_ha.peering.connection import Limits
-from saltext_ha.service import control as engine_side
-from saltext_ha.service.control import LIMITS, ControlServer
+from saltext_ha.commands import engine_client
+from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.transport import control_client
+from saltext_ha.transport import control_server as engine_side
+from saltext_ha.transport.connection import Limits
+from saltext_ha.transport.control_server import LIMITS, ControlServer
 
 pytestmark = pytest.mark.core
 
@@ -111,13 +112,13 @@ def post(path: Path, body: bytes, method: bytes = b"POST") -> bytes:
 
 def test_a_command_is_carried_out(engine: Engine) -> None:
     payload = {"ids": ["büro-7"], "test": True, "none": None, "number": 1.5}
-    assert control.request(engine.path, "echo", payload) == {"got": payload}
-    assert control.request(engine.path, "echo") == {"got": {}}
+    assert control_client.request(engine.path, "echo", payload) == {"got": payload}
+    assert control_client.request(engine.path, "echo") == {"got": {}}
 
 
 def test_a_large_request_and_answer_pass(engine: Engine) -> None:
     payload = {"ids": [f"minion{number}" for number in range(20_000)]}
-    assert control.request(engine.path, "echo", payload) == {"got": payload}
+    assert control_client.request(engine.path, "echo", payload) == {"got": payload}
 
 
 def test_the_socket_is_for_its_owner_only(engine: Engine) -> None:
@@ -128,20 +129,20 @@ def test_the_socket_is_for_its_owner_only(engine: Engine) -> None:
 
 def test_what_the_engine_refuses_is_said_in_its_words(engine: Engine) -> None:
     with pytest.raises(HaError, match=r"^there is no minion 'büro'; see salt-run ha\.keys$"):
-        control.request(engine.path, "refuse")
+        control_client.request(engine.path, "refuse")
 
 
 @pytest.mark.parametrize("command", ["fail", "unsendable"])
 def test_a_failure_inside_is_not_shown_but_pointed_to(engine: Engine, command: str) -> None:
     with pytest.raises(HaError, match="log has the traceback") as caught:
-        control.request(engine.path, command)
+        control_client.request(engine.path, command)
     assert "password" not in str(caught.value)
-    assert control.request(engine.path, "echo") == {"got": {}}
+    assert control_client.request(engine.path, "echo") == {"got": {}}
 
 
 def test_an_unknown_command_is_named(engine: Engine) -> None:
     with pytest.raises(HaError, match="no command '/ehco'"):
-        control.request(engine.path, "ehco")
+        control_client.request(engine.path, "ehco")
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b"\xff\xfe", b"null"])
@@ -157,29 +158,29 @@ def test_only_post_does_anything(engine: Engine) -> None:
 
 def test_what_is_no_http_does_not_stop_the_engine(engine: Engine) -> None:
     raw(engine.path, b"\x00\x01 no http\r\n\r\n")
-    assert control.request(engine.path, "echo") == {"got": {}}
+    assert control_client.request(engine.path, "echo") == {"got": {}}
 
 
 def test_without_an_engine_it_says_what_to_look_at(path: Path) -> None:
     with pytest.raises(EngineUnavailable, match=r"engines: \[ha: \{\}\]"):
-        control.request(path, "echo")
+        control_client.request(path, "echo")
 
 
 def test_a_socket_that_a_killed_engine_left_is_no_engine_and_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(path))
     with pytest.raises(EngineUnavailable, match="not running"):
-        control.request(path, "echo")
+        control_client.request(path, "echo")
     engine = Engine(path)
-    assert control.request(path, "echo") == {"got": {}}
+    assert control_client.request(path, "echo") == {"got": {}}
     engine.stop()
     assert not path.exists()
 
 
 def test_an_engine_that_hangs_is_given_up_on(engine: Engine) -> None:
     with pytest.raises(EngineUnavailable, match="timed out"):
-        control.request(engine.path, "hang", timeout=0.2)
-    assert control.request(engine.path, "echo") == {"got": {}}
+        control_client.request(engine.path, "hang", timeout=0.2)
+    assert control_client.request(engine.path, "echo") == {"got": {}}
 
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>"])
@@ -197,7 +198,7 @@ def test_an_engine_that_answers_nonsense_is_unavailable(path: Path, answer: byte
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(EngineUnavailable, match="does not answer"):
-            control.request(path, "echo", timeout=10)
+            control_client.request(path, "echo", timeout=10)
         thread.join(10)
 
 
@@ -207,7 +208,7 @@ def test_an_engine_that_is_connected_to_by_many_is_waited_for(path: Path) -> Non
 
     def ask() -> None:
         try:
-            answers.append(control.request(path, "echo", timeout=10))
+            answers.append(control_client.request(path, "echo", timeout=10))
         except EngineUnavailable as exc:
             answers.append(exc)
 
@@ -271,7 +272,7 @@ def test_who_never_comes_to_the_end_is_cut_off(path: Path, begun: bytes) -> None
     with connected(path) as sock:
         sock.sendall(begun)
         assert is_over(sock)
-    assert control.request(path, "echo") == {"got": {}}
+    assert control_client.request(path, "echo") == {"got": {}}
     assert engine.server.refused["no request in time"] == 1
     engine.stop()
 
@@ -279,7 +280,7 @@ def test_who_never_comes_to_the_end_is_cut_off(path: Path, begun: bytes) -> None
 def test_many_who_say_nothing_keep_nobody_out(path: Path) -> None:
     engine = Engine(path, Limits(header=30, max_anonymous=8, max_handshakes=8))
     crowd = [connected(path) for _ in range(60)]
-    assert control.request(path, "echo") == {"got": {}}
+    assert control_client.request(path, "echo") == {"got": {}}
     assert sum(is_over(sock) for sock in crowd[:50]) == 50
     assert engine.server.refused["too many connections"] >= 50
     for sock in crowd:
@@ -304,7 +305,7 @@ def test_a_flood_of_connections_keeps_no_runner_out(engine: Engine) -> None:
     try:
         wait_for(lambda: "too many connections" in engine.server.refused, 10, "it is a flood")
         for _ in range(40):
-            assert control.request(engine.path, "echo") == {"got": {}}
+            assert control_client.request(engine.path, "echo") == {"got": {}}
     finally:
         over.set()
         flooding.join(10)
@@ -330,15 +331,15 @@ def test_more_commands_at_a_time_than_a_master_needs_are_refused(
         waiting.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
         wait_for(lambda: engine.server._working == 1, 10, "it is carried out")
         with pytest.raises(HaError, match="1 commands are being carried out"):
-            control.request(engine.path, "echo")
+            control_client.request(engine.path, "echo")
         assert waiting.recv(65536).startswith(b"HTTP/1.1 200 ")
-    assert control.request(engine.path, "echo") == {"got": {}}
+    assert control_client.request(engine.path, "echo") == {"got": {}}
 
 
 def test_a_request_that_is_too_large_is_refused_in_words(engine: Engine) -> None:
     with pytest.raises(HaError, match="at most 1 MB"):
-        control.request(engine.path, "echo", {"ids": ["x" * 100] * 40_000})
-    assert control.request(engine.path, "echo") == {"got": {}}
+        control_client.request(engine.path, "echo", {"ids": ["x" * 100] * 40_000})
+    assert control_client.request(engine.path, "echo") == {"got": {}}
 
 
 # -- whatever is sent is answered, or hung up on
@@ -352,7 +353,7 @@ bodies = st.binary(max_size=200) | plain.map(lambda value: json.dumps(value).enc
 
 
 def test_any_body_is_carried_out_or_refused(engine: Engine) -> None:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(bodies)
     def check(body: bytes) -> None:
         status, _, answer = post(engine.path, body).partition(b"\r\n\r\n")
@@ -373,7 +374,7 @@ def test_any_bytes_leave_the_socket_answering(path: Path) -> None:
     parts = st.lists(proper | st.binary(max_size=20), max_size=8)
     seen = set()
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(st.sampled_from([line, line + b"Host: x\r\n", b""]), parts)
     def check(first: bytes, parts: list[bytes]) -> None:
         with connected(path) as sock:
@@ -388,7 +389,7 @@ def test_any_bytes_leave_the_socket_answering(path: Path) -> None:
     check()
     assert {b"200", b"400"} <= seen
     assert b"500" not in seen
-    assert control.request(path, "echo") == {"got": {}}
+    assert control_client.request(path, "echo") == {"got": {}}
     engine.stop()
 
 
@@ -398,4 +399,4 @@ def test_the_engine_says_what_is_wrong_with_a_time(engine: Engine, work: Any) ->
         control_socket = engine.path
 
     config: Any = Settings
-    assert asking.engine(config, "echo", {}, work) == {"got": {}}
+    assert engine_client.engine(config, "echo", {}, work) == {"got": {}}

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.batches import BATCH
-from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.common.batches import BATCH
+from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Content
-from saltext_ha.observer import Seen
+from saltext_ha.reconciler import core
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.hints import Hint
+from saltext_ha.reconciler.observer import Seen
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
-from saltext_ha.service import core
-from saltext_ha.service.core import Core
-from saltext_ha.service.hints import Hint
 from tests.engines import until
 from tests.functional.keepers import Master
 

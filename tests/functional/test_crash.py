@@ -2,8 +2,8 @@
 Invariant I6: what was decided survives ``kill -9`` at any point, on any master of the group.
 
 Real engines on real folders. In every case one process kills itself at a named point (see
-``saltext_ha/faults.py``) in the middle of a piece of work, and is started again. What holds then is
-looked at from outside: key files, rotate files, pinned certificates, the master key.
+``saltext_ha/common/fail_points.py``) in the middle of a piece of work, and is started again. What
+holds then is looked at from outside: key files, rotate files, pinned certificates, the master key.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from lab.key_folders import FOLDERS, public_keys
 from lab.wait import wait_for
-from saltext_ha import minion_key
-from saltext_ha.faults import POINTS, Point
-from saltext_ha.peering.trust import Trust
+from saltext_ha.common.fail_points import POINTS, Point
+from saltext_ha.keystore import minion_key
+from saltext_ha.transport.trust import Trust
 from tests import runner
 from tests.processes import ACCEPTED, PENDING, REJECTED, SOON, Group, Keys, Master
 
@@ -349,12 +349,22 @@ def all_trust_each_other(*masters: Master) -> None:
 
 
 def token_of(master: Master) -> str:
-    return str(runner.run(master.place, "invite", share_master_key=True)["token"])
+    made = runner.run(master.place, "invite", share_master_key=True)
+    return Path(made["token_file"]).read_text()
+
+
+def file_with(token: str, master: Master) -> str:
+    """As an operator copies it to *master*."""
+    path = master.pki_dir / "token"
+    path.touch(mode=0o600)
+    path.write_text(token)
+    return str(path)
 
 
 def let_join(master: Master, token: str) -> int:
     """The exit status of ``salt-run ha.join``."""
-    return int(runner.run(master.place, "join", token=token, force=True)["retcode"])
+    file = file_with(token, master)
+    return int(runner.run(master.place, "join", token_file=file, force=True)["retcode"])
 
 
 def two_and_a_stranger(root: Path) -> tuple[Group, Master, Master, Master]:
@@ -390,7 +400,8 @@ def the_master_that_joins_dies(root: Path, point: Point, times: int) -> None:
     shared, own = new_pair(m1), new_pair(m3)
     token = token_of(m1)
     with m3.failing(f"KILL {point} {times}"):
-        joining = runner.start(m3.place, "join", m3.environment, token=token, force=True)
+        given = {"token_file": file_with(token, m3), "force": True}
+        joining = runner.start(m3.place, "join", m3.environment, **given)
         assert joining.wait(SOON) == -signal.SIGKILL
     assert_pair_is_whole(m3)
     assert let_join(m3, token) == 0

@@ -41,7 +41,7 @@ def drawn() -> list[str]:
 
 def check(file: Path) -> subprocess.CompletedProcess[str]:
     """What promtool says of *file*."""
-    command = [program("promtool", "prometheus"), "check", "rules", str(file)]
+    command = [program("promtool"), "check", "rules", str(file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -229,7 +229,7 @@ def promtool_says(tests: list[dict[str, Any]], folder: Path) -> str:
     file = folder / "tests.yml"
     told = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
     file.write_text(yaml.safe_dump(told))
-    command = [program("promtool", "prometheus"), "test", "rules", str(file)]
+    command = [program("promtool"), "test", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

@@ -19,8 +19,8 @@ import pytest
 
 from lab.key_folders import public_keys
 from lab.wait import wait_for
-from saltext_ha import minion_key
-from saltext_ha.errors import HaError
+from saltext_ha.common.errors import HaError
+from saltext_ha.keystore import minion_key
 from tests.processes import ACCEPTED, PENDING, REJECTED, SOON, Group, Keys, Master
 
 KEYS = dict(zip((f"web{number}" for number in range(6)), public_keys(7), strict=False))
@@ -181,7 +181,7 @@ def test_what_an_operator_orders_on_a_full_disk_is_refused(torn: Group) -> None:
         "pause": {},
         "resolve": {"minion": "db", "fingerprint": kept},
         "restore": {"minion": "web0"},
-        "release": {},
+        "release": {"deletes": 12},
         "refill": {},
     }
     disk = LimitedFiles(m2)

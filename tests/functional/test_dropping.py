@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.keeper import Dropping
+from saltext_ha.reconciler.keeper import Dropping
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED, record_digest
 from tests.functional.keepers import KEYS, PRINTS, Master, exchange, shared
 

@@ -13,23 +13,24 @@ import salt.version
 
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
-from saltext_ha import minion_key
-from saltext_ha.errors import HaError, ReplicaError
-from saltext_ha.keystore import open_store
+from saltext_ha.commands.decisions import Decisions, seconds
+from saltext_ha.commands.members import Members
+from saltext_ha.commands.views import Views
+from saltext_ha.common.errors import HaError, ReplicaError
+from saltext_ha.engine import startup
+from saltext_ha.health import fitness
+from saltext_ha.keystore import minion_key, open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.minion_key import fingerprint
-from saltext_ha.peering.trust import Peer, Trust
-from saltext_ha.replica import Replica
+from saltext_ha.keystore.minion_key import fingerprint
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import DELETED, Dot, Record, Value, decide
-from saltext_ha.service import antientropy, startup
-from saltext_ha.service.claims import MANY
-from saltext_ha.service.decisions import Decisions, seconds
-from saltext_ha.service.group import Group
-from saltext_ha.service.link import Link
-from saltext_ha.service.members import Members
-from saltext_ha.service.shared_store import SharedStore
-from saltext_ha.service.views import Views
-from tests.engines import QUICK, met, places, run, until
+from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync.group import Group
+from saltext_ha.sync.link import Link
+from saltext_ha.sync.repair_leases import MANY
+from saltext_ha.sync.shared_store import SharedStore
+from saltext_ha.transport.trust import Peer, Trust
+from tests.engines import QUICK, join, met, places, run, until
 from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
@@ -333,12 +334,12 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
         # A machine that has lost everything but its identity; one answer carries a few keys only.
         two.replica_file.unlink()
         shutil.rmtree(two.pki_dir / "minions")
-        monkeypatch.setattr(antientropy, "BYTES_PER_MESSAGE", 1)
+        monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 1)
         send = Link._send
 
-        async def busy(link: Link, records: list[Record]) -> None:
-            if link.peer.name != "m2":  # m1 does not come to it
-                await send(link, records)
+        async def busy(link: Link, records: list[Record]) -> list[Record]:
+            # m1 does not come to it.
+            return [] if link.peer.name == "m2" else await send(link, records)
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
@@ -541,6 +542,255 @@ def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
+    """Its replica knows all keys still; its minions find none of them."""
+    one, two = places(tmp_path, "m1", "m2", ha={"health": False})
+    away = two.pki_dir / "away"
+
+    async def act() -> None:
+        for number in range(3):
+            accept(one, f"web{number}")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            await level(m1, m2)
+            assert (await run(one, "status"))["tolerates"] == 1
+            (two.pki_dir / "minions").rename(away)
+            (two.pki_dir / "minions").mkdir()
+            await until(lambda: not m2.service.health.ready()[0], "it is not ready")
+            assert m2.service.health.ready()[1] == m2.service.core.keeper.holds.doubt
+            for place in (one, two):
+                status = await run(place, "status")
+                assert (status["tolerates"], status["state"]) == (0, "degraded")
+                (row,) = (row for row in status["masters"] if row["name"] == "m2")
+                assert (row["accepted"], row["behind"], row["held"]) == (0, 3, 3)
+                assert row["doubt"] == m2.service.core.keeper.holds.doubt
+                keys = await run(place, "keys_")
+                assert keys["retcode"] == 1
+                assert [row["states"] for row in keys["keys"]] == [
+                    {"m1": "accepted", "m2": None} for _ in range(3)
+                ]
+            shutil.rmtree(two.pki_dir / "minions")
+            away.rename(two.pki_dir / "minions")
+            await until(lambda: m2.service.health.ready() == (True, ""), "it is ready")
+            assert (await run(one, "keys_"))["retcode"] == 0
+            assert (await run(one, "status"))["tolerates"] == 1
+
+    asyncio.run(act())
+
+
+def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    """With the other master down, and an engine that was started meanwhile."""
+    one, two = places(tmp_path, "m1", "m2")
+    away, waiting = two.pki_dir / "away", two.pki_dir / "minions_pre"
+
+    async def act() -> None:
+        for number in range(12):
+            accept(one, f"web{number}")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            await level(m1, m2)
+        (two.pki_dir / "minions").rename(away)
+        (two.pki_dir / "minions").mkdir()
+        waiting.mkdir(exist_ok=True)
+        async with Engine(two) as m2:
+            await until(lambda: m2.service.core.replica.held_count == 12, "held")
+            for number in range(12):
+                (waiting / f"web{number}").write_text(KEYS[number == 11])
+            await m2.service.core.scan()
+            shutil.rmtree(two.pki_dir / "minions")
+            away.rename(two.pki_dir / "minions")
+            await until(lambda: not any(waiting.glob("[!.]*")), "nobody waits")
+            assert m2.service.core.replica.held_count == 0
+            assert accepted(two) == accepted(one)
+            denied = list((two.pki_dir / "minions_denied").iterdir())
+            assert [(path.name, path.read_text()) for path in denied] == [("web11", KEYS[1])]
+
+    asyncio.run(act())
+
+
+def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are_shown(
+    tmp_path: Path,
+) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"health": False, "hold_minimum": 0})
+    gone, back = {f"web{number}" for number in range(3)}, {f"old{number}" for number in range(3)}
+
+    async def act() -> None:
+        for minion_id in gone | back | {"stays"}:
+            accept(one, minion_id)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            for minion_id in back:
+                await delete(m1, minion_id)
+            await until(lambda: accepted(two) == [gone | {"stays"}], "deleted")
+            for minion_id in gone:
+                (two.pki_dir / "minions" / minion_id).unlink()
+            for minion_id in back:
+                accept(two, minion_id)
+            await until(lambda: m2.service.core.replica.held_count == 6, "held")
+            assert m2.service.health.ready() == (False, fitness.held(6))
+            (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
+            assert (row["accepted"], row["behind"], row["doubt"]) == (4, 6, "")
+            found = (await run(one, "keys_", "*"))["keys"]
+            assert {row["id"]: row["states"] for row in found} == {
+                **{minion_id: {"m1": "accepted", "m2": None} for minion_id in gone},
+                **{minion_id: {"m1": None, "m2": "accepted"} for minion_id in back},
+                "stays": {"m1": "accepted", "m2": "accepted"},
+            }
+            assert {row["id"] for row in (await run(two, "keys_", "old*"))["keys"]} == back
+            # That they were shown is not that they were looked at.
+            for minion_id in gone:
+                accept(two, minion_id)
+            for minion_id in back:
+                (two.pki_dir / "minions" / minion_id).unlink()
+            await until(lambda: m2.service.core.replica.held_count == 0, "nothing is held")
+            assert m2.service.health.ready() == (True, "")
+
+    asyncio.run(act())
+
+
+def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+    many = {f"web{number}" for number in range(3)}
+
+    async def act() -> None:
+        for minion_id in many | {"old"}:
+            accept(one, minion_id)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            await delete(m1, "old")
+            await until(lambda: accepted(two) == [many], "deleted")
+            assert (await run(one, "release"))["retcode"] == 0, "there is nothing to be done"
+            for minion_id in many:
+                (two.pki_dir / "minions" / minion_id).unlink()
+            (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
+            (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
+            accept(two, "old")
+            await until(lambda: m2.service.core.replica.held_count == 4, "held")
+            wrong = await run(one, "release", deletes=3)
+            assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2: there")
+            assert wrong["retcode"] == 2
+            assert (await run(one, "refill"))["error"] == wrong["error"]
+            plan = await run(two, "release", test=True)
+            assert (plan["deletes"], len(plan["changes"]), plan["retcode"]) == (3, 4, 0)
+            refused = await run(two, "release")
+            assert refused["error"] == f"nothing was done. {plan['notes'][0]}"
+            assert (
+                "If 3 keys are to be deleted on all masters: salt-run ha.release deletes=3"
+                in (refused["error"])
+            )
+            for wish in (4, 0, "3", True):
+                assert (await run(two, "release", deletes=wish))["retcode"] == 2
+            assert accepted(one) == [many]
+            done = await run(two, "release", deletes=3)
+            assert (done["deletes"], done["retcode"]) == (3, 0)
+            await until(lambda: accepted(one, two) == [{"old"}, {"old"}], "done on both")
+
+    asyncio.run(act())
+
+
+def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+
+    async def act() -> None:
+        for minion_id in ("old", "stays"):
+            accept(one, minion_id)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            await delete(m1, "old")
+            await until(lambda: accepted(two) == [{"stays"}], "deleted")
+            accept(two, "old")
+            await until(lambda: m2.service.core.replica.held_count == 1, "held")
+            assert (await run(two, "release"))["deletes"] == 0
+            await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
+
+    asyncio.run(act())
+
+
+def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+    right = minion_key.show(fingerprint(KEYS[0]), short=False)
+
+    async def act() -> None:
+        accept(one, "web1", 0)
+        accept(two, "web1", 1)
+        accept(one, "web2")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
+            for engine in (m1, m2):
+                engine.service.only_report("its key store is shared")
+            for engine, other in ((m1, m2), (m2, m1)):
+                engine.link(other).info = {**engine.link(other).info, "mode": "observe"}
+            left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
+            done = await run(one, "resolve", "web1", right)
+            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+            (one.pki_dir / "minions" / "web2").unlink()
+            await until(lambda: m1.service.core.replica.held_count == 1, "held")
+            refused = await run(one, "refill")
+            assert "m1 does not write its key store: its key store is shared" in refused["error"]
+            assert m1.service.core.replica.held_count == 1
+            done = await run(one, "release", deletes=1)
+            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+
+    asyncio.run(act())
+
+
+def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with met(one, two) as (m1, _):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            await run(one, "pause")
+            (one.pki_dir / "minions" / "web1").unlink()
+            await until(lambda: m1.service.core.replica.held_count == 1, "held")
+            done = await run(one, "refill")
+            paused = ["m1: not changed: its mode is paused"]
+            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)
+            assert accepted(one, two) == [set(), {"web1"}]
+            await run(one, "resume")
+            await until(lambda: accepted(one) == [{"web1"}], "it is back")
+
+    asyncio.run(act())
+
+
+def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+    left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
+    ids = [f"web{number}" for number in range(6)]
+
+    async def act() -> None:
+        for minion_id in ids:
+            accept(one, minion_id)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            for minion_id in ids:
+                await delete(m1, minion_id)
+            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+            m1.service.only_report("its key store is shared")
+            m1.link(m2).info = {**m1.link(m2).info, "mode": "observe"}
+            many: dict[str, Any] = {"since": "1h"}
+            assert (await run(one, "restore", "web0", test=True))["retcode"] == 0
+            assert (await run(one, "restore", "web[0]", **many, test=True))["retcode"] == 0
+            for done in (
+                await run(one, "restore", "web0"), await run(one, "restore", "web[12]", **many)
+            ):  # fmt: skip
+                assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+            # One that writes is enough: the other follows when it may.
+            m1.link(m2).info = {**m1.link(m2).info, "mode": "enforce"}
+            for done in (
+                await run(one, "restore", "web3"), await run(one, "restore", "web[45]", **many)
+            ):  # fmt: skip
+                assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
+            none = await run(one, "restore", "nobody*", **many)
+            assert (none["changes"], none["notes"], none["retcode"]) == ([], [], 0)
+
+    asyncio.run(act())
+
+
 def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 100})
 
@@ -555,6 +805,7 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
                 (one.pki_dir / "minions" / minion_id).unlink()
                 await m1.hint(minion_id, gone=True)
             await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+            await level(m1, m2)  # m2 knows of the second key, too
             for payload, message in (
                 ({"minion": "*"}, "say since when"),
                 ({"minion": "*", "since": "soon"}, "no span of time"),
@@ -705,5 +956,31 @@ def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(tmp_path:
             await until(lambda: claims.expects_more(time.monotonic()), "they are pushed")
             await level(m1, m2)
             assert accepted(two) == [set(ids)]
+
+    asyncio.run(act())
+
+
+def test_who_left_joins_again_without_a_restart(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        async with met(one, two) as (m1, m2):
+            accept(two, "web0")
+            await level(m1, m2)
+            before, node = m2.service.identity.fingerprint, m2.service.core.replica.node
+            left = await run(two, "leave")
+            assert left["retcode"] == 0, left
+            assert not any("restart" in note for note in left["notes"])
+            await until(lambda: not m1.service.links and not m2.service.links, "both are alone")
+            assert m2.service.identity.fingerprint != before
+            assert m2.service.core.replica.node != node
+            accept(two, "web1")
+            await until(lambda: "web1" in m2.service.core.replica.ids(), "recorded")
+
+            await join(one, two)
+            await until(lambda: accepted(one) == accepted(two) == [{"web0", "web1"}], "joined")
+            (two.pki_dir / "minions" / "web0").unlink()
+            accept(one, "web2")
+            await until(lambda: accepted(one) == accepted(two) == [{"web1", "web2"}], "both ways")
 
     asyncio.run(act())

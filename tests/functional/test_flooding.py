@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import random
+import resource
+import socket
 import ssl
-import tracemalloc
+import threading
 from asyncio import sslproto
 from pathlib import Path
 from typing import Any
@@ -16,16 +19,17 @@ from typing import Any
 import pytest
 
 from lab.engines import Place
-from saltext_ha import control, minion_key
-from saltext_ha.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
-from saltext_ha.peering import admission, membership, succession, trust, wire
-from saltext_ha.peering.client import call_once
-from saltext_ha.peering.connection import Limits
-from saltext_ha.peering.invites import make_token
-from saltext_ha.peering.standing import STANDING
-from saltext_ha.peering.trust import Peer, make_peer
-from saltext_ha.replica import Replica
-from saltext_ha.service import antientropy, retention
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
+from saltext_ha.keystore import minion_key
+from saltext_ha.membership import admission, membership
+from saltext_ha.membership.group_secret import STANDING
+from saltext_ha.membership.invites import make_token
+from saltext_ha.replica.replica import Replica
+from saltext_ha.sync import answers, antientropy, retention
+from saltext_ha.transport import control_client, identity, succession, trust, wire
+from saltext_ha.transport.client import call_once
+from saltext_ha.transport.connection import Limits
+from saltext_ha.transport.trust import Peer, Trust, make_peer
 from tests.engines import running
 from tests.fixtures import named
 from tests.keys import public_key
@@ -58,7 +62,10 @@ def test_a_page_that_is_nowhere(tmp_path: Path) -> None:
             for after in ("xyz", "00"):
                 with pytest.raises(HaError, match="no page"):
                     await asyncio.to_thread(
-                        control.request, place.config.control_socket, "knowledge", {"after": after}
+                        control_client.request,
+                        place.config.control_socket,
+                        "knowledge",
+                        {"after": after},
                     )
 
     asyncio.run(main())
@@ -86,6 +93,32 @@ def test_one_address_only_keeps_itself_out(m1: Master) -> None:
                 writer.close()
 
     asyncio.run(main())
+
+
+def test_without_descriptors_it_pauses_and_goes_on(
+    m1: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio's own accept logs an error for each that may wait, and again a second later."""
+
+    async def main() -> None:
+        async with m1.running() as listener:
+            assert listener._acceptor is not None
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with contextlib.ExitStack() as callers, contextlib.ExitStack() as hogs:
+                for _ in range(3):
+                    callers.enter_context(socket.create_connection(("127.0.0.1", m1.port)))
+                free = os.dup(0)
+                os.close(free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+                hogs.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+                await until(lambda: "no file descriptor is left" in listener.refused)
+                assert listener.refused == {"no file descriptor is left": 1}
+                assert not listener._acceptor.handshakes
+                hogs.close()
+                await until(lambda: len(listener._acceptor.handshakes) == 3)  # type: ignore[union-attr]
+
+    asyncio.run(main())
+    assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) == 1
 
 
 def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path: Path) -> None:
@@ -144,12 +177,12 @@ def test_a_handshake_that_is_over_holds_no_memory(m1: Master, how: str) -> None:
 
 
 def test_broken_http_does_not_fill_the_log(m1: Master, caplog: pytest.LogCaptureFixture) -> None:
-    broken = b"POST /v1/join HTTP/1.1\r\nContent-Length: minus one\r\n\r\n"
+    broken = b"POST /v1/join HTTP/9.9\r\nContent-Length: 0\r\n\r\n"
 
     async def main() -> None:
         async with m1.running() as listener:
             for _ in range(20):
-                assert (await raw_call(m1, broken)).startswith(b"HTTP/1.0 400") or True
+                assert b" 400 " in await raw_call(m1, broken)
             found = {k: n for k, n in listener.refused.items() if k.startswith("HTTP: ")}
             assert sum(found.values()) == 20
 
@@ -210,9 +243,9 @@ def test_a_message_of_a_million_lists_is_refused() -> None:
 def test_a_short_question_gets_no_endless_answer() -> None:
     replica = Replica(None)
     for ask, payload in (
-        (antientropy.answer_branches, {"tree": "records", "branches": [7] * 1000}),
-        (antientropy.answer_placed, {"buckets": [7] * 1000}),
-        (antientropy.answer_compare, {"buckets": [[7, []]] * 1000}),
+        (answers.answer_branches, {"tree": "records", "branches": [7] * 1000}),
+        (answers.answer_placed, {"buckets": [7] * 1000}),
+        (answers.answer_compare, {"buckets": [[7, []]] * 1000}),
     ):
         with pytest.raises(InvalidRecord, match="stands twice"):
             ask(replica, payload)
@@ -257,31 +290,6 @@ def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -
     assert most == 2
 
 
-def test_a_body_that_is_too_large_is_not_kept(m1: Master, m2: Master) -> None:
-    """By no error that waits for the garbage collector with all that had been read."""
-    befriend(m1, m2)
-    size = 2_000_000
-    head = http("/v1/echo", b"", Transfer_Encoding="chunked").replace(b"Content-Length: 0\r\n", b"")
-    request = head + b"%x\r\n" % size + bytes(size)
-
-    async def main() -> int:
-        async with m1.running({"echo": echo}, Limits(max_body=size - 100_000)):
-            await raw_call(m1, request, m2)
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in range(4):
-                assert (await raw_call(m1, request, m2)).startswith(b"HTTP/1.1 413")
-            return tracemalloc.get_traced_memory()[0] - before
-
-    gc.disable()
-    tracemalloc.start()
-    try:
-        kept = asyncio.run(main())
-    finally:
-        tracemalloc.stop()
-        gc.enable()
-    assert kept < size / 2
-
-
 # -- values of the wrong kind: refused, and not an error of ours
 
 
@@ -303,7 +311,7 @@ def test_what_is_no_dropping(keys: object) -> None:
 def test_what_is_no_bucket(bucket: object) -> None:
     replica = Replica(None)
     with pytest.raises(InvalidRecord):
-        antientropy.answer_compare(replica, {"buckets": [bucket]})
+        answers.answer_compare(replica, {"buckets": [bucket]})
     replica.close()
 
 
@@ -464,3 +472,102 @@ def test_names_of_the_removed_are_fit_for_a_log(
     assert "removed=m9" in caplog.text
     assert all(record.message.isprintable() for record in caplog.records)
     assert m1.trust.removed()[0].name.isprintable()
+
+
+# -- members that a peer makes up
+
+
+def strangers(root: Path, count: int) -> list[dict[str, str]]:
+    """Masters as a peer introduces them."""
+    found = []
+    for number in range(count):
+        made = identity.load_or_create(root / f"x{number}", f"x{number}")
+        url = f"https://127.0.0.1:{2000 + number}"
+        found.append({"name": f"x{number}", "url": url, "certificate": made.certificate})
+    return found
+
+
+def test_a_peer_introduces_a_few_masters_in_an_hour_and_each_has_its_name(
+    m1: Master, m2: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    befriend(m1, m2)
+    told = strangers(tmp_path, membership.MAX_INTRODUCED + 4)
+    ours = m1.membership
+    learnt = ours.absorb(m2.peer, {"members": told})
+    assert len(learnt.adopted) == membership.MAX_INTRODUCED
+    assert len(learnt.problems) == 4
+    assert "ha.remove_peer m2" in learnt.problems[0]
+    assert ours.absorb(m2.peer, {"members": told}).adopted == ()
+    assert ours.notes() == [f"not taken from m2: {learnt.problems[0]}; and 3 more"]
+    assert {m1.trust.pinned()[name].introducer for name in learnt.adopted} == {"m2"}
+    monkeypatch.setattr(membership, "INTRODUCED_PERIOD", 0.0)
+    assert len(ours.absorb(m2.peer, {"members": told}).adopted) == 4
+    assert ours.notes() == []
+
+
+def test_a_group_is_no_larger_than_configured(m1: Master, m2: Master, tmp_path: Path) -> None:
+    befriend(m1, m2)
+    m1.trust = Trust(m1.state_dir, most=5)
+    ours = m1.membership
+    learnt = ours.absorb(m2.peer, {"members": strangers(tmp_path, 6)})
+    assert learnt.adopted == ("x0", "x1", "x2")
+    assert "ha: max_members" in learnt.problems[0]
+    assert "ha: max_members" in ours.notes()[0]
+    # It is over when both know the same, and when that peer is out.
+    asyncio.run(ours.members(m2.peer, {"digest": ours.digest()}))
+    assert ours.notes() == []
+    ours.absorb(m2.peer, {"members": strangers(tmp_path, 6)})
+    assert ours.notes()
+    m1.trust.unpin("m2")
+    assert ours.notes() == []
+    m1.trust.pin(m2.peer)
+    # What is pinned already may still move, and be removed.
+    m2.url = m2.url.replace("127.0.0.1", "localhost")
+    assert m1.trust.pin(m2.peer)
+    m1.trust.remove("x0")
+    assert m1.trust.pin(m2.peer) is False
+
+
+def test_masters_that_are_introduced_hold_nobody_up(
+    m1: Master, m2: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    befriend(m1, m2)
+    told = strangers(tmp_path, membership.MAX_INTRODUCED)
+    pinning, go_on = threading.Event(), threading.Event()
+    real = trust.create_whole
+
+    def slow(path: Path, data: bytes) -> bool:
+        pinning.set()
+        assert go_on.wait(20)
+        return real(path, data)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}), m2.calling(m1) as client:
+            monkeypatch.setattr(trust, "create_whole", slow)
+            tells = asyncio.ensure_future(
+                call_once(m2.identity, m1.peer, "members", {"members": told})
+            )
+            try:
+                await until(pinning.is_set)
+                # A disk that takes its time, and yet the loop answers, and knows whom it trusts.
+                assert (await client.call("echo", {}))["caller"] == "m2"
+                assert set(m1.trust.peers()) == {"m2"}
+            finally:
+                go_on.set()
+            await tells
+
+    asyncio.run(main())
+    assert len(m1.trust.peers()) == 1 + len(told)
+
+
+def test_one_more_pin_reads_one_more_file(
+    m1: Master, m2: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    befriend(m1, m2)
+    told = strangers(tmp_path, membership.MAX_INTRODUCED)
+    reads: list[Path] = []
+    real = trust.read_plain
+    monkeypatch.setattr(trust, "read_plain", lambda path: reads.append(path) or real(path))
+    m1.membership.absorb(m2.peer, {"members": told})
+    assert len(m1.trust.peers()) == 1 + len(told)
+    assert len(reads) <= 2 + 2 * len(told)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hostile import guided
-from hostile.behind import bent
+from proving.hostile import guided
+from proving.hostile.behind import bent
 
 BENT = 300
 
@@ -37,14 +37,15 @@ def test_nothing_comes_out_but_what_is_documented(root: Path, name: str) -> None
 
 # What is broken on purpose, and behind which doors that is to be noticed.
 BROKEN = {
-    "records": "saltext_ha.minion_key.check_id",
-    "tokens": "saltext_ha.peering.token.check_url",
-    "names": "saltext_ha.minion_key.load_pem_public_key",
-    "peer": "saltext_ha.service.antientropy.answer_digest",
-    "strangers": "saltext_ha.peering.admission.make_peer",
-    "control": "saltext_ha.service.views.table",
+    "records": "saltext_ha.keystore.minion_key.check_id",
+    "tokens": "saltext_ha.membership.token.check_url",
+    "names": "saltext_ha.keystore.minion_key.load_pem_public_key",
+    "peer": "saltext_ha.sync.answers.answer_digest",
+    "api": "saltext_ha.api.answer._check_depth",
+    "strangers": "saltext_ha.membership.admission.make_peer",
+    "control": "saltext_ha.commands.views.table",
     "status": "saltext_ha.web.pages.callers",
-    "answers": "saltext_ha.service.link.antientropy.differing_branches",
+    "answers": "saltext_ha.sync.link.antientropy.differing_branches",
 }
 
 

@@ -13,9 +13,9 @@ import salt.config
 import salt.crypt
 
 from lab.keys import KeyPairs
-from saltext_ha import master_key
-from saltext_ha.errors import TrustError
-from saltext_ha.peering import handover
+from saltext_ha.common import master_key
+from saltext_ha.common.errors import TrustError
+from saltext_ha.membership import handover
 
 pytestmark = pytest.mark.core
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha import history_text, schema
-from saltext_ha.errors import HaError, ReplicaError
-from saltext_ha.history import BATCH, BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line
-from saltext_ha.history import Place as Cursor
-from saltext_ha.observer import MINION
-from saltext_ha.replica import Replica
+from saltext_ha.commands.history import HistoryCommand, prune_regularly
+from saltext_ha.common.errors import HaError, ReplicaError
+from saltext_ha.reconciler.observer import MINION
+from saltext_ha.replica import history_text, schema
+from saltext_ha.replica.history import BATCH, BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line
+from saltext_ha.replica.history import Place as Cursor
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.account import BEGAN, ENDED, HOLDS
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -30,8 +31,7 @@ from saltext_ha.replication.record import (
     decide,
     observe,
 )
-from saltext_ha.service.group import Group
-from saltext_ha.service.history_command import HistoryCommand, prune_regularly
+from saltext_ha.sync.group import Group
 from tests.functional.keepers import PRINTS, Master, exchange
 from tests.keys import public_key
 
@@ -353,8 +353,11 @@ def test_a_transaction_prunes_a_limited_number(replica: Replica) -> None:
     count = 3 * BATCH
     with replica.transaction():
         replica._db.executemany(
-            "INSERT INTO history VALUES (?, ?, 'web1', ?, 'pending', ?, 'minion', 'm1')",
-            [("f" * 16, number, A, float(number % 7)) for number in range(1, count + 1)],
+            "INSERT INTO history VALUES (?, ?, 'web1', ?, 'pending', ?, 'minion', 'm1', ?, 0)",
+            [
+                ("f" * 16, number, A, float(number % 7), float(number % 7))
+                for number in range(1, count + 1)
+            ],
         )
     write(replica, "web1", ACCEPTED, 50.0)
     with replica.transaction():
@@ -488,3 +491,61 @@ def test_a_step_that_fails_leaves_the_old_file_whole(
     monkeypatch.undo()
     Replica(path).close()
     assert version_of(path) == len(schema.MIGRATIONS)
+
+
+# -- what came from others, and what they say of it
+
+
+def claimed(minion_id: str, at: float, key: bytes = A, counter: int = 1) -> Record:
+    """An acceptance as another master sends it: it says that alice made it, on m1."""
+    value = Value(Dot("e" * 16, counter), ACCEPTED, at, "alice", "m1")
+    return decide(Record(minion_id, key, public_key(0)), {}, value)
+
+
+def test_what_is_dated_back_is_found_by_when_and_from_whom_it_came(m1: Master) -> None:
+    began = time.time()
+    m1.keeper.learn([claimed("backdoor", began - 365 * DAY)], "m3")
+    m1.knock("web1")
+    m1.scan()
+    own, line = m1.replica.history.lines(since=began - 1)
+    assert (line.minion_id, line.sender, line.by, line.on) == ("backdoor", "m3", "alice", "m1")
+    assert began <= line.received <= time.time()
+    assert (own.minion_id, own.sender, own.received) == ("web1", "", own.at)
+    row = history_text.row(line, "m1")
+    assert (row["from"], row["at"], row["received"]) == ("m3", line.at, line.received)
+    assert history_text.row(own, "m1")["from"] == "m1"
+    # It is not first to go, either, nor does one dated ahead stay for ever.
+    m1.keeper.learn([claimed("later", began + 999 * DAY, counter=2)], "m3")
+    with m1.replica.transaction():
+        for minion_id in ("backdoor", "later"):
+            m1.replica.drop(m1.replica.get(minion_id)[A])
+    pruned(m1.replica, began - DAY)
+    assert {line.minion_id for line in m1.replica.history.lines()} == {"backdoor", "later", "web1"}
+    pruned(m1.replica, time.time() + DAY)
+    assert [line.minion_id for line in m1.replica.history.lines()] == ["web1"]
+
+
+def test_who_brought_it_first_stays_the_one_who_brought_it(m1: Master) -> None:
+    record = claimed("backdoor", 5.0)
+    m1.keeper.learn([record], "m3")
+    m1.keeper.learn([record], "m2")
+    m1.restart()
+    m1.keeper.learn([claimed("web2", 5.0, counter=7)], "m2")
+    assert {(line.minion_id, line.sender) for line in m1.replica.history.lines()} == {
+        ("backdoor", "m3"),
+        ("web2", "m2"),
+    }
+
+
+def test_of_lines_before_the_step_it_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "replica.db"
+    value = ("0" * 16, 3, "web1", A, ACCEPTED, 5.0, "operator", "m1")
+    version_1(
+        path, lambda db: db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)", value)
+    )
+    replica = Replica(path)
+    (line,) = replica.history.lines()
+    assert (line.at, line.received, line.sender) == (5.0, 5.0, None)
+    row = history_text.row(line, "m1")
+    assert (row["received"], row["received_time"], row["from"]) == (None, None, None)
+    replica.close()

@@ -16,14 +16,14 @@ NAMES = [f"web{number:02}" for number in range(30)]
 def test_keys_that_go_one_by_one_are_not_told_of_one_by_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As ``salt-key -D`` of 3008 deletes them: a reactor is to page somebody once, not for each."""
+    """A reactor is to page somebody once, not for each."""
     m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
     shared(m1, m2, *NAMES)
     told: list[dict[str, Any]] = []
     m1.keeper.holds._announce = lambda event, data: told.append({"event": event, **data})
     for name in NAMES:
         m1.remove(name)
-        m1.keeper.observe([name], by="operator", deleted=True)
+        m1.keeper.observe([name], certain=True)
     assert [data["count"] for data in told] == [1, 2, 4, 8, 16]
     assert {(data["event"], data["master"]) for data in told} == {("held", "m1")}
     assert told[-1]["ids"] == NAMES[10:26]
@@ -32,6 +32,58 @@ def test_keys_that_go_one_by_one_are_not_told_of_one_by_one(
     assert list(m1.replica.held()) == NAMES[10:]
     exchange(m1, m2)
     assert m2.files().keys() == {("accepted", name) for name in NAMES[10:]}
+
+
+def test_what_salt_says_was_deleted_is_one_decision(tmp_path: Path) -> None:
+    """``salt-key -d 'web*'`` tells of each key by itself: none of them is held, however many."""
+    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
+    shared(m1, m2, *NAMES)
+    for name in NAMES[:20]:
+        m1.remove(name)
+        m1.keeper.observe([name], by="operator", deleted=True)
+    assert not m1.replica.held()
+    exchange(m1, m2)
+    assert m2.files().keys() == {("accepted", name) for name in NAMES[20:]}
+    # What goes without a word counts by itself.
+    for name in NAMES[20:]:
+        m1.remove(name)
+    m1.keeper.observe(NAMES[20:], certain=True)
+    assert not m1.replica.held()
+
+
+def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
+    tmp_path: Path,
+) -> None:
+    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
+    shared(m1, m2, *NAMES)
+    for name in NAMES[:20]:
+        m1.remove(name)
+        m1.knock(name)
+        m1.keeper.observe([name], by="operator", deleted=True)
+    assert not m1.replica.held()
+    exchange(m1, m2)
+    there = {("pending", name) for name in NAMES[:20]} | {("accepted", n) for n in NAMES[20:]}
+    assert m1.files().keys() == m2.files().keys() == there
+    # Of what nobody tells, it may be an emptied store that minions knock at.
+    for name in NAMES[20:]:
+        m1.remove(name)
+        m1.knock(name)
+    m1.minimum = 5
+    m1.keeper.holds._guard._minimum = 5
+    m1.keeper.observe(NAMES[20:], certain=True)
+    assert list(m1.replica.held()) == NAMES[20:]
+
+
+def test_more_than_salt_told_of_are_held(tmp_path: Path) -> None:
+    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
+    shared(m1, m2, *NAMES)
+    for name in NAMES:
+        m1.remove(name)
+    m1.keeper.observe(NAMES[:15], by="operator", deleted=True)
+    m1.keeper.observe(NAMES, certain=True)
+    assert list(m1.replica.held()) == NAMES[15:]
+    m1.keeper.observe(NAMES[15:], by="operator", deleted=True)
+    assert list(m1.replica.held()) == NAMES[15:], "an event takes back no hold: it may be forged"
 
 
 def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_again(

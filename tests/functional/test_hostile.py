@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from hostile import payloads, run
-from hostile.attack import Tally
-from hostile.inputs import ENDLESS, PAGES
-from hostile.target import doors
-from hostile.values import mutated
 from lab.engines import Place
+from proving.hostile import payloads, run
+from proving.hostile.attack import Tally
+from proving.hostile.inputs import ENDLESS, PAGES
+from proving.hostile.target import doors
+from proving.hostile.values import mutated
 from saltext_ha.replication.record import STATES
 
 INPUTS = 250
@@ -53,9 +53,9 @@ def test_an_engine_under_attack(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert "MB" in scene.troubles.pop()
         run.look_after(scene)
     assert scene.troubles == []
-    for row in scene.rows[:12]:
+    for row in scene.rows[:13]:
         assert row.tally.inputs >= INPUTS - 8, row.door
-        # Who only ever meets a closed door has tried nothing.
-        assert row.tally.refused, row.door
+        # Who only ever meets a closed door has tried nothing. Of events nobody is told.
+        assert row.tally.refused or row.door == "event bus", row.door
     assert sum(row.figures.log for row in scene.rows) < 200_000
     assert {row.door: row.tally.accepted for row in scene.rows}["50 threads, one token"] <= 1

@@ -48,6 +48,7 @@ def etc(tmp_path: Path) -> Path:
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Run the script below a root of its own."""
     shell = tool(request.param)
+    (tmp_path / "root" / "etc").mkdir(parents=True)
 
     def run(*args: str, rooted: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
         root = ("--root", str(tmp_path / "root")) if rooted else ()
@@ -177,7 +178,7 @@ def test_wrong_options_are_explained(
     [
         ("10.0.0.1:4505", ["4505 is the publish port", "Write 10.0.0.1, or 10.0.0.1:4506"]),
         ("10.0.0.1,10.0.0.1:4507", ["4506 and 4507 are next to each other", "4508"]),
-        ("10.0.0.1:4506,10.0.0.1:4508", ["different request ports", "--type hot"]),
+        ("10.0.0.1:4506,10.0.0.2:4508", ["different request ports", "an address of its own"]),
         ("m1,m2,", ["an empty entry"]),
         ("m1,,m2", ["an empty entry"]),
         ("m1,m1:4506", ["m1 is named twice"]),
@@ -197,12 +198,17 @@ def test_wrong_masters_are_explained(run: Run, etc: Path, hosts: str, words: lis
     assert not etc.exists()
 
 
-def test_a_port_map_with_a_publisher_of_its_own_is_for_hot_minions(run: Run, etc: Path) -> None:
+def test_two_masters_at_one_address_are_not_for_a_hot_minion(run: Run, etc: Path) -> None:
     result = run(*PINNED, "--type", "hot", "10.0.0.1,10.0.0.1:4508")
+    assert refused(result, "two masters at 10.0.0.1", "send every answer to both")
+    assert not etc.exists()
+
+
+def test_different_request_ports_are_for_hot_minions(run: Run, etc: Path) -> None:
+    result = run(*PINNED, "--type", "hot", "10.0.0.1,10.0.0.2:4508")
     assert result.returncode == 0
-    assert "really publish on a port" in " ".join(result.stdout.split())
     found = written(etc)
-    assert found["master"] == ["10.0.0.1:4506", "10.0.0.1:4508"]
+    assert found["master"] == ["10.0.0.1:4506", "10.0.0.2:4508"]
     assert not {"publish_port", "master_port"} & set(found), "each master tells its own"
 
 
@@ -424,6 +430,16 @@ def test_help_and_what_it_refuses_below_a_root(run: Run) -> None:
     result = run("--help")
     assert (result.returncode, "SALT_MASTER_HOSTS" in result.stdout) == (0, True)
     assert refused(run(*PINNED, "--install", "m1"), "not below --root")
+
+
+@pytest.mark.parametrize("there", [".", "typo", "typo/usr"])
+def test_a_root_that_is_none_is_refused(run: Run, tmp_path: Path, there: str) -> None:
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
+    result = run(*PINNED, "--root", str(tmp_path / "typo"), "m1")
+    assert refused(result, "--root", "typo", "is no root of a host or an image")
+    assert not (tmp_path / "typo" / "etc").exists()
+    (tmp_path / "typo" / "etc").mkdir(parents=True)
+    assert run(*PINNED, "--root", str(tmp_path / "typo"), "m1").returncode == 0
 
 
 # -- what it tells, and does, besides

@@ -12,14 +12,14 @@ import pytest
 
 from lab.engines import Engine, Place
 from lab.keys import KeyPairs
+from saltext_ha.commands import key_pages
 from saltext_ha.keystore import open_store
-from saltext_ha.peering import handover
-from saltext_ha.peering.trust import Trust
+from saltext_ha.membership import handover
+from saltext_ha.reconciler.hints import Hint
 from saltext_ha.replication.placement import Stored
-from saltext_ha.service import key_pages
-from saltext_ha.service.hints import Hint
-from saltext_ha.service.key_rows import text
-from tests.engines import run, running, until
+from saltext_ha.sync.key_rows import text
+from saltext_ha.transport.trust import Trust
+from tests.engines import invited, join_by, run, running, until
 from tests.fixtures import named
 from tests.keys import public_key
 
@@ -115,17 +115,17 @@ def test_the_plan_is_what_the_join_does(m1: Place, m2: Place, joiner: str) -> No
                     await stack.aclose()
             await hold(one, ours)
             before = {place.name: shown(place, ids) for place in (m1, m2)}
-            token = (await run(m1, "invite"))["token"]
+            token = await invited(m1)
             files = tree(m1), tree(m2)
 
-            plan = await run(m2, "join", token, test=True)
-            again = await run(m2, "join", token, test=True)
+            plan = await join_by(m2, token, test=True)
+            again = await join_by(m2, token, test=True)
             assert (tree(m1), tree(m2)) == files
             assert plan["problems"] == [], plan
             assert again["changes"] == plan["changes"]
             assert not Trust(m1.config.state_dir).peers()
 
-            joined = await run(m2, "join", token)
+            joined = await join_by(m2, token)
             assert joined["members"] == ["m1"], joined
             if joiner != "running":
                 two = await stack.enter_async_context(Engine(m2))
@@ -160,8 +160,8 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
 
     async def main() -> None:
         async with running(m1, m2) as (one, two):
-            token = (await run(m1, "invite"))["token"]
-            await run(m2, "join", token)
+            token = await invited(m1)
+            await join_by(m2, token)
             await one.meets(two)
             plant(m1, "web1", {"minions": A})
             await one.hint("web1")
@@ -176,11 +176,11 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
             # deletion, which m2 still remembers.
             plant(m1, "web1", {"minions": A})
             await one.hint("web1")
-            token = (await run(m1, "invite"))["token"]
-            plan = await run(m2, "join", token, test=True)
+            token = await invited(m1)
+            plan = await join_by(m2, token, test=True)
             changes = [(c["master"], c["id"], c["to"].split()[0]) for c in plan["changes"]]
             assert changes == [("m2", "web1", "accepted")]
-            await run(m2, "join", token)
+            await join_by(m2, token)
             await until(lambda: shown(m2, ["web1"])["web1"].startswith("accepted"), "m2 has it")
 
     asyncio.run(main())
@@ -195,8 +195,8 @@ def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch)
                 for number in range(23):
                     plant(engine.place, f"{name}{number}", {"minions": A})
                     await engine.notice(f"{name}{number}")
-            token = (await run(m1, "invite"))["token"]
-            plan = await run(m2, "join", token, test=True)
+            token = await invited(m1)
+            plan = await join_by(m2, token, test=True)
         assert {(c["master"], c["id"]) for c in plan["changes"]} == {
             *(("m2", f"a{number}") for number in range(23)),
             *(("the group (m1)", f"b{number}") for number in range(23)),
@@ -208,21 +208,71 @@ def test_all_pages_arrive(m1: Place, m2: Place, monkeypatch: pytest.MonkeyPatch)
 def test_what_would_be_refused_is_said(m1: Place, m2: Place, tmp_path: Path) -> None:
     async def main() -> None:
         async with running(m1):
-            token = (await run(m1, "invite"))["token"]
+            token = await invited(m1)
             other = Place(tmp_path, "other", {**HA, "group": "test", "name": "m1"})
             before = tree(other)
-            plan = await run(other, "join", token, test=True)
+            plan = await join_by(other, token, test=True)
             assert plan["retcode"] == 1
             text = "\n".join(plan["problems"])
             assert "the token is of the group 'prod'" in text
             assert "the inviting master's own name" in text
             assert tree(other) == before
             assert not other.config.state_dir.exists()
-            bad = await run(m2, "join", token[:-4] + "AAAA", test=True)
+            bad = await join_by(m2, token[:-4] + "AAAA", test=True)
             assert bad["retcode"] == 2
             assert "altered" in bad["error"]
             # The token is as good as before.
-            assert (await run(m2, "join", token))["members"] == ["m1"]
+            assert (await join_by(m2, token))["members"] == ["m1"]
+
+    asyncio.run(main())
+
+
+def test_who_cannot_be_reached_does_not_join(m1: Place, tmp_path: Path) -> None:
+    """Its engine never ran, and it answers for it; at another address than it says."""
+    ha = {**HA, "address": "127.0.0.3", "listen_host": "127.0.0.2"}
+    m2 = Place(tmp_path, "m2", ha)
+
+    async def main() -> None:
+        async with running(m1):
+            token = await invited(m1)
+            why = f"m1 cannot reach you at https://127.0.0.3:{m2.port}: refused the connection"
+            plan = await join_by(m2, token, test=True)
+            assert why in str(plan["problems"])
+            assert plan["retcode"] == 1
+            refused = await join_by(m2, token)
+            assert why in refused["error"]
+            assert not Trust(m1.config.state_dir).peers()
+            plan = await join_by(m2, token, test=True, probe=False)
+            assert plan["problems"] == []
+            assert "cannot reach it: refused the connection" in str(plan["notes"])
+            joined = await join_by(m2, token, probe=False)
+            assert "cannot reach it: refused the connection" in str(joined["notes"])
+            assert joined["members"] == ["m1"]
+
+    asyncio.run(main())
+
+
+def test_a_name_that_was_copied(m1: Place, m2: Place, tmp_path: Path) -> None:
+    """Whoever has it must not be told to remove the master that runs under it."""
+    copied = Place(tmp_path / "copy", "m2", HA)
+
+    async def main() -> None:
+        async with running(m1) as (one,):
+            async with running(m2) as (two,):
+                await join_by(m2, await invited(m1))
+                await one.meets(two)
+                token = await invited(m1)
+                plan = await join_by(copied, token, test=True)
+                said = str(plan["problems"])
+                assert f"m2: is the name of a master that runs at {m2.config.url}, seen " in said
+                assert " s ago; choose another: ha: name" in said
+                assert "remove_peer" not in said
+                refused = await join_by(copied, token)
+                assert f"that runs at {m2.config.url}" in refused["error"]
+                assert "remove_peer" not in refused["error"]
+            await until(lambda: one.service.links["m2"].ago() is None, "m2 is known to be down")
+            refused = await join_by(copied, token)
+            assert "if that master is gone for good: salt-run ha.remove_peer m2" in refused["error"]
 
     asyncio.run(main())
 
@@ -234,8 +284,8 @@ def test_what_becomes_of_the_master_key_is_said(m1: Place, m2: Place) -> None:
         handover.place(place.opts, {"master.pem": private, "master.pub": public})
 
     async def plan(share: bool = False, **kwargs: Any) -> dict[str, Any]:
-        token = await run(m1, "invite", share_master_key=share)
-        return await run(m2, "join", token["token"], test=True, **kwargs)
+        token = await invited(m1, share_master_key=share)
+        return await join_by(m2, token, test=True, **kwargs)
 
     async def main() -> None:
         async with running(m1):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.errors import (
+from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
     PeerRefused,
@@ -19,12 +19,14 @@ from saltext_ha.errors import (
     TokenError,
     TrustError,
 )
-from saltext_ha.peering import admission, identity, wire
-from saltext_ha.peering.client import call_once
-from saltext_ha.peering.invites import Invites, invite, make_token
-from saltext_ha.peering.join import Joined, join
-from saltext_ha.peering.token import decode, mac_key, request_mac
-from saltext_ha.peering.trust import make_peer
+from saltext_ha.membership import admission
+from saltext_ha.membership.invites import Invites, invite, make_token
+from saltext_ha.membership.join import Joined, join, preview
+from saltext_ha.membership.reaching import Reach
+from saltext_ha.membership.token import decode, mac_key, request_mac
+from saltext_ha.transport import identity, wire
+from saltext_ha.transport.client import call_once
+from saltext_ha.transport.trust import Trust, make_peer
 from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
 
@@ -276,6 +278,75 @@ def test_a_name_that_is_taken(m1: Master, m2: Master, m3: Master) -> None:
 
     asyncio.run(main())
     assert m1.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
+
+
+# -- a master that joins is tried first
+
+
+def reach(master: Master, required: bool = True) -> Reach:
+    return Reach("127.0.0.1", master.port, required)
+
+
+def test_who_joins_answers_for_its_engine(m1: Master, m2: Master) -> None:
+    """Before it ever ran, and while it runs; afterwards the port is free."""
+
+    async def main() -> None:
+        async with m1.running():
+            for _ in range(2):
+                joined = await let_join(m2, token_of(m1), reach=reach(m2))
+                assert (joined.members, joined.unreachable) == (("m1",), "")
+                async with m2.running():
+                    await let_join(m2, token_of(m1), reach=reach(m2))
+                    await call_once(m1.identity, m2.peer, "members", m1.membership.offer())
+
+    asyncio.run(main())
+
+
+def test_an_own_address_that_leads_nowhere_is_refused(m1: Master, m2: Master, m3: Master) -> None:
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            why = f"m1 cannot reach you at {m3.url}: refused the connection; set ha: address"
+            seen = await preview(m2.identity, token, "m2", m3.url, reach=reach(m2))
+            assert seen.refused.startswith(why)
+            with pytest.raises(PeerRefused, match=why):
+                await let_join(m2, token, url=m3.url, reach=reach(m2))
+            async with m3.running():
+                with pytest.raises(PeerRefused, match=f"{m3.url}: another master answers there"):
+                    await let_join(m2, token, url=m3.url, reach=reach(m2))
+            assert m1.trust.peers() == m2.trust.peers() == {}
+            # The token is as good as before.
+            await let_join(m2, token, reach=reach(m2))
+
+    asyncio.run(main())
+    assert m1.trust.peers()["m2"].url == m2.url
+
+
+def test_who_is_reached_later_is_told_so(m1: Master, m2: Master, m3: Master) -> None:
+    own: dict[str, Any] = {"url": m3.url, "reach": reach(m2, required=False)}
+
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            seen = await preview(m2.identity, token, "m2", **own)
+            assert (seen.refused, seen.unreachable) == ("", "refused the connection")
+            joined = await let_join(m2, token, **own)
+            assert joined.unreachable == "refused the connection"
+
+    asyncio.run(main())
+    assert set(m1.trust.peers()) == {"m2"}
+
+
+def test_a_master_is_tried_where_it_is_called(m1: Master, m2: Master, m3: Master) -> None:
+    """``ha: peers`` on the inviter says where that is."""
+    m1.trust = Trust(m1.state_dir, {"m2": m2.url})
+
+    async def main() -> None:
+        async with m1.running():
+            joined = await let_join(m2, token_of(m1), url=m3.url, reach=reach(m2))
+            assert joined.unreachable == ""
+
+    asyncio.run(main())
 
 
 def test_joining_again_moves_the_address(m1: Master, m2: Master, m3: Master) -> None:

@@ -10,18 +10,11 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
-from saltext_ha.observer import Seen
-from saltext_ha.refused import MAX_UNDECIDED
-from saltext_ha.replication.record import (
-    ACCEPTED,
-    DELETED,
-    DENIED,
-    PENDING,
-    REJECTED,
-    Record,
-)
+from saltext_ha.reconciler.observer import Seen
+from saltext_ha.reconciler.refused import MAX_UNDECIDED
+from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
 from tests.functional.keepers import (
     KEYS,
     PRINTS,
@@ -794,6 +787,22 @@ def test_after_a_lost_replica_what_peers_decided_holds(m1: Master, m2: Master) -
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0], (PENDING, "new"): KEYS[0]}
     # The deleted key was still accepted here.
     assert m1.revoked == 1
+
+
+def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    m1.knock("web2")
+    exchange(m1, m2)
+    m1.replica.close()
+    for path in m1.root.glob("replica.db*"):
+        path.unlink()
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.open(adopting=True)
+    m1.keeper.learn(m2.records())
+    adopted = m1.keeper.adopt()
+    assert [(r.minion_id, r.state) for r in adopted.records] == [("web1", ACCEPTED)]
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "web2"): KEYS[0]}
 
 
 def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:

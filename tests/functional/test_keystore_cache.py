@@ -10,7 +10,7 @@ import salt.cache
 import salt.config
 import salt.version
 
-from saltext_ha.errors import StoreError
+from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.cache import CacheStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.errors import StoreError
+from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.replication.placement import Stored
@@ -115,6 +115,21 @@ def test_a_folder_that_is_gone_names_all_its_ids(root: Path) -> None:
     shutil.rmtree(root / "minions")
     assert look(store) == {"web1"}
     assert shown(store) == Stored()
+
+
+def test_the_mark_of_the_slot_changes_with_the_slot_only(root: Path) -> None:
+    def mark() -> int:
+        content = FileStore(root).read("web1")
+        assert content is not None
+        return content.slot_mark
+
+    path = put(root, ACCEPTED, "web1", A)
+    before = mark()
+    denied = put(root, DENIED, "web1", B)
+    assert mark() == before
+    denied.unlink()
+    os.utime(path, (1, 1))
+    assert mark() not in (before, 0)
 
 
 def test_touched_tells_a_folder_that_changed(root: Path) -> None:
@@ -305,7 +320,7 @@ def test_nothing_is_left_beside_the_keys(root: Path) -> None:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from saltext_ha.errors import StoreError
+from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FileStore
 from saltext_ha.replication.plan import PUT, Step

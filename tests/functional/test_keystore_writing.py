@@ -15,9 +15,8 @@ from typing import IO
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha import minion_key
-from saltext_ha.errors import StoreError
-from saltext_ha.keystore import writing
+from saltext_ha.common.errors import StoreError
+from saltext_ha.keystore import minion_key, writing
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
@@ -311,6 +310,20 @@ def test_it_is_as_one_that_was_written(root: Path, mode: int) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         if os.geteuid() == 0:
             assert path.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+def test_what_was_removed_or_replaced_meanwhile_is_not_written_again(tmp_path: Path) -> None:
+    target = tmp_path / "web1"
+    target.write_text(A)
+    ours = writing._linked(target.lstat())
+    assert not writing.is_spoilt(str(target), ours)
+    target.write_text("other")
+    assert writing.is_spoilt(str(target), ours)
+    target.rename(tmp_path / "away")
+    target.write_text(A)
+    assert not writing.is_spoilt(str(target), ours)
+    target.unlink()
+    assert not writing.is_spoilt(str(target), ours)
 
 
 def linked(path: Path) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha import applier, keeper
-from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Change, Content, Outcome
+from saltext_ha.reconciler import applier, keeper
+from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
+from saltext_ha.replication.vouching import MOST_OF_ONE
 from tests.functional.keepers import KEYS, PRINTS, Master, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
@@ -55,6 +57,28 @@ def test_each_id_is_one_move_however_many_of_its_records_come(m1: Master, m2: Ma
     m2.keeper.learn(records)
     assert len(moves) == 1
     assert m2.files() == m1.files()
+
+
+def test_what_was_written_anew_is_not_spoilt_again_by_one_that_was_down(
+    m1: Master, m2: Master
+) -> None:
+    shared(m1, m2, "web1")
+    (record,) = m1.records()
+    # All are of one master, so that none of them is left out.
+    crowd = {f"{number:016x}": 1 for number in range(2 * MOST_OF_ONE)}
+    context = tuple(sorted({**dict(record.context), **crowd}.items()))
+    for master in (m1, m2):
+        master.replica.vouched.owners.update(dict.fromkeys(crowd, b"m3"))
+        with master.replica.transaction():
+            master.replica.put(record._replace(context=context))
+        assert is_poisoned(*master.records())
+    m1.replica.take_node()
+    m1.keeper.rewrite("web1", "root")
+    fresh = m1.records()
+    assert m1.keeper.learn(m2.records()).learned == 0
+    assert m1.records() == fresh
+    m2.keeper.learn(fresh)
+    assert m2.records() == fresh
 
 
 def test_whoever_decided_here_before_is_heard_first(m1: Master, m2: Master) -> None:

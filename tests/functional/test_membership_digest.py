@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.peering import membership, wire
-from saltext_ha.peering.client import call_once
-from saltext_ha.peering.membership import Membership
+from saltext_ha.membership import membership
+from saltext_ha.membership.membership import Membership
+from saltext_ha.transport import wire
+from saltext_ha.transport.client import call_once
 from tests.peers import Master, befriend
 
 pytestmark = pytest.mark.core

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lab.engines import Place
-from saltext_ha import master_key
+from saltext_ha.common import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from tests.engines import met, places, run

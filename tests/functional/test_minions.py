@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,12 +14,15 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from saltext_ha.errors import HaError, PeerRefused
+from saltext_ha.commands import cmd_batches, drain
+from saltext_ha.commands import minions as bound
+from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable
+from saltext_ha.minions import jobs, presence, returns
+from saltext_ha.minions.job_specs import MOVE, PING, WHERE, Order
+from saltext_ha.minions.jobs import new_jids
+from saltext_ha.minions.presence import Sight
 from saltext_ha.runners import ha as runner
-from saltext_ha.service import bound, drain, heard, jobs
-from saltext_ha.service.heard import Sight
-from saltext_ha.service.jobs import new_jids
-from saltext_ha.service.orders import MOVE, PING, WHERE, Order
+from saltext_ha.transport import control_client
 from tests.engines import QUICK, run, running, until
 from tests.keys import public_key
 
@@ -32,7 +36,7 @@ class Minion:
     """
     ``hears``: masters that its publisher connection leads to. ``returns``: where what it returns
     arrives, when not where it was asked. ``stuck``: it agrees to move and does not; ``mute``: it
-    does not even answer.
+    does not even answer. ``busy``: it is at work on what it was asked, and says so.
     """
 
     kind: str
@@ -41,6 +45,7 @@ class Minion:
     installed: bool = True
     stuck: bool = False
     mute: bool = False
+    busy: bool = False
     asked: list[str] = field(default_factory=list)
 
 
@@ -70,13 +75,22 @@ class World:
             function, target, kind, arguments = order.job()
             self.published.append((master, function, jid))
             self.fire(master, f"salt/job/{jid}/new", {"jid": jid})
-            ids = [i for i in self.minions if kind == "list" or fnmatchcase(i, str(target))]
-            ids = [i for i in ids if kind == "glob" or i in target]
+            if kind == "compound":  # ( L@ID,ID ) and not L@ID; or with a glob, or without the not
+                within, rest = str(target)[2:].split(" ) and ")
+                named = rest.rpartition("@")[2].split(",")
+                listed = within.removeprefix("L@").split(",")
+                ids = [i for i in self.minions if i in listed or fnmatchcase(i, within)]
+                ids = [i for i in ids if (i in named) != rest.startswith("not ")]
+            else:
+                ids = [i for i in self.minions if kind == "list" or fnmatchcase(i, str(target))]
+                ids = [i for i in ids if kind == "glob" or i in target]
             for minion_id in ids:
                 minion = self.minions[minion_id]
                 if master in minion.hears:
                     minion.asked.append(function)
                     if minion.mute and function == "ha.failover":
+                        continue
+                    if minion.busy and function == "test.arg":
                         continue
                     value = self._does(minion_id, minion, master, function, arguments)
                     data = {"id": minion_id, "fun": function, "return": value, "jid": jid}
@@ -91,8 +105,10 @@ class World:
     def _does(
         self, minion_id: str, minion: Minion, master: str, function: str, arguments: Any
     ) -> Any:
-        if function == "test.ping":
-            return True
+        if function in ("test.ping", "test.arg"):
+            return True if function == "test.ping" else arguments
+        if function == "saltutil.find_job":
+            return {"jid": arguments[0], "fun": "test.arg"} if minion.busy else {}
         if not minion.installed:
             return f"'{function}' is not available."
         masters = [self.address(name) for name in self.engines]
@@ -196,7 +212,7 @@ def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
 def test_who_has_a_key_is_told_from_who_is_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heard, "MAX_STRANGERS", 2)
+    monkeypatch.setattr(presence, "MAX_STRANGERS", 2)
 
     async def act() -> None:
         async with world(tmp_path, web1=failover(), web2=failover()) as there:
@@ -283,6 +299,74 @@ def test_long_answers_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert (len(first["minions"]), first["more"]) == (2, True)
             monkeypatch.setattr(bound, "MAX_PAGES", 1)
             assert "says more than fits" in (await run(m1(there), "minions"))["unknown"]["m2"]
+
+    asyncio.run(act())
+
+
+def test_jobs_that_are_over_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Returns of a job that takes long are not lost after many short ones."""
+    monkeypatch.setattr(jobs, "AFTERWARDS", 0.2)
+    monkeypatch.setattr(returns, "MAX_JOBS", 6)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=hot("m1", "m2")) as there:
+            ours, theirs = (there.engines[name].service.returns for name in ("m1", "m2"))
+            ours.expect(["20260131031245123456"], 310, str)
+            for _ in range(8):
+                found = await run(m1(there), "cmd", "web1", "test.ping", timeout=100)
+                assert (found["returned"], found["unknown"]) == ({"web1": True}, {})
+                await until(
+                    lambda: len(ours._expected) == 1 and not theirs._expected, "all is forgotten"
+                )
+            for number in range(5):
+                ours.expect([f"2026013103124599999{number}"], 310, str)
+            refused = await run(m1(there), "cmd", "web1", "test.ping", timeout=1)
+            assert "6 jobs are waited for already" in refused["unknown"]["m1"]
+
+    asyncio.run(act())
+
+
+def test_a_job_is_not_published_when_nobody_waits_for_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "PUBLISHING", 0.1)
+    monkeypatch.setattr(jobs, "LOOKING", 0.1)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=hot("m1")) as there:
+            ours = there.engines["m1"].service.jobs
+            for _ in range(jobs.AT_ONCE):
+                await ours._turns.acquire()
+            order = Order(PING, ids=("web1",))
+            running = asyncio.ensure_future(ours.run(order, 0.1, ["m1"]))
+            await asyncio.sleep(1)
+            for _ in range(jobs.AT_ONCE):
+                ours._turns.release()
+            found, _ = await running
+            assert "its turn came too late" in found["m1"].error
+            assert (there.published, found["m1"].unsure) == ([], False)
+
+    asyncio.run(act())
+
+
+def test_a_job_that_may_have_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act() -> None:
+        async with world(tmp_path, fo2=failover("m2")) as there:
+            there.start("m2", "fo2")
+            link = there.engines["m1"].link(there.engines["m2"])
+            real = link.call
+
+            async def call(method: str, *more: Any) -> dict[str, Any]:
+                if method == "job_run":
+                    raise PeerUnreachable("10.0.0.2:4530 timed out")
+                return await real(method, *more)
+
+            monkeypatch.setattr(link, "call", call)
+            ran = await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
+            assert "timed out; may have run: job 20" in ran["unknown"]["m2"]
+            assert (ran["jobs"], ran["retcode"]) == ([{}], 2)
 
     asyncio.run(act())
 
@@ -380,6 +464,248 @@ def test_live_asks_from_every_master_at_once(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_where_a_job_has_to_be_published(tmp_path: Path) -> None:
+    async def act() -> None:
+        minions = {"both": hot("m1", "m2"), "fo1": failover("m1"), "fo2": failover("m2")}
+        minions["none"] = failover()
+        async with world(tmp_path, **minions) as there:
+            # Nobody has heard of any: they are asked.
+            told = await run(m1(there), "where", timeout=SECONDS)
+            found = {"fo1": ["m1"], "fo2": ["m2"], "none": []}
+            assert (told["minions"], told["self"], told["count"]) == (found, "m1", 4)
+            assert (told["retcode"], told["masters"]) == (1, ["m1", "m2"])
+            asked = len(there.published)
+            told = await run(m1(there), "where", ["fo1", "fo2"])
+            assert told["minions"] == {"fo1": ["m1"], "fo2": ["m2"]}
+            assert len(there.published) == asked, "that is known now"
+            # Whether it hears both, or left one for the other, nobody has said.
+            assert (await run(m1(there), "where", ["both"]))["minions"] == {}
+            asked += 2
+            assert len(there.published) == asked
+            # It authenticates somewhere else, and nobody says more: it is asked.
+            there.minions["fo2"].hears = {"m1"}
+            there.fire("m1", "salt/auth", {"id": "fo2", "act": "accept"})
+            told = await run(m1(there), "where", "fo2", timeout=SECONDS)
+            assert told["minions"] == {"fo2": ["m1"]}
+            assert len(there.published) == asked + 2
+            wrong = await run(m1(there), "where", "G@os:x")
+            assert wrong["kind"] == "error"
+
+    asyncio.run(act())
+
+
+def test_one_command_for_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        minions = {"both": hot("m1", "m2"), "fo1": failover("m1"), "fo2": failover("m2")}
+        async with world(tmp_path, **minions) as there:
+            planned = await run(m1(there), "cmd", "*", "test.arg", test=True)
+            assert planned["targets"] == [{"m1": "( * ) and not L@fo2", "m2": "( * ) and L@fo2"}]
+            assert (planned["returned"], planned["jobs"]) == ({}, [{}])
+            assert not [each for each in there.published if each[1] == "test.arg"]
+            ran = await run(
+                m1(there), "cmd", ["fo1", "fo2", "both"], "test.arg", 1, x=2, timeout=SECONDS
+            )
+            value = [1, {"__kwarg__": True, "x": 2}]
+            assert ran["returned"] == dict.fromkeys(("both", "fo1", "fo2"), value)
+            assert (ran["retcode"], ran["missing"], ran["unknown"]) == (0, {}, {})
+            assert ran["jobs"][0].keys() == {"m1", "m2"}
+            once = {i: each.asked.count("test.arg") for i, each in there.minions.items()}
+            assert once == dict.fromkeys(("both", "fo1", "fo2"), 1)
+            ran = await run(m1(there), "cmd", "*", "test.arg", batch=1, timeout=SECONDS)
+            assert (len(ran["jobs"]), len(ran["returned"]), ran["retcode"]) == (3, 3, 0)
+            there.minions["fo2"].hears = set()
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
+            assert (ran["missing"], ran["retcode"]) == ({"fo2": "m2"}, 1)
+            for wrong, said in (
+                ({"fun": "ping"}, "no function"),
+                ({"fun": "test.ping", "tgt_type": "range"}, "tgt_type"),
+                ({"fun": "test.ping", "batch": "some"}, "batch"),
+                ({"fun": "test.ping", "timeout": 0}, "timeout=0"),
+            ):
+                refused = await run(m1(there), "cmd", "*", **wrong)  # type: ignore[arg-type]
+                assert (refused["kind"], refused["retcode"]) == ("error", 2)
+                assert said in refused["error"]
+            no = dataclasses.replace(there.engines["m2"].service.config, commands=False)
+            there.engines["m2"].service.config = no
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.ping", timeout=SECONDS)
+            assert (ran["returned"], ran["retcode"]) == ({"fo1": True}, 2)
+            assert "takes no commands" in ran["unknown"]["m2"]
+
+    asyncio.run(act())
+
+
+@dataclass
+class Errors:
+    """What is written to standard error."""
+
+    capsys: pytest.CaptureFixture[str]
+    lines: list[str] = field(default_factory=list)
+
+    def has(self, line: str) -> bool:
+        self.lines += self.capsys.readouterr().err.splitlines()
+        return line in self.lines
+
+
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Errors:
+    """Progress is said twenty times a second; what was said."""
+    monkeypatch.setattr(cmd_batches, "EACH", 0.05)
+    return Errors(capsys)
+
+
+def test_how_far_a_command_is_is_said_while_it_runs(tmp_path: Path, errors: Errors) -> None:
+    async def act() -> None:
+        minions = {"fo1": failover("m1"), "fo2": failover("m2"), "slow": failover("m2", busy=True)}
+        async with world(tmp_path, **minions, last=failover("m2", busy=True)) as there:
+
+            def late(minion_id: str, **more: Any) -> None:
+                jid = [jid for name, fun, jid in there.published if name + fun == "m2test.arg"][-1]
+                data = {"id": minion_id, "fun": "test.arg", "return": 1, "jid": jid, **more}
+                there.fire("m2", f"salt/job/{jid}/ret/{minion_id}", data)
+
+            asked: dict[str, Any] = {"timeout": 30, "progress": True}
+            wanted = ["fo1", "fo2", "slow", "last"]
+            running = asyncio.ensure_future(run(m1(there), "cmd", wanted, "test.arg", **asked))
+            await until(lambda: errors.has("2 of 4 returned, 0 failed"), "two have returned")
+            late("slow", retcode=1)
+            await until(lambda: errors.has("3 of 4 returned, 1 failed"), "the next one")
+            late("last")
+            ran = await running
+            assert (ran["missing"], ran["failed"]) == ({}, {"slow": 1})
+            assert errors.has("done: 4 returned, 1 failed, 0 missing")
+            assert len(errors.lines) == len(set(errors.lines)), "only what has changed"
+
+            running = asyncio.ensure_future(
+                run(m1(there), "cmd", wanted[:3], "test.arg", batch=2, **asked)
+            )
+            await until(lambda: errors.has("batch 2 of 2: 0 of 1 returned, 0 failed"), "batch 2")
+            assert errors.has("batch 1 of 2 done, in all: 2 returned, 0 failed, 0 missing")
+            late("slow")
+            await running
+            assert errors.has("batch 2 of 2 done, in all: 3 returned, 0 failed, 0 missing")
+
+    asyncio.run(act())
+
+
+def test_how_far_it_is_elsewhere_may_be_unknown(
+    tmp_path: Path, errors: Errors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True), "slow": hot("m1")}
+        minions["slow"].busy = True
+        async with world(tmp_path, **minions) as there:
+            theirs = there.engines["m2"].service.jobs
+            older = {"returned": {}}  # a release that does not know what it is asked
+            theirs._strays = lambda payload: older  # type: ignore[method-assign]
+            running = asyncio.ensure_future(
+                run(m1(there), "cmd", "*", "test.arg", timeout=3, progress=True)
+            )
+            line = "1 returned, 0 failed; nothing is known of m2"
+            await until(lambda: errors.has(line), "m2 does not say")
+            ran = await running
+            assert ran["missing"] == {"fo2": "m2", "slow": "m1"}
+            assert not [each for each in errors.lines if " of " in each.partition(";")[0]]
+            assert await run(m1(there), "cmd", "*", "test.arg", test=True, progress=True)
+
+    asyncio.run(act())
+
+
+def test_a_master_that_is_down_is_not_tried_every_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each failure would have its link wait longer before it tries again."""
+
+    async def act() -> None:
+        async with world(tmp_path, fo1=failover("m1")) as there:
+            link, (jid,) = there.engines["m1"].link(there.engines["m2"]), new_jids(1)
+            ours = there.engines["m1"].service.jobs
+            known, unknown = await ours.counts({"m2": jid, "m1": jid})
+            assert (known.keys(), unknown) == ({"m1", "m2"}, {})
+            link.up, link.error = False, "refused the connection"
+            monkeypatch.setattr(link, "call", None)
+            assert await ours.counts({"m2": jid}) == ({}, {"m2": "refused the connection"})
+            monkeypatch.undo()
+
+    asyncio.run(act())
+
+
+def test_an_operation_is_known_by_its_name_while_it_lasts(tmp_path: Path) -> None:
+    name = "0123456789abcdef" * 2
+
+    async def act() -> None:
+        minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True)}
+        async with world(tmp_path, **minions) as there:
+            socket = m1(there).config.control_socket
+            job = {"tgt": "*", "fun": "test.arg", "timeout": 3, "operation": name}
+
+            async def asked(what: str, **payload: Any) -> dict[str, Any]:
+                return await asyncio.to_thread(control_client.request, socket, what, payload)
+
+            for wrong in ("", "x", 5, ["a"], name + "0", name.upper()):
+                for what in ("cmd", "cmd_progress"):
+                    with pytest.raises(HaError, match="operation: takes 32"):
+                        await asked(what, **{**job, "operation": wrong})
+            none = {"masters": {}, "unknown": {}}
+            assert await asked("cmd_progress", operation=name) == none
+            running = asyncio.ensure_future(asked("cmd", **job))
+            told = none
+            while not told["masters"].get("m1", {}).get("returned"):
+                told = await asked("cmd_progress", operation=name)
+            assert told["masters"]["m1"] == {"targeted": 1, "returned": 1, "failed": 0}
+            assert told["masters"]["m2"]["returned"] == 0
+            with pytest.raises(HaError, match="under way already"):
+                await asked("cmd", **job)
+            await running
+            assert await asked("cmd_progress", operation=name) == none, "nothing is kept of it"
+
+    asyncio.run(act())
+
+
+def test_who_has_not_returned_is_asked_whether_it_still_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        minions = {
+            "busy1": failover("m1", busy=True), "busy2": failover("m2", busy=True),
+            "fo2": failover("m2"), "gone": failover(),
+        }  # fmt: skip
+        async with world(tmp_path, **minions) as there:
+            ran = await run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS)
+            assert ran["running"] == {f"busy{n}": ran["jobs"][0][f"m{n}"] for n in (1, 2)}
+            assert ran["missing"] == {"busy1": "m1", "busy2": "m2", "gone": "m1"}
+            assert (ran["returned"], ran["retcode"]) == ({"fo2": [1]}, 1)
+            looked = [name for name, fun, _ in there.published if fun == "saltutil.find_job"]
+            assert sorted(looked) == ["m1", "m2"]
+            assert "saltutil.find_job" not in minions["fo2"].asked, "it has returned"
+            # In batches, too; and where it cannot be asked, nobody said so.
+            ran = await run(m1(there), "cmd", "busy*", "test.arg", batch=1, timeout=SECONDS)
+            assert ran["running"] == {f"busy{n}": ran["jobs"][n - 1][f"m{n}"] for n in (1, 2)}
+
+            theirs = there.engines["m2"].service.jobs
+            real = theirs.publish
+
+            def publish(opts: Any, order: Any, jid: str) -> list[str]:
+                if order.job()[0] == "saltutil.find_job":
+                    raise HaError("salt-master did not take the job")
+                return real(opts, order, jid)
+
+            theirs.publish = publish
+            ran = await run(m1(there), "cmd", "busy2", "test.arg", timeout=SECONDS)
+            assert (ran["running"], ran["missing"], ran["unknown"]) == ({}, {"busy2": "m2"}, {})
+            # All of them returned: nobody is asked.
+            there.published.clear()
+            await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
+            assert [fun for _, fun, _ in there.published] == ["test.arg"]
+
+    asyncio.run(act())
+
+
 def test_who_is_deaf_to_whom(tmp_path: Path) -> None:
     async def act() -> None:
         minions = {
@@ -407,7 +733,7 @@ def test_who_is_deaf_to_whom(tmp_path: Path) -> None:
             assert answer["strays"] == [
                 {"published": "m1", "arrived": "m2", "count": 1, "ids": ["stray"]}
             ]
-            assert answer["minions"][0]["state"] == "deaf"
+            assert answer["minions"][0]["state"] == "astray"
             assert answer["retcode"] == 1
 
             there.broken = {"m2"}
@@ -576,7 +902,7 @@ def test_who_was_heard_last_on_a_drained_master_may_be_lost_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain, "ASKING", SECONDS)
-    monkeypatch.setattr(heard, "FRESH", 0.2)  # seconds
+    monkeypatch.setattr(presence, "FRESH", 0.2)  # seconds
 
     async def act() -> None:
         async with world(tmp_path, quiet=failover(), there=failover("m2")) as there:
@@ -613,7 +939,15 @@ def test_nobody_is_moved_to_a_master_that_was_drained_before(
             assert [row["id"] for row in (await run(m1(there), "drain", "m1"))["moves"]] == ["web1"]
             # Whoever is asked: m1 is empty because it is to be.
             for asked in there.engines.values():
-                answer = await run(asked.place, "drain", "m2")
+                refused = await run(asked.place, "drain", "m2")
+                assert "no other master than m2 is ready" in refused["error"]
+                assert refused["retcode"] == 2
+                assert not there.engines["m2"].service.draining
+                plan = await run(asked.place, "drain", "m2", test=True)
+                assert (plan["retcode"], len(plan["notes"])) == (1, 1)
+                assert (await run(asked.place, "status"))["tolerates"] == 0
+            for asked in there.engines.values():
+                answer = await run(asked.place, "drain", "m2", force=True)
                 assert answer["moves"] == []
                 stay = {row["id"]: row["why"] for row in answer["stay"]}
                 assert set(stay) == {"db1", "web1"}

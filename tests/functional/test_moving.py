@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lab.engines import Place, free_port
-from saltext_ha.service import views
+from saltext_ha.commands import views
 from tests.engines import join, run, running, until
 from tests.fixtures import named
 
@@ -62,7 +62,7 @@ def test_when_both_have_moved_the_note_says_what_helps(
             note = status["masters"][1]["note"]
             assert status["retcode"] == 2
             assert "refused the connection" in note
-            assert "salt-run ha.invite there and ha.join TOKEN here" in note
+            assert "salt-ha invite there and salt-ha join --token-file - here" in note
             assert "ha: peers: [{name: m2, url: https://ADDRESS:PORT}]" in note
             if remedy == "join":
                 await join(there, here)

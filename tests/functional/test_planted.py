@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha.errors import HaError, TokenError, TrustError
+from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FileStore
+from saltext_ha.keystore.minion_key import fingerprint
 from saltext_ha.keystore.reading import read_key
-from saltext_ha.minion_key import fingerprint
-from saltext_ha.peering import identity
-from saltext_ha.peering.invites import Invites
-from saltext_ha.peering.trust import Trust
+from saltext_ha.membership.invites import Invites
 from saltext_ha.replication.plan import PUT, Step
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.service.control import ControlServer
+from saltext_ha.transport import identity
+from saltext_ha.transport.control_server import ControlServer
+from saltext_ha.transport.trust import Trust
 from tests.functional.keepers import Master
 from tests.keys import public_key
 

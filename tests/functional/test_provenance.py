@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.errors import ReplicaError, StoreError
+from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import signature
-from saltext_ha.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
-from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
+from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
+from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Crash, Master, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
@@ -181,6 +181,108 @@ def test_a_folder_that_came_back_while_the_engine_was_away_holds_nothing(
     m1.store.recall(m1.replica.marks())  # as at every start: what is as it was is not named
     m1.settle()
     assert m1.replica.held() == {}
+
+
+@pytest.fixture(params=[False, True], ids=["3006", "3008"])
+def layout(request: pytest.FixtureRequest) -> bool:
+    """Whether Salt takes an id that is pending and accepted as pending, as 3008 does."""
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_minions_that_knocked_while_the_folder_was_away_are_accepted_as_before(
+    m1: Master, m2: Master, layout: bool, restarted: bool
+) -> None:
+    """Salt left their keys twice, and 3008 would have them wait; nobody has to do anything."""
+    m1.restart(pending_first=layout)
+    shared(m1, m2, *names(13))
+    aside = unmounted(m1)
+    m1.scan()
+    for minion_id in names(12):
+        m1.knock(minion_id)
+    m1.scan()
+    put_back(m1, aside)
+    if restarted:
+        m1.restart(pending_first=layout)
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.replica.held() == {}
+    assert m1.files() == m2.files() == {(ACCEPTED, minion_id): KEYS[0] for minion_id in names(13)}
+    assert m1.revoked == m2.revoked == 0
+
+
+def test_a_knock_with_another_key_while_the_folder_was_away_is_denied(
+    m1: Master, m2: Master, layout: bool
+) -> None:
+    m1.restart(pending_first=layout)
+    shared(m1, m2, "web1", "web2")
+    aside = unmounted(m1)
+    m1.scan()
+    m1.knock("web1", 1)
+    m1.scan()
+    put_back(m1, aside)
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.replica.held() == {}
+    assert m1.files() == {
+        (ACCEPTED, "web1"): KEYS[0],
+        (DENIED, "web1"): KEYS[1],
+        (ACCEPTED, "web2"): KEYS[0],
+    }
+    assert m1.files() == m2.files()
+    assert (m2.state("web1"), m2.state("web1", 1)) == (ACCEPTED, PENDING)
+
+
+def test_a_knock_while_the_folder_was_away_brings_no_deleted_key_back(
+    m1: Master, m2: Master, layout: bool
+) -> None:
+    m1.restart(pending_first=layout)
+    shared(m1, m2, "web1", "web2")
+    aside = unmounted(m1)
+    m1.scan()
+    m1.knock("web1")
+    m2.remove("web1")
+    m2.settle()
+    m1.hear(m2.records())
+    put_back(m1, aside)
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0]}
+    assert m1.revoked > 0
+
+
+@pytest.mark.parametrize("key", [0, 1])
+def test_files_that_are_back_after_their_minions_knocked_are_believed(
+    m1: Master, m2: Master, layout: bool, key: int
+) -> None:
+    """The folder is the right one; somebody had removed what was in it."""
+    m1.restart(pending_first=layout)
+    shared(m1, m2, *names(15))
+    for minion_id in names(15):
+        m1.remove(minion_id)
+        m1.knock(minion_id, key)
+    m1.scan()
+    assert set(m1.replica.held()) == set(names(15))
+    restore_over(m1, names(15))
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.replica.held() == {}
+    assert accepted(m1) == accepted(m2) == set(names(15))
+    assert PENDING not in {state for state, _ in (*m1.files(), *m2.files())}
+
+
+def test_released_when_it_is_back_nothing_is_deleted(m1: Master, m2: Master, layout: bool) -> None:
+    m1.restart(pending_first=layout)
+    shared(m1, m2, *names(3))
+    aside = unmounted(m1)
+    m1.scan()
+    m1.knock("web1")
+    m1.knock("web2", 1)
+    put_back(m1, aside)
+    m1.keeper.release()
+    m1.settle()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == set(names(3))
 
 
 def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> None:

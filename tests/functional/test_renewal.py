@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from lab.engines import Engine, Place, free_port
-from saltext_ha.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
-from saltext_ha.peering import identity, succession
-from saltext_ha.peering.client import call_once, certificates_of, introduce
-from saltext_ha.peering.identity import Identity
-from saltext_ha.peering.invites import make_token
-from saltext_ha.peering.join import join
-from saltext_ha.peering.trust import Removed, make_peer
+from saltext_ha.common.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
+from saltext_ha.membership.invites import make_token
+from saltext_ha.membership.join import join
+from saltext_ha.transport import identity, succession
+from saltext_ha.transport.client import call_once, certificates_of, introduce
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Removed, make_peer
 from tests.engines import join as join_group
 from tests.engines import run, running, until
 from tests.fixtures import named
@@ -37,13 +37,13 @@ def renew(master: Master) -> Identity:
 # the identity
 
 
-def test_a_renewed_identity_is_another_one_and_stays(m1: Master) -> None:
+def test_a_renewed_identity_is_another_one_and_stays(m1: Master, tmp_path: Path) -> None:
     first = m1.identity
     second, third = renew(m1), renew(m1)
     assert len({first.fingerprint, second.fingerprint, third.fingerprint}) == 3
     assert third.chain == (first.certificate, second.certificate, third.certificate)
     assert identity.load_or_create(m1.state_dir, "m1") == third
-    assert identity.existing_or_provisional(m1.state_dir, "m1") == third
+    assert identity.existing_or_provisional(m1.state_dir, "m1", tmp_path) == third
     assert third.key_file.stat().st_mode & 0o777 == 0o600
     succession.check(third.chain)
     assert identity.renew(m1.state_dir, "m1").former == ()
@@ -366,7 +366,7 @@ def test_status_tells_in_good_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert "ends on" in notes["m1"]
             assert "salt-run ha.renew" in notes["m1"]
             assert notes["m2"] == ""
-            assert status["retcode"] == 1
+            assert status["state"] == "degraded"
 
     asyncio.run(main())
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from saltext_ha import rows
-from saltext_ha.batches import BATCH
-from saltext_ha.columns import NEVER, Applied
-from saltext_ha.errors import ReplicaError
-from saltext_ha.replica import Replica
+from saltext_ha.common.batches import BATCH
+from saltext_ha.common.errors import ReplicaError
+from saltext_ha.replica import row_cache
+from saltext_ha.replica.key_counts import Tally
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -29,7 +30,6 @@ from saltext_ha.replication.record import (
     Value,
     decide,
 )
-from saltext_ha.tally import Tally
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -147,9 +147,9 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from saltext_ha.columns import Applied
-from saltext_ha.batches import BATCH
-from saltext_ha.replica import Replica
+from saltext_ha.replica.serializers import Applied
+from saltext_ha.common.batches import BATCH
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
 
@@ -173,7 +173,7 @@ with replica.transaction():
 
 def test_more_ids_than_are_kept_at_once_are_all_read_and_written(path: Path) -> None:
     replica = Replica(path)
-    ids = [f"web{number}" for number in range(rows.MAX_IDS + 2 * BATCH)]
+    ids = [f"web{number}" for number in range(row_cache.MAX_IDS + 2 * BATCH)]
     with replica.transaction():
         records = {minion_id: write(replica, minion_id) for minion_id in ids}
         # However many they are: nothing that was put is forgotten before it is written.
@@ -189,7 +189,7 @@ def test_more_ids_than_are_kept_at_once_are_all_read_and_written(path: Path) -> 
         }
         # One by one, too.
         assert all(replica.get(i) == {A: record} for i, record in records.items())
-    assert len(replica._rows._records) <= rows.MAX_IDS + BATCH
+    assert len(replica._rows._records) <= row_cache.MAX_IDS + BATCH
     replica.close()
 
 
@@ -360,8 +360,8 @@ def test_two_cannot_write_under_one_name(path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from saltext_ha.replica import Replica;"
-            "from saltext_ha.errors import ReplicaError\n"
+            "import sys; from pathlib import Path; from saltext_ha.replica.replica import Replica;"
+            "from saltext_ha.common.errors import ReplicaError\n"
             "try: Replica(Path(sys.argv[1]))\n"
             "except ReplicaError as exc: sys.exit(str(exc))",
             str(path),

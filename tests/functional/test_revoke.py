@@ -14,7 +14,7 @@ import salt.version
 
 from lab import key_folders
 from lab.engines import Place
-from saltext_ha.errors import StoreError
+from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore.revoke import revoke
 
 pytestmark = pytest.mark.core

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -20,10 +21,10 @@ import pytest
 import yaml
 
 from lab.wait import wait_for
-from saltext_ha import binding, drop_in
-from saltext_ha.errors import HaError
-from saltext_ha.restarting import processes, restart
-from saltext_ha.rollout import plan, record, trial
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion import binding, options
+from saltext_ha.minion.restarting import processes, restart
+from saltext_ha.rollout import drop_in, plan, record, trial
 from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, Record
 from saltext_ha.states import ha as state
 
@@ -35,14 +36,17 @@ TEXT = drop_in.text(drop_in.options(WISH))
 
 
 @pytest.fixture
-def opts(tmp_path: Path) -> dict[str, Any]:
+def opts(tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A minion's configuration."""
     conf_file = tmp_path / "minion"
     conf_file.write_text(f"id: web1\nmaster: 10.0.0.1\npki_dir: {tmp_path}/pki\n")
     (tmp_path / "minion.d").mkdir()
     names = {"cachedir": "cache", "pki_dir": "pki", "pidfile": "minion.pid"}
     folders = {name: str(tmp_path / path) for name, path in names.items()}
-    return {"conf_file": str(conf_file), "id": "web1", "caller": True, **folders}
+    opts = {"conf_file": str(conf_file), "id": "web1", "caller": True, **folders}
+    # The path of a socket must be short.
+    with tempfile.TemporaryDirectory() as sock_dir:
+        yield {**opts, "sock_dir": sock_dir}
 
 
 def test_the_file_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +227,7 @@ def test_a_process_is_known_again() -> None:
     try:
         known = processes.know(psutil.Process(process.pid))
         ask = f"print(processes.know(psutil.Process({process.pid})))"
-        command = f"import psutil; from saltext_ha.restarting import processes; {ask}"
+        command = f"import psutil; from saltext_ha.minion.restarting import processes; {ask}"
         told = subprocess.check_output([sys.executable, "-c", command], text=True)
         assert told.strip() == str(known), "by another process, too"
         again = processes.living(known)
@@ -241,8 +245,11 @@ def test_a_process_is_known_again() -> None:
 def test_a_minion_that_runs_with_what_was_there_before(opts: dict[str, Any]) -> None:
     target(opts).write_text(TEXT)
     me, started = os.getpid(), psutil.Process().create_time()
-    os.utime(target(opts), (started + 5, started + 5))
+    os.utime(target(opts), (time.time(), time.time()))
     assert make(opts, me).stale
+    # The clock was set back since: a restart would not mend that.
+    os.utime(target(opts), (time.time() + 3600, time.time() + 3600))
+    assert not make(opts, me).stale
     os.utime(target(opts), (started - 5, started - 5))
     assert not make(opts, me).stale
     assert not make(opts, None).stale
@@ -262,21 +269,39 @@ def test_a_torn_record_is_none(opts: dict[str, Any]) -> None:
 def ordered(opts: dict[str, Any], **order: Any) -> trial.Order:
     """What the state would have tried, as it arrives."""
     names = ("conf_file", "id", "pidfile", "cachedir")
-    same = {name: opts[name] for name in names}
+    same = {**{name: opts[name] for name in names}, "bus": options.bus(opts)}
     sent = trial.Order(path=str(target(opts)), new=TEXT, **same, **order)
     return trial.Order(**json.loads(json.dumps(asdict(sent))))
 
 
-SLEEPER = "import sys, time; open(sys.argv[2], 'a').write('started\\n'); time.sleep(60)"
+SLEEPER = """
+import contextlib, os, socket, sys, time
+bus = socket.socket(socket.AF_UNIX)
+with contextlib.suppress(FileNotFoundError):
+    os.unlink(sys.argv[3])
+bus.bind(sys.argv[3])
+bus.listen()
+open(sys.argv[2], 'a').write('started\\n')
+time.sleep(60)
+"""
+
+
+def sleeper(starts: Path, bus: Any) -> list[str]:
+    """A command that looks like a minion, serves its *bus* and adds a line to *starts*."""
+    return [sys.executable, "-c", SLEEPER, "salt-minion", str(starts), str(bus)]
+
+
+def has_started(starts: Path) -> None:
+    wait_for(lambda: starts.exists() and starts.read_text(), 20, "it has started")
 
 
 @pytest.fixture
-def minion(tmp_path: Path) -> Iterator[tuple[psutil.Process, Path]]:
-    """A process that looks like a minion; and the file that has a line for each start."""
+def minion(tmp_path: Path, opts: dict[str, Any]) -> Iterator[tuple[psutil.Process, Path]]:
+    """A process like a minion; and the file that has a line for each start."""
     starts = tmp_path / "starts"
-    command = [sys.executable, "-c", SLEEPER, "salt-minion", str(starts)]
+    command = sleeper(starts, options.bus(opts))
     process = subprocess.Popen(command, start_new_session=True)
-    wait_for(starts.exists, 10, "it has started")
+    has_started(starts)
     yield psutil.Process(process.pid), starts
     for each in psutil.process_iter(["cmdline"]):
         if each.info["cmdline"] == command:
@@ -353,13 +378,13 @@ def test_systemd_restarts_the_service_that_the_minion_is(
 SUPERVISOR = "import subprocess, sys; subprocess.run(sys.argv[2:])"
 
 
-def test_whoever_supervises_it_is_left_alone(tmp_path: Path) -> None:
+def test_whoever_supervises_it_is_left_alone(tmp_path: Path, opts: dict[str, Any]) -> None:
     """Also one that is a Python program, too, and speaks of minions."""
     starts = tmp_path / "starts"
-    command = [sys.executable, "-c", SLEEPER, "salt-minion", str(starts)]
+    command = sleeper(starts, options.bus(opts))
     supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, "minion.conf", *command])
     try:
-        wait_for(starts.exists, 10, "it has started")
+        has_started(starts)
         (minion,) = psutil.Process(supervisor.pid).children()
         way = restart.way(minion.pid, {})
         assert (numbers(way), list(way.command)) == ([minion.pid, minion.pid], command)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.peering import wire
-from simulation.network import ANSWER_HEAD, REQUEST_HEAD, on_the_wire
+from proving.simulation.network import ANSWER_HEAD, REQUEST_HEAD, on_the_wire
+from saltext_ha.transport import wire
 from tests.peers import Master, befriend, echo
 
 

@@ -17,11 +17,11 @@ import pytest
 
 from lab import key_folders
 from lab.engines import Engine, Place, free_port
-from saltext_ha.columns import Applied
-from saltext_ha.hysteresis import Health
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
-from tests.engines import met, run
+from tests.engines import met, run, until
 from tests.functional.comparing import place
 from tests.keys import public_key
 
@@ -128,7 +128,7 @@ def test_masters_that_differ(tmp_path: Path) -> None:
         assert "not compared yet" in await page.text("#same")
         await run(m1, "check_consistency")
         await state(page, "degraded")
-        assert "access 1" in await page.text("#same")
+        await page.until("document.querySelector('#same').innerText.includes('access 1')")
         # By keyboard alone.
         await page.evaluate("document.querySelector('#drift summary').focus()")
         await page.press("Enter")
@@ -158,10 +158,42 @@ def test_a_conflict(tmp_path: Path) -> None:
         text = await page.text("#conflicts")
         assert "1 in conflict" in text
         assert "db2" in text
-        assert "salt-run ha.resolve" in text
+        assert "salt-run ha.resolve db2 " in text
         await state(page, "degraded")
         assert await page.evaluate("document.images.length") == 0
         await picture(page, "status-conflict")
+
+    show([m1, m2], scene, well=False)
+
+
+def test_minions_and_apis_are_there_without_typing(tmp_path: Path) -> None:
+    """Each minion once, and where each master's salt-api is, of a master that is gone, too."""
+    api = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
+    m1, m2 = (
+        place(tmp_path, name, {"status": {"port": free_port()}, "peer_timeout": 20, **at}, **opts)
+        for name, at, opts in (("m1", {}, {}), ("m2", {"address": "127.0.0.1"}, api))
+    )
+    key_folders.plant(m1.pki_dir, ["web1", "web2", "web3"])
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await page.until("document.querySelectorAll('#hits tr').length === 3", 60)
+        assert await page.text("#online") == "0 online · 0 offline · 3 unknown"
+        there = m2.pki_dir / key_folders.ACCEPTED / "web3"
+        await until(there.exists, "m2 has them")
+        for engine in engines:
+            await engine.service.bound.settle()
+            for name in ("web1", "web2"):
+                data = {"id": name, "cmd": "_minion_event"}
+                engine.service.bus.tell(f"salt/minion/{name}/start", data)
+        await page.until("document.querySelector('#online').innerText.startsWith('2 online')", 90)
+        assert await page.text("#online") == "2 online · 0 offline · 1 unknown"
+        assert await page.evaluate("document.querySelectorAll('#hits tr').length") == 3
+        apis = "[...document.querySelectorAll('td[data-label=salt-api]')].map((e) => e.innerText)"
+        assert await page.evaluate(apis) == ["none", "? http://127.0.0.1:8000"]
+        await engines[1].stop()
+        await page.until("document.querySelector('[data-master=m2]').innerText.includes('unknown')")
+        assert await page.evaluate(apis) == ["none", "? http://127.0.0.1:8000"]
+        page.errors.clear()
 
     show([m1, m2], scene, well=False)
 

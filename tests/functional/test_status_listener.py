@@ -16,17 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostile.inputs import PAGES
 from lab.engines import Engine, Place, befriend, free_port
-from saltext_ha.errors import ConfigError, HaError
-from saltext_ha.peering.connection import Limits
-from saltext_ha.replica import Replica
-from saltext_ha.service.service import Service
+from proving.hostile.inputs import PAGES
+from saltext_ha.common.errors import ConfigError, HaError
+from saltext_ha.config.web import Settings
+from saltext_ha.engine.service import Service
+from saltext_ha.replica.replica import Replica
+from saltext_ha.transport.connection import Limits
 from saltext_ha.web.listener import StatusListener
 from saltext_ha.web.pages import Pages
-from saltext_ha.web.settings import Settings
 from tests.certificates import self_signed
 from tests.engines import running, until
+from tests.peers import silent
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
@@ -115,10 +116,7 @@ def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
         with replica.transaction():
             replica.meta.blank = False
         replica.close()
-        # Accepts, and never says a word.
-        port = m2.config.port
-        silent = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
-        async with silent, running(m1) as (engine,):
+        async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
             await served(engine)
             await until(lambda: engine.service.links["m2"].up is None, "m2 is being asked")
             status, reason = await get(m1, "/ready")
@@ -476,7 +474,7 @@ def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
         status = there.config.status
         assert status is not None
 
-        @settings(max_examples=250, deadline=None)
+        @settings(max_examples=250)
         @given(st.sampled_from(["GET", "HEAD", "PUT", "x"]), paths, queries, headers, st.booleans())
         def check(
             verb: str, path: str, query: dict[str, str], more: dict[str, str], escaped: bool

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
+import signal
 import statistics
 import sys
 import time
@@ -16,10 +18,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lab import key_folders
-from lab.engines import Place, free_port
-from saltext_ha.columns import Applied
-from saltext_ha.errors import HaError
-from saltext_ha.hysteresis import Health
+from lab.engines import EngineProcess, Place, befriend, free_port
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
 from tests.engines import met, run, running, until
@@ -322,6 +324,45 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
             await eventually(m1, "/status.json", lambda s: s["at"] > first["at"], "it is new")
 
     asyncio.run(scene())
+
+
+def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+    befriend(m1, m2)
+    monkeypatch.setattr(snapshot, "PATIENCE", 0.05)
+
+    async def scene(peer: EngineProcess) -> None:
+        async with running(m1) as (one,):
+            await one.meets(m2)
+            await eventually(
+                m1, "/status.json", lambda s: s["masters"][1]["state"] == "running", "both run"
+            )
+            os.kill(peer.pid, signal.SIGSTOP)
+            try:
+                monkeypatch.setattr(snapshot, "TOO_OLD", 0.0)
+                first = (await get(m1, "/status.json"))["masters"][1]
+                assert first["state"] != "running", first
+                assert 'saltext_ha_up{master="m2"} 0.0' in await get(m1, "/metrics")
+                assert not (await get(m1, "/api/saltstack/status"))["masters"][1]["known"]
+
+                async def hang(payload: dict[str, Any]) -> dict[str, Any]:
+                    raise asyncio.TimeoutError
+
+                # Where no new one comes, nothing is said instead of what was.
+                monkeypatch.setattr(one.service.views, "status", hang)
+                assert m1.config.status
+                async with aiohttp.ClientSession() as session:
+                    for path in ("/status.json", "/metrics", "/api/saltstack/status"):
+                        async with session.get(m1.config.status.url + path) as answer:
+                            assert answer.status == 503
+                            assert "is too old" in await answer.text()
+            finally:
+                os.kill(peer.pid, signal.SIGCONT)
+
+    with EngineProcess(m2) as peer:
+        asyncio.run(scene(peer))
 
 
 def test_who_follows_is_told_and_too_many_are_not(

@@ -6,20 +6,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from saltext_ha.errors import HaError, PeerRefused, PeerUnreachable, TokenError, TrustError
-from saltext_ha.peering import admission, identity, standing, tls, unattended, wire
-from saltext_ha.peering.client import Exchange
-from saltext_ha.peering.join import Joined
-from saltext_ha.peering.token import mac_key
-from saltext_ha.peering.trust import make_peer
-from saltext_ha.peering.unattended import apply, find_group, shown
+from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable, TokenError, TrustError
+from saltext_ha.membership import admission, group_secret, unattended
+from saltext_ha.membership.join import Joined
+from saltext_ha.membership.reaching import Reach, shown
+from saltext_ha.membership.token import mac_key
+from saltext_ha.membership.unattended import apply, find_group
+from saltext_ha.transport import identity, tls, wire
+from saltext_ha.transport.client import Exchange
+from saltext_ha.transport.trust import Trust, make_peer
 from tests.fixtures import named
-from tests.peers import Master, befriend, http, raw_call
+from tests.peers import Master, befriend, http, raw_call, silent
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 OTHER = b"fedcba9876543210fedcba9876543210"
@@ -160,10 +163,10 @@ def test_a_removed_certificate_stays_out(m1: Master, m2: Master) -> None:
 def test_who_left_lets_nobody_in_until_told_so(m1: Master, m2: Master) -> None:
     async def main() -> None:
         async with m1.running():
-            standing.mark_left(m1.state_dir)
+            group_secret.mark_left(m1.state_dir)
             with pytest.raises(PeerRefused, match="that master left its group"):
                 await let_in(m2, m1)
-            standing.forget_left(m1.state_dir)
+            group_secret.forget_left(m1.state_dir)
             await let_in(m2, m1)
 
     asyncio.run(main())
@@ -272,12 +275,12 @@ def test_an_answer_that_was_good_once_is_not_believed_again(m1: Master, m2: Mast
 
 
 def request_of(master: Master, server: Master, wants_key: bool = False) -> dict[str, Any]:
-    nonce = b"n" * standing.NONCE
-    proof = standing.request_mac(
+    nonce = b"n" * group_secret.NONCE
+    proof = group_secret.request_mac(
         mac_key(SECRET), server.identity.fingerprint, master.peer, "prod", nonce, wants_key
     )
     return {
-        "invite": standing.STANDING,
+        "invite": group_secret.STANDING,
         "name": master.name,
         "url": master.url,
         "group": "prod",
@@ -302,7 +305,7 @@ def test_the_proof_covers_everything(m1: Master, m2: Master, m3: Master, what: s
         "url": m3.url,
         "group": "test",
         "certificate": m3.identity.certificate,
-        "nonce": b"o" * standing.NONCE,
+        "nonce": b"o" * group_secret.NONCE,
         "wants_key": True,
         "mac": b"\x00" * 32,
         "invite": "0" * 32,
@@ -417,6 +420,14 @@ def test_the_first_founds_nothing_where_it_was_refused(m1: Master, m2: Master) -
         async with m2.running():
             with pytest.raises(HaError, match="the proof is wrong"):
                 await find(m1, m1, m2)
+            # It is there, and says what is wrong: it is not to be started.
+            told: list[str] = []
+            with pytest.raises(HaError, match="the proof is wrong") as refused:
+                await find_group(m1.applicant, [m2.url, m1.url], 1.0, lambda _: None, told.append)
+            assert "is it started" not in str(refused.value)
+            # Who waits is told what for, once.
+            assert len(told) == 1
+            assert "the proof is wrong" in told[0]
 
     asyncio.run(main())
 
@@ -431,21 +442,67 @@ def test_silence_must_last_before_the_first_founds(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A port that takes connections and says nothing is no sign that nobody is there."""
-    monkeypatch.setattr(unattended, "LOOK", 0.1)
     monkeypatch.setattr(unattended, "SILENCE", 1.0)
-    monkeypatch.setattr(unattended.shown, "__defaults__", (0.1,))
+    monkeypatch.setattr(shown, "__defaults__", (0.1,))
 
     async def main() -> None:
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
-        server = await asyncio.start_server(silent, "127.0.0.1", m2.port)
-        async with server:
+        async with silent("127.0.0.1", m2.port):
             founding = asyncio.ensure_future(find(m1, m1, m2, wait=60))
             done, _ = await asyncio.wait([founding], timeout=0.8)
             assert not done
             assert (await asyncio.wait_for(founding, 10)).joined is None
+
+    asyncio.run(main())
+
+
+def test_an_address_that_leads_nowhere_is_refused(m1: Master, m2: Master, m3: Master) -> None:
+    own = replace(m2.applicant, reach=Reach("127.0.0.1", m2.port))
+
+    async def main() -> None:
+        async with m1.running():
+            server = await shown(m1.url)
+            with pytest.raises(PeerRefused, match=f"m1 cannot reach you at {m3.url}"):
+                await apply(replace(own, url=m3.url), m1.url, server)
+            assert nobody_is_pinned(m1, m2)
+            assert (await apply(own, m1.url, server)).unreachable == ""
+
+    asyncio.run(main())
+
+
+def test_who_lets_in_is_to_be_reached_where_it_says(m1: Master, m2: Master, m3: Master) -> None:
+    """It may be found where it listens, and say of itself what leads nowhere."""
+    own = replace(m2.applicant, reach=Reach("127.0.0.1", m2.port))
+    m1.url = m3.url.replace("127.0.0.1", "127.0.0.2")
+
+    async def main() -> None:
+        async with m1.running():
+            at = f"https://127.0.0.1:{m1.port}"
+            with pytest.raises(TrustError, match=f"m1 says that it is at {m1.url}, and cannot"):
+                await apply(own, at, await shown(at))
+            assert nobody_is_pinned(m2)
+            told = replace(own, reach=Reach("127.0.0.1", m2.port, required=False))
+            assert (await apply(told, at, await shown(at))).members == ("m1",)
+
+    asyncio.run(main())
+
+
+def test_who_lets_in_is_tried_where_this_master_calls_it(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    """What ha: peers says goes before what that master says of itself: so it is called later on."""
+    m1.url = m1.url.replace("127.0.0.1", "127.0.0.2")
+    at = f"https://127.0.0.1:{m1.port}"
+    trust = Trust(m2.state_dir, {"m1": at})
+    own = replace(m2.applicant, trust=trust, reach=Reach("127.0.0.1", m2.port))
+
+    async def main() -> None:
+        async with m1.running():
+            assert (await apply(own, at, await shown(at))).members == ("m1",)
+            assert trust.peers()["m1"].url == at
+            nowhere = Trust(m2.state_dir.parent / "m2-anew", {"m1": m3.url})
+            with pytest.raises(TrustError, match=f"ha: peers has m1 at {m3.url}, and"):
+                await apply(replace(own, trust=nowhere), at, await shown(at))
+            assert not nowhere.pinned()
 
     asyncio.run(main())
 

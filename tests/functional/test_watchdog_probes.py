@@ -11,7 +11,7 @@ import pytest
 
 from lab import wait_for
 from lab.forwarder import drop_packets
-from saltext_ha.watchdog import probes
+from saltext_ha.minion.watchdog import probes
 
 pytestmark = pytest.mark.core
 

@@ -22,7 +22,8 @@ CHECKED = ("salt/ha/drift", "salt/ha/consistent")  # of the consistency check
 
 def documented() -> dict[str, set[str]]:
     """The tags that the documentation lists, with the keys of their data."""
-    rows = [line.split("|")[1:4] for line in DOCUMENT.read_text().splitlines() if "|" in line]
+    lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
+    rows = [line.split("|")[1:4] for line in lines]
     found: dict[str, set[str]] = {}
     for first, _, last in rows:
         for tag in re.findall(r"`(salt/ha/[a-z/]+)`", first):
@@ -32,8 +33,8 @@ def documented() -> dict[str, set[str]]:
 
 
 @contextmanager
-def heard(master: Master) -> Iterator[Events]:
-    """The events of a master's bus from now on, as (tag, data)."""
+def heard(master: Master, prefix: str = "salt/") -> Iterator[Events]:
+    """The events of a master's bus from now on whose tag begins with *prefix*, as (tag, data)."""
     events: Events = []
     ready, over = threading.Event(), threading.Event()
 
@@ -44,7 +45,7 @@ def heard(master: Master) -> Iterator[Events]:
         ) as bus:
             ready.set()
             while not over.is_set():
-                event = bus.get_event(wait=0.2, tag="salt/", full=True)
+                event = bus.get_event(wait=0.2, tag=prefix, full=True)
                 if event:
                     events.append((event["tag"], event["data"]))
 

@@ -17,6 +17,8 @@ from tests.integration.conftest import MakeLab
 QUICK = {"sync_interval": 1, "peer_timeout": 2}
 # Far more than anything here takes; what is never to happen costs this much only when it does not.
 SOON = 20.0
+# Where minions knock, or all masters have to be compared: two processors do all of it.
+LONG = 60.0
 
 Three = tuple[Master, Master, Master]
 
@@ -49,6 +51,28 @@ def level(master: Master) -> bool:
     """Whether *master* says that it and all peers run and have the same keys."""
     status = master.control("status")
     return all(row["state"] == "running" and row["behind"] == 0 for row in status["masters"])
+
+
+def reasons(master: Master, *, but: str = "") -> list[str]:
+    """
+    Why *master* does not call its group well.
+
+    :param but: a kind that does not count: ``comparison``, where only tests compare.
+    """
+    found = master.control("status")["reasons"]
+    return [f"{each['about']}: {each['text']}" for each in found if each["kind"] != but]
+
+
+def well(*masters: Master, but: str = "", timeout: float = LONG) -> None:
+    """Wait until none of *masters* has a reason not to call the group well; tells which it had."""
+
+    def nothing_wrong() -> bool:
+        found = {master.name: why for master in masters if (why := reasons(master, but=but))}
+        if found:
+            raise AssertionError(found)
+        return True
+
+    wait_for(nothing_wrong, timeout, "the group is well", poll=0.2)
 
 
 def three_level(lab: Lab) -> Three:
@@ -93,7 +117,7 @@ def plant(lab: Lab, folder: str, minion_id: str, *masters: Master) -> str:
     return key
 
 
-def settled(lab: Lab, *masters: Master) -> None:
+def arrived(lab: Lab, *masters: Master) -> None:
     """
     Wait until whatever was on its way between *masters* has arrived.
 
@@ -102,6 +126,11 @@ def settled(lab: Lab, *masters: Master) -> None:
     for master in masters:
         marker = f"marker-{next(_markers)}"
         plant(lab, "minions_pre", marker, master, *(m for m in masters if m is not master))
+
+
+def settled(lab: Lab, *masters: Master) -> None:
+    """Wait until whatever was on its way between *masters* has arrived, and all are level."""
+    arrived(lab, *masters)
     wait_for(lambda: all(map(level, masters)), SOON, "all masters are level")
 
 

@@ -225,7 +225,7 @@ def test_without_repair_differences_are_shown_and_nothing_is_written(make_lab: M
         m1, m2 = add_cluster(lab, "m1", "m2", isolated=True, ha=QUICK)
         start_cluster([m1, m2])
         lab.form_group()
-        wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "all is the same, and well")
+        wait_for(lambda: m1.control("status")["state"] == "ok", 60, "all is the same, and well")
         _, key = lab.key_pair()
         m1.plant("minions", "only-here", key)
         wait_for(lambda: m1.control("status")["state"] == "degraded", SOON, "m1 says they differ")

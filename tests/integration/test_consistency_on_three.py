@@ -16,8 +16,8 @@ import yaml
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from lab.keys import write_whole
-from saltext_ha import minion_key
 from saltext_ha.consistency import sections
+from saltext_ha.keystore import minion_key
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level, plant, row, shown
 from tests.repositories import commit, head, repository

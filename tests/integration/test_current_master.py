@@ -76,6 +76,7 @@ def connected(rows: list[dict[str, Any]]) -> dict[tuple[str, int], bool | None]:
 def test_a_hot_minion_names_the_master_that_asked(site: Site) -> None:
     for master, name in ((site.m1, "m1"), (site.m2, None)):
         assert ask(master, site.hot, "ha.current_master") == {
+            "kind": "current_master",
             "address": master.address,
             "ip": master.address,
             "port": master.ret_port,
@@ -85,6 +86,18 @@ def test_a_hot_minion_names_the_master_that_asked(site: Site) -> None:
             "masters": [site.m1.address, site.m2.address],
             "connected": True,
         }
+
+
+@pytest.mark.core
+def test_people_see_a_line(site: Site) -> None:
+    m1 = site.m1
+    ask(m1, site.hot, "ha.current_master")
+    (line,) = m1.cli("salt", "hot", "ha.current_master", out=None).check().stdout.splitlines()
+    assert line == f"hot: m1 ({m1.address}:{m1.ret_port}) · hot-hot, one of 2 masters"
+    (line,) = (
+        site.shared.cli("salt-call", "ha.current_master", out=None).check().stdout.splitlines()
+    )
+    assert line.startswith("local: ")
 
 
 @pytest.mark.core

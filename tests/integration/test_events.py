@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from salt.utils.event import SaltEvent
 
-import saltext_ha.errors
+import saltext_ha.cli
 from lab import Lab, Master, wait_for
-from saltext_ha.service.announce import Announcer
+from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.salt_bus.proof import Proofs
 from tests.integration.bus import CHECKED, documented, heard, tags
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
@@ -73,7 +74,7 @@ class Story:
             patch.setattr(
                 SaltEvent, "connect_pull", lambda *a, **k: there.is_set() and reach(*a, **k)
             )
-            announce = Announcer(dict(m1.opts))
+            announce = Announcer(dict(m1.opts), Proofs(b"key"))
             announce("early", {})
             time.sleep(0.5)  # it was tried
             there.set()
@@ -133,7 +134,8 @@ def test_the_documentation_names_every_event_and_all_that_it_carries(story: Stor
     carried: dict[str, set[str]] = {}
     for tag, data in (*story.of_keys, *story.of_the_peer, *story.of_the_wipe):
         if tag.startswith("salt/ha/"):
-            keys = set(data) - {"_stamp"}
+            assert data.keys() >= {"fired", "proof"}, tag
+            keys = set(data) - {"_stamp", "fired", "proof"}
             assert carried.setdefault(tag, keys) == keys
     told = documented()
     # Every few seconds; perhaps not while these were heard.
@@ -142,7 +144,7 @@ def test_the_documentation_names_every_event_and_all_that_it_carries(story: Stor
     # Those of the consistency check are heard in test_check_consistency.py.
     assert carried == {tag: told[tag] for tag in told if tag not in CHECKED}
     fired = set()
-    for path in Path(saltext_ha.errors.__file__).parent.rglob("*.py"):
+    for path in Path(saltext_ha.cli.__file__).parent.rglob("*.py"):
         fired |= set(re.findall(r"announce\(\s*f?\"([^\"]+)\"", path.read_text()))
     assert {tag.removeprefix("salt/ha/").split("/")[0] for tag in documented()} == {
         name.split("/")[0] for name in fired

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 import yaml
 
 from lab import Lab, Master, wait_for
-from saltext_ha.errors import PeerError
-from saltext_ha.peering import client, identity
-from saltext_ha.peering.trust import make_peer
+from saltext_ha.common.errors import PeerError
+from saltext_ha.membership.token import decode
+from saltext_ha.transport import client, identity
+from saltext_ha.transport.trust import make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, log_lines, row, shown
 
@@ -38,33 +40,29 @@ def m2(lab: Lab) -> Master:
     return lab.masters["m2"]
 
 
-def token_of(master: Master, **options: int) -> str:
-    token: str = master.salt_run("ha.invite", **options).check().data["token"]
-    return token
-
-
 def test_joining_brings_the_keys_of_both_together(lab: Lab, m1: Master, m2: Master) -> None:
     _, of_m1 = lab.key_pair()
     _, of_m2 = lab.key_pair()
     m1.plant("minions", "from-m1", of_m1)
     m2.plant("minions_pre", "from-m2", of_m2)
+    wait_for(lambda: m1.control("status")["state"] == "ok", 60, "m1 is well, alone")
     assert m1.salt_run("ha.status").check().data["tolerates"] == 0
 
-    invite = m1.salt_run("ha.invite").check().data
-    assert invite["command"] == f"salt-run ha.join {invite['token']}"
+    invite = m1.salt_ha("invite").check().data
+    assert invite["command"] == "salt-ha join --token-file -"
     assert invite["expires_in"] == 600
-    joined = m2.salt_run("ha.join", invite["token"]).check().data
+    joined = m2.join(invite["token"]).check().data
     assert joined["members"] == ["m1"]
     assert joined["notes"] == []
 
     shown("from-m1", {"minions": of_m1}, m1, m2)
     shown("from-m2", {"minions_pre": of_m2}, m1, m2)
-    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well")
-    assert m1.control("status")["tolerates"] == 1
+    wait_for(lambda: m1.control("status")["state"] == "ok", 60, "the group is well")
+    wait_for(lambda: m1.control("status")["tolerates"] == 1, SOON, "both are ready")
     # The same master again with the same token: its first answer may have got lost.
-    m2.salt_run("ha.join", invite["token"]).check()
+    m2.join(invite["token"]).check()
     # The next one cannot use it.
-    again = lab.masters["stranger"].salt_run("ha.join", invite["token"])
+    again = lab.masters["stranger"].join(invite["token"])
     assert again.returncode == 2
     assert "used" in again.data["error"]
 
@@ -78,32 +76,31 @@ def test_peers_know_each_other(m1: Master, m2: Master) -> None:
 
 def test_joining_a_second_time_is_harmless(m1: Master, m2: Master) -> None:
     before = m1.salt_run("ha.peers").check().data["peers"][0]["fingerprint"]
-    m1.salt_run("ha.join", token_of(m2)).check()
+    m1.join(m2.invite()).check()
     after = m1.salt_run("ha.peers").check().data["peers"]
     assert [peer["fingerprint"] for peer in after] == [before]
-    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well")
+    wait_for(lambda: m1.control("status")["state"] == "ok", 60, "the group is well")
 
 
 def test_a_token_that_was_altered(lab: Lab, m1: Master) -> None:
-    token = token_of(m1)
+    token = m1.invite()
     for position in (len(token) // 2, -8):
         other = "A" if token[position] != "A" else "B"
         forged = token[:position] + other + token[position:][1:]
-        answer = lab.masters["stranger"].salt_run("ha.join", forged)
+        answer = lab.masters["stranger"].join(forged)
         assert answer.returncode == 2
         assert answer.data["error"]
         assert not list(peers_of(lab.masters["stranger"]))
 
 
 def test_a_token_that_has_expired(lab: Lab, m1: Master) -> None:
-    token = token_of(m1, expires=1)
-
-    def refused() -> bool:
-        answer = lab.masters["stranger"].salt_run("ha.join", token)
-        return answer.returncode == 2 and "expired" in answer.data["error"]
-
-    # Starting salt-run takes about as long as this token lives.
-    wait_for(refused, SOON, "the token has expired")
+    token = m1.invite(expires=1)
+    # By the same clock. The token says when it ends; joining before that would use it.
+    end = decode(token).expires
+    wait_for(lambda: time.time() > end + 1, SOON, "the token's time is over")
+    answer = lab.masters["stranger"].join(token)
+    assert answer.returncode == 2
+    assert "expired" in answer.data["error"]
     assert not list(peers_of(lab.masters["stranger"]))
 
 
@@ -114,7 +111,7 @@ def test_a_lifetime_that_makes_no_sense(m1: Master) -> None:
 
 
 def test_a_master_of_another_group(lab: Lab, m1: Master) -> None:
-    answer = lab.masters["foreigner"].salt_run("ha.join", token_of(m1))
+    answer = lab.masters["foreigner"].join(m1.invite())
     assert answer.returncode == 2
     assert "ha: group: default" in answer.data["error"]
     assert not list(peers_of(lab.masters["foreigner"]))

@@ -11,9 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from lab import Lab, Master, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
+from saltext_ha.health import checks
 from tests.integration.conftest import MakeLab
 from tests.integration.group import frozen, log_lines, parts
 
@@ -80,6 +82,17 @@ def test_a_master_that_serves_is_ready(site: tuple[Lab, Master, SaltApi]) -> Non
         return {check["name"] for check in checks if check["ok"]} == names
 
     wait_for(all_good, SOON, "every question has a good answer")
+
+
+def test_asking_salt_api_leaves_no_error_in_its_log(site: tuple[Lab, Master, SaltApi]) -> None:
+    """It is asked every 5 s, for years."""
+    _, m1, _ = site
+    api = checks.api_of(yaml.safe_load(m1.config_file.read_text()))
+    assert api is not None
+    assert checks.api_answers(api, 60.0) == ""
+    # api_logfile of the configuration, which Salt takes to be below root_dir.
+    (log,) = m1.root.rglob("api.log")
+    assert "ERROR" not in log.read_text()
 
 
 def test_workers_that_hang(site: tuple[Lab, Master, SaltApi]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import files_of, group, settled, shown
+from tests.integration.group import arrived, files_of, frozen, group, parts, settled, shown, well
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -35,7 +35,7 @@ def minions(lab: Lab, keys: dict[str, str]) -> dict[str, str]:
         if files_of(m1, minion_id) != {"minions": key}:
             m1.plant("minions", minion_id, key)
     wait_for(lambda: m1.keys()["minions"] == m2.keys()["minions"] == keys, 20, "all keys on both")
-    wait_for(lambda: m1.control("status")["state"] == "ok", 20, "the group is well")
+    well(m1)
     return keys
 
 
@@ -58,9 +58,10 @@ def held(master: Master) -> list[dict[str, object]]:
 
 
 def rm(master: Master) -> None:
-    """``rm minions/*``: the folder stays what it was, and empty."""
-    for path in (master.pki_dir / "minions").glob("[!.]*"):
-        path.unlink()
+    """``rm minions/*``: the folder stays what it was, and empty; none of it is seen half done."""
+    with frozen(*parts(master, "Engine")):
+        for path in (master.pki_dir / "minions").glob("[!.]*"):
+            path.unlink()
 
 
 def note(master: Master, about: Master) -> str:
@@ -77,6 +78,13 @@ def test_a_wiped_folder_is_held_until_it_is_back(lab: Lab, minions: dict[str, st
     status = m1.salt_run("ha.status")
     assert status.returncode == 1
     assert status.data["state"] == "degraded"
+    # Its minions find no key there, whatever its replica knows.
+    wait_for(lambda: m1.control("status")["tolerates"] == 0, 20, "m2 does not count")
+    row = next(row for row in status.data["masters"] if row["name"] == "m2")
+    assert (row["accepted"], row["behind"], row["health"]["ready"]) == (0, KEYS, False)
+    keys = m1.salt_run("ha.keys")
+    assert (keys.returncode, m2.keys()["minions"]) == (1, {})
+    assert {key["id"] for key in keys.data["keys"] if not key["same"]} == minions.keys()
     # What is decided meanwhile is not written into the wrong folder, and follows later.
     first = next(iter(minions))
     (m1.pki_dir / "minions" / first).unlink()
@@ -114,7 +122,7 @@ def test_files_that_are_removed_in_great_number_are_held(lab: Lab, minions: dict
     # The master goes on with everything else; minions that knock now bring nothing back.
     for minion_id, key in minions.items():
         m2.plant("minions_pre", minion_id, key)
-    settled(lab, m1, m2)
+    arrived(lab, m1, m2)
     assert m1.keys()["minions"].keys() == minions.keys()
 
     plan = m2.salt_run("ha.refill", test=True).check().data
@@ -132,7 +140,7 @@ def test_an_emptied_folder_is_filled_again(lab: Lab, minions: dict[str, str]) ->
     wait_for(lambda: held(m2), 20, "held on m2")
     m2.salt_run("ha.refill").check()
     assert m2.keys()["minions"] == m1.keys()["minions"] == minions
-    wait_for(lambda: m1.control("status")["state"] == "ok", 20, "the group is well")
+    well(m1)
 
 
 def test_a_backup_of_the_keys_undoes_no_decision(lab: Lab, minions: dict[str, str]) -> None:
@@ -171,17 +179,63 @@ def test_a_few_keys_are_believed_at_once(lab: Lab, minions: dict[str, str]) -> N
     assert not held(m2)
 
 
+def test_what_an_operator_deletes_is_deleted_whole(lab: Lab, minions: dict[str, str]) -> None:
+    m1, m2 = lab.masters.values()
+    gone = {minion_id for minion_id in minions if minion_id.startswith(("web1", "web2"))}
+    assert len(gone) > 20
+    m1.salt_key("-d", "web[12]*", "-y").check()
+    for master in (m1, m2):
+        wait_for(lambda m=master: not gone & set(m.keys()["minions"]), 20, "all are deleted")
+        assert not held(master)
+    m2.salt_run("ha.restore", "web*", since="10m").check()
+    wait_for(lambda: m1.keys()["minions"] == m2.keys()["minions"] == minions, 20, "restored")
+
+
+def test_minions_that_knocked_at_the_wiped_master_are_accepted_when_it_is_back(
+    lab: Lab, minions: dict[str, str]
+) -> None:
+    """Also while the other master is down, and without any command."""
+    m1, m2 = lab.masters.values()
+    first, second = sorted(minions)[:2]
+    stranger = lab.key_pair()[1].strip()
+    m1.kill()
+    wipe(m2)
+    wait_for(lambda: held(m2), 20, "held on m2")
+    m2.plant("minions_pre", first, minions[first])
+    m2.plant("minions_pre", second, stranger)
+    m2.control("check")  # looks at the key store
+    bring_back(m2)
+    wait_for(lambda: not held(m2), 20, "nothing held any more")
+    wait_for(lambda: not {first, second} & m2.keys()["minions_pre"].keys(), 20, "neither waits")
+    m1.start()
+    settled(lab, m1, m2)
+    for master in (m1, m2):
+        assert files_of(master, first) == {"minions": minions[first]}
+        assert files_of(master, second) == {
+            "minions": minions[second],
+            "minions_denied": stranger,
+        }
+    assert m1.keys()["minions"] == m2.keys()["minions"] == minions
+
+
 def test_release_deletes_what_was_held(lab: Lab, minions: dict[str, str]) -> None:
     m1, m2 = lab.masters.values()
     wipe(m2)
     wait_for(lambda: held(m2), 20, "held on m2")
     plan = m2.salt_run("ha.release", test=True).check().data
-    assert plan["test"] is True
+    assert (plan["test"], plan["deletes"]) == (True, KEYS)
     assert {change["id"] for change in plan["changes"]} == set(minions)
+    for master, wish, why in (
+        (m2, {}, f"ha.release deletes={KEYS}"),
+        (m2, {"deletes": 1}, f"ha.release deletes={KEYS}"),
+        (m1, {"deletes": KEYS}, f"nothing is held on m1, but {KEYS} keys on m2"),
+    ):
+        refused = master.salt_run("ha.release", **wish)
+        assert (refused.returncode, why in refused.data["error"]) == (2, True)
     assert held(m2)
     assert set(m1.keys()["minions"]) >= set(minions)
 
-    done = m2.salt_run("ha.release").check().data
+    done = m2.salt_run("ha.release", deletes=KEYS).check().data
     assert {change["id"] for change in done["changes"]} == set(minions)
     wait_for(lambda: not m1.keys()["minions"], 20, "deleted on m1")
     wait_for(lambda: not held(m1), 20, "nothing held any more")

@@ -98,12 +98,13 @@ def test_the_plan_of_a_first_contact_is_what_happens(apart: Lab) -> None:
     wait_for(lambda: m1.control("keys", {"glob": "gone"})["keys"], SOON, "m1 recorded the key")
     m1.salt_key("-d", "gone", "-y").check()
     before = shown(m1), shown(m2)
-    invited = m1.salt_run("ha.invite", share_signing_key=True).check().data
+    token = m1.invite(share_signing_key=True)
     files = everything(m1), everything(m2)
 
-    plan = m2.salt_run("ha.join", invited["token"], test=True)
+    plan = m2.join(token, test=True)
     assert plan.returncode == 1, plan  # there is a conflict
-    text = m2.salt_run_text("ha.join", invited["token"], test=True).stdout
+    words = ("--token-file", "-")
+    text = m2.cli("salt-ha", "join", *words, out=None, stdin=token, test=True).stdout
     assert (everything(m1), everything(m2)) == files
     assert "Would join group default: m1" in text
     assert "changes planned; nothing was changed" in text
@@ -118,7 +119,7 @@ def test_the_plan_of_a_first_contact_is_what_happens(apart: Lab) -> None:
     assert expected[1]["beside"] == {"accepted", "denied"}
     assert "gone" not in expected[1]
 
-    joined = m2.salt_run("ha.join", invited["token"]).check().data
+    joined = m2.join(token).check().data
     wait_for(lambda: level(m1) and level(m2), SOON, "both are level")
     wait_for(
         lambda: tuple({i: set(s) for i, s in shown(m).items()} for m in (m1, m2)) == expected,
@@ -173,13 +174,13 @@ def test_a_signing_pair_that_is_in_the_way_is_replaced_only_when_forced(apart: L
     for name, text in (("master_sign.pem", other[0]), ("master_sign.pub", other[1])):
         (m2.pki_dir / name).unlink()
         (m2.pki_dir / name).write_text(text)
-    token = m1.salt_run("ha.invite", share_signing_key=True).check().data["token"]
-    plan = m2.salt_run("ha.join", token, test=True)
+    token = m1.invite(share_signing_key=True)
+    plan = m2.join(token, test=True)
     assert "another sign key is here" in str(plan.data["key_problems"])
-    refused = m2.salt_run("ha.join", token)
+    refused = m2.join(token)
     assert refused.returncode == 1
     assert (m2.pki_dir / "master_sign.pub").read_text() == other[1]
-    m2.salt_run("ha.join", token, force=True).check()
+    m2.join(token, force=True).check()
     assert (m2.pki_dir / "master_sign.pub").read_text() == mine
     kept = [path.read_text() for path in m2.pki_dir.glob("master_sign.p*.before-*")]
     assert sorted(kept) == sorted(other)

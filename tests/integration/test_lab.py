@@ -210,8 +210,10 @@ def test_up_and_down(tmp_path: Path) -> None:
 def test_down_spares_a_stranger_with_our_number(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         try:
+            # Between its start and its exec a process shows no command line, or ours.
+            sleeping = Member("m1", stranger.pid, "sleep")
+            wait_for(lambda: sleeping.pids() == [stranger.pid], 10, "its command line is there")
             assert Member("m1", stranger.pid, str(tmp_path / "m1" / "conf")).pids() == []
-            assert Member("m1", stranger.pid, "sleep").pids() == [stranger.pid]
         finally:
             stranger.kill()
 

@@ -156,6 +156,22 @@ def test_one_master_under_two_names_takes_its_own_jobs_for_replayed(lab: Lab, m1
         assert len(log_lines(minion, "Executing command test.echo")) == 1
 
 
+def test_two_masters_at_one_address_both_get_every_return(lab: Lab, m1: Master) -> None:
+    # Every port is right: the second one publishes on a port of its own.
+    ports = {"publish_port": lab.ports.api, "ret_port": lab.ports.cluster}
+    beside = lab.add_master("beside", engine=False, address=m1.address, config=ports)
+    beside.publish_port, beside.ret_port = ports["publish_port"], ports["ret_port"]
+    m1.share_master_key(beside)
+    beside.start()
+    masters = [f"{m1.address}:{m1.ret_port}", f"{m1.address}:{beside.ret_port}"]
+    with trapped(lab, "both", "HA114", master=masters, publish_port=None) as minion:
+        logged(minion, "Minion is ready to receive requests!", times=2)
+        assert m1.salt("both", "test.ping").data == {"both": True}
+        came = "Got return from both for job"
+        wait_for(lambda: log_lines(beside, came), SOON, "the answer comes to the other one, too")
+    beside.stop()
+
+
 def test_without_retries_a_name_that_nobody_knows_is_this_host(lab: Lab, m1: Master) -> None:
     masters = [m1.address, "no-such-master.invalid"]
     chatty = {"log_granular_levels": {"salt.minion": "debug"}}

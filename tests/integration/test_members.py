@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from lab import Lab, Master, wait_for
-from saltext_ha import minion_key
-from saltext_ha.errors import PeerError
-from saltext_ha.peering import identity
-from saltext_ha.peering.client import call_once
-from saltext_ha.peering.trust import make_peer
+from saltext_ha.common.errors import PeerError
+from saltext_ha.keystore import minion_key
 from saltext_ha.replication.record import Dot, Record, Value
-from saltext_ha.service.codec import to_wire
+from saltext_ha.sync.codec import to_wire
+from saltext_ha.transport import identity
+from saltext_ha.transport.client import call_once
+from saltext_ha.transport.trust import make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, files_of, group, level, plant, shown
+from tests.integration.group import SOON, files_of, group, level, plant, shown, well
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_paused_master_is_shown_and_planned_for_and_catches_up(pair: Lab) -> Non
     assert status.data["state"] == "degraded"
     assert m2.salt_run("ha.resume", all=True).returncode == 0
     shown("paused1", {"minions": key}, m2)
-    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "all is well again")
+    well(m1)
 
 
 def test_pause_outlives_a_restart(pair: Lab) -> None:
@@ -131,7 +131,7 @@ def test_resolve_keeps_the_named_key_on_all(pair: Lab) -> None:
     chosen = next(row["fingerprint"] for row in rows if row["states"]["m2"] == "accepted")
     m1.salt_run("ha.resolve", "both1", chosen).check()
     shown("both1", {"minions": theirs}, m1, m2)
-    wait_for(lambda: m2.control("status")["state"] == "ok", SOON, "no conflict is left")
+    well(m2)
     again = m1.salt_run("ha.resolve", "both1", chosen)
     assert again.returncode == 2
     assert "not in conflict" in again.data["error"]
@@ -199,14 +199,14 @@ def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab)
                 with pytest.raises(PeerError):
                     push(state, master, "gone1", gone)
         # The same certificate is never let in again, with whatever token.
-        token = m1.salt_run("ha.invite").check().data["token"]
-        assert m3.salt_run("ha.join", token).returncode == 2
+        token = m1.invite()
+        assert m3.join(token).returncode == 2
         # After leaving it has a new one, and may.
         m3.salt_run("ha.leave")
         m3.stop()
         m3.start()
-        token = m1.salt_run("ha.invite").check().data["token"]
-        m3.salt_run("ha.join", token).check()
+        token = m1.invite()
+        m3.join(token).check()
         wait_for(lambda: "late1" in m2.keys()["minions"], SOON, "m3 is back with what it has")
 
 
@@ -233,15 +233,14 @@ def test_master_key_is_handed_over_only_when_invited_to(make_lab: MakeLab) -> No
 
         before = master_pub(m2)
         assert before != master_pub(m1)
-        plain = m1.salt_run("ha.invite").check().data["token"]
-        m2.salt_run("ha.join", plain).check()
+        m2.join(m1.invite()).check()
         assert master_pub(m2) == before
-        token = m1.salt_run("ha.invite", share_master_key=True).check().data["token"]
-        refused = m2.salt_run("ha.join", token)
+        token = m1.invite(share_master_key=True)
+        refused = m2.join(token)
         assert refused.returncode == 1
         assert "force=True" in str(refused.data["notes"])
         assert master_pub(m2) == before
-        m2.salt_run("ha.join", token, force=True).check()
+        m2.join(token, force=True).check()
         assert master_pub(m2) == master_pub(m1)
         kept = [path.read_text().strip() for path in Path(m2.pki_dir).glob("*.pub.before-*")]
         assert before in kept

@@ -14,7 +14,7 @@ import yaml
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, files_of, level, plant, settled, shown
+from tests.integration.group import QUICK, SOON, files_of, level, plant, settled, shown, well
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -51,15 +51,6 @@ def masters(lab: Lab) -> Three:
     return m1, m2, m3
 
 
-def well(*masters: Master) -> None:
-    wait_for(lambda: all(m.control("status")["state"] == "ok" for m in masters), SOON, "all well")
-
-
-def token_of(master: Master, **options: Any) -> str:
-    token: str = master.salt_run("ha.invite", **options).check().data["token"]
-    return token
-
-
 def members(master: Master) -> dict[str, str]:
     """The other members, as *master* knows them: name → certificate."""
     return {peer["name"]: peer["fingerprint"] for peer in master.control("peers")["peers"]}
@@ -76,13 +67,13 @@ def places(master: Master) -> dict[str, set[tuple[str, str]]]:
 
 def test_masters_that_were_never_started_get_the_key_from_one_another(masters: Three) -> None:
     m1, m2, m3 = masters
-    plan = m2.salt_run("ha.join", token_of(m1, share_master_key=True), test=True).check().data
+    plan = m2.join(m1.invite(share_master_key=True), test=True).check().data
     assert "would be put in place" in str(plan["notes"])
     assert not (m2.pki_dir / "master.pem").exists()
-    m2.salt_run("ha.join", token_of(m1, share_master_key=True)).check()
+    m2.join(m1.invite(share_master_key=True)).check()
     m2.start()
     # The second lets the third in, though the key is not its own.
-    joined = m3.salt_run("ha.join", token_of(m2, share_master_key=True)).check().data
+    joined = m3.join(m2.invite(share_master_key=True)).check().data
     assert set(joined["members"]) == {"m1", "m2"}
     for name in ("master.pem", "master.pub", "master_sign.pem", "master_sign.pub"):
         ours = (m1.pki_dir / name).read_text().strip()
@@ -179,8 +170,8 @@ def test_coming_back_is_what_was_planned_and_writes_when_told_to(lab: Lab, maste
     settled(lab, m1, m2)
     before = [places(master) for master in masters]
 
-    token = token_of(m2)
-    plan = m3.salt_run("ha.join", token, test=True)
+    token = m2.invite()
+    plan = m3.join(token, test=True)
     assert plan.returncode == 1, plan
     assert [conflict["id"] for conflict in plan.data["conflicts"]] == ["back-clash"]
     assert [places(master) for master in masters] == before
@@ -195,7 +186,7 @@ def test_coming_back_is_what_was_planned_and_writes_when_told_to(lab: Lab, maste
     # It deleted the key and forgot that it did: the group's stays.
     assert expected[2]["grown2"] == {"pending"}
 
-    m3.salt_run("ha.join", token).check()
+    m3.join(token).check()
     wait_for(lambda: states(m1) == states(m2) == expected[0], SOON, f"as planned: {expected[0]}")
     assert places(m3) == before[2]
     wait_for(lambda: planned(m3) == changed(before[2], expected[2]), SOON, "only m3 is to change")

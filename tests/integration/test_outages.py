@@ -24,6 +24,7 @@ from tests.integration.group import (
     row,
     settled,
     shown,
+    well,
 )
 
 pytestmark = pytest.mark.timeout(120)
@@ -140,7 +141,7 @@ def test_a_replica_that_is_gone_or_damaged_brings_no_deleted_key_back(
         assert "damaged" in note
         m2.stop()
         m2.start()
-    wait_for(lambda: m2.control("status")["state"] == "ok", SOON, "m2 is well again")
+    well(m2)
 
 
 def test_a_restored_old_replica_brings_no_deleted_key_back(

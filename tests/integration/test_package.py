@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.core
@@ -81,3 +84,76 @@ def test_the_wheel_tells_salts_loader_and_has_the_program(wheel: Path) -> None:
         "[salt.loader]",
         "saltext-ha = saltext_ha",
     ]
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a Python that has this Salt, and not the extension."""
+    folder = tmp_path_factory.mktemp("without")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    (there,) = folder.glob("lib/python*/site-packages")
+    here = Path(str(importlib.metadata.distribution("salt").locate_file("")))
+    for path in here.iterdir():
+        if "saltext_ha" not in path.name and path.name not in ("__pycache__", "_virtualenv.pth"):
+            (there / path.name).symlink_to(path)
+    script = folder / "bin" / "salt-run"
+    script.write_text(f"#!{folder}/bin/python\nimport salt.scripts\nsalt.scripts.salt_run()\n")
+    script.chmod(0o755)
+    return folder / "bin"
+
+
+def test_what_monitoring_runs_fails_without_the_extension(without: Path, tmp_path: Path) -> None:
+    """README says: salt-ha status, since salt-run exits 0 for what it does not find."""
+    config = {"root_dir": str(tmp_path), "id": "m1", "user": pwd.getpwuid(os.getuid()).pw_name}
+    (tmp_path / "master").write_text(yaml.safe_dump(config))
+    for folder in ("var/cache/salt/master/proc", "etc/salt/pki/master"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def ended(command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            env={"PATH": f"{without}:/usr/bin:/bin", "SALT_CONFIG_DIR": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    status, words = ended(f"salt-run -c {tmp_path} ha.status")
+    assert "ha.status" in words
+    assert "available" in words
+    assert status == 0, "Salt tells it now: the documentation may name salt-run again"
+    for command in ("status", "check_consistency", "join wait=1"):
+        assert ended(f"salt-ha {command}")[0] == 127
+    # What an upgrade to another Python leaves behind.
+    left = Path(sys.executable).parent / "salt-ha"
+    status, words = ended(f"python {left} status")
+    assert status == 1
+    assert "saltext_ha" in words
+
+
+POOL_ALONE = """
+import importlib.util, sys
+assert importlib.util.find_spec("salt") is None
+from saltext_ha.api import ApiPoolError, NoMasterAvailable, SaltApiPool
+masters = [{"url": "https://127.0.0.1:1", "username": "operator", "password": "x"}]
+with SaltApiPool(masters, deadline=5) as pool:
+    try:
+        pool.runner("test.arg")
+    except NoMasterAvailable as exc:
+        assert isinstance(exc, ApiPoolError)
+        print(exc)
+"""
+
+
+def test_an_application_uses_the_pool_without_salt(wheel: Path, tmp_path: Path) -> None:
+    """docs/api-pool.md: requests is all that it needs."""
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
+    (there,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    for name in ("requests", "urllib3", "certifi", "idna", "charset_normalizer"):
+        here = importlib.metadata.distribution(name).locate_file(name)
+        (there / name).symlink_to(Path(str(here)))
+    assert "127.0.0.1:1" in run(python, "-I", "-c", POOL_ALONE)

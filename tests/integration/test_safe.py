@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from lab import Lab, Minion, wait_for
-from saltext_ha import drop_in
+from saltext_ha.rollout import drop_in
 from tests.integration.conftest import MakeLab
 from tests.integration.group import group, level
 from tests.integration.watching import supervised

@@ -45,6 +45,10 @@ def configure(master: Master, **ha: Any) -> None:
     master.config_file.write_text(yaml.safe_dump(settings))
 
 
+def url(master: Master) -> str:
+    return f"https://{master.address}:{master.peer_port}"
+
+
 def tree(folder: Path, *names: str) -> dict[str, tuple[int, int, bytes]]:
     """What is in the key folders, or *names*, with signatures, and when it was written."""
     return {
@@ -65,8 +69,45 @@ def test_one_state_folder_is_not_for_two(masters: Three) -> None:
     (line,) = wait_for(lambda: log_lines(m2, "ha engine not started"), 30, "m2's log says why")
     for words in (str(m2.pki_dir / "ha"), "another ha engine", "ha: state_dir"):
         assert words in line
+    # And where an operator looks: on the one that is turned away, and on the other.
+    status = m2.salt_run("ha.status")
+    assert status.returncode == 2
+    assert f"that of m1 ({url(m1)})" in status.data["error"]
+    there = m1.salt_run("ha.status")
+    assert there.returncode == 1
+    assert f"m2 ({url(m2)}) has the same state folder" in there.data["masters"][0]["note"]
+    for master in (m1, m2):
+        findings = master.salt_run("ha.lint", only="HA518").data["findings"]
+        assert [finding["on"] for finding in findings] == [master.name]
     m2.stop()
     m1.stop()
+
+
+def test_who_has_the_state_folder_of_another_founds_no_group(masters: Three) -> None:
+    """As in containers with one volume for /etc/salt/pki: it would take all masters for itself."""
+    m1, m2, _ = masters
+    secret = m1.root / "secret"
+    secret.write_text("0123456789abcdef" * 2)
+    secret.chmod(0o600)
+    before = [(master, master.config_file.read_text()) for master in (m1, m2)]
+    for master, _ in before:
+        configure(master, masters=[url(m1), url(m2)], secret_file=str(secret))
+    try:
+        m1.start()
+        for options in ({"test": True}, {}):
+            joined = m2.salt_ha("join", "wait=1", **options)
+            assert joined.returncode == 2
+            for words in ("another ha engine", f"that of m1 ({url(m1)})", "ha: state_dir"):
+                assert words in joined.data["error"]
+            notes = m1.control("status")["masters"][0]["note"]
+            assert ("has the same state folder" in notes) is not options.get("test", False)
+        m1.stop()
+        m1.start()
+        assert "state folder" not in m1.control("status")["masters"][0]["note"]
+    finally:
+        m1.stop()
+        for master, text in before:
+            master.config_file.write_text(text)
 
 
 def test_a_shared_folder_is_only_reported_on(lab: Lab, masters: Three) -> None:
@@ -93,6 +134,8 @@ def test_a_shared_folder_is_only_reported_on(lab: Lab, masters: Three) -> None:
     assert answer["changes"] == []
     assert [note.split(":")[0] for note in answer["notes"]] == ["m1", "m2"]
     status = m2.salt_run("ha.status")
+    while status.returncode == 2:  # until all three were compared; the test has its time limit
+        status = m2.salt_run("ha.status")
     assert (status.returncode, status.data["mode"]) == (1, "observe")
     assert "its key store is that of m1, too" in str(status.data["notes"])
     refused = m1.salt_run("ha.resume")

@@ -15,7 +15,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from tests.browser import Browser, Page
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, configure, frozen, group, parts, plant, settled
+from tests.integration.group import SOON, configure, frozen, group, parts, plant, settled, well
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -43,7 +43,7 @@ def pair(lab: Lab) -> Iterator[tuple[Master, Master]]:
     """Both masters, well and compared; what a test breaks it mends, or this does."""
     m1, m2 = lab.masters.values()
     former = m2.config_file.read_text()
-    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well")
+    well(m1, but="comparison")
     m1.control("check")
     yield m1, m2
     if m2.config_file.read_text() != former or not m2.running:
@@ -166,7 +166,7 @@ def test_a_configuration_that_is_edited(pair: tuple[Master, Master], tmp_path: P
 
         m2.kill()
         m2.start()
-        wait_for(lambda: m1.control("status")["state"] == "ok", LONG, "they have met again")
+        well(m1, but="comparison")
         assert m1.salt_run("ha.check_consistency").returncode == 1
         await says(page, "#same", "no: access 1")
         await page.evaluate("document.querySelector('#drift summary').click()")
@@ -191,7 +191,7 @@ def test_two_accepted_keys_of_one_id(lab: Lab, pair: tuple[Master, Master], tmp_
         assert "torn" in shown
         for master, text in conflict["keys"].items():
             assert f"{master} {text}" in shown
-        assert "salt-run ha.resolve ID FINGERPRINT" in shown
+        assert "salt-run ha.resolve torn " in shown
         # What it advises ends it.
         kept = conflict["keys"]["m2"].split()[-1]
         m1.salt_run("ha.resolve", "torn", kept).check()

@@ -10,7 +10,7 @@ import pytest
 
 from lab import Master, Minion, wait_for
 from lab.process import Daemon
-from saltext_ha import version
+from saltext_ha.common import version
 from tests.integration.conftest import MakeLab
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "torture", *arguments],
+        [sys.executable, "-m", "proving.torture", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
-from lab import Master, wait_for
-from saltext_ha import minion_key
+from lab import Lab, Master, wait_for
+from saltext_ha.keystore import minion_key
+from saltext_ha.replication.record import ACCEPTED, DELETED
+from saltext_ha.transport import identity
+from saltext_ha.transport.trust import Peer, make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, group, level, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial
+from tests.turned import YEAR, Turned
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -62,10 +68,47 @@ def test_a_master_was_stolen(make_lab: MakeLab) -> None:
         shown("web1", {"minions": web1.pub.strip()}, m1, m2)
         web1.start(wait_accepted=True)
         before = master_keys(m1)
-        m3.kill()
-        assert Tutorial("stolen-master", lab).follow() > 8
+        plant(lab, "minions", "web2", m1, m2, m3)
+        misuse(lab)
+        assert Tutorial("stolen-master", lab).follow() > 12
+        for master in (m1, m2):
+            keys = master.keys()
+            assert sorted(keys["minions"]) == ["web1", "web2"]
+            assert list(keys["minions_pre"]) == ["backdoor"]
+            others = [peer["name"] for peer in master.control("peers")["peers"]]
+            assert others == [{"m1": "m2", "m2": "m1"}[master.name]]
         assert len(before) == len(master_keys(m1)) == 1
         assert before != master_keys(m1)
+
+
+def misuse(lab: Lab) -> None:
+    """Whoever stole m3 does with its folder what can be done, and tells m2 alone."""
+    m1, m2, m3 = lab.masters.values()
+    m3.kill()
+    thief, now = Turned(m3.pki_dir / "ha", "m3"), time.time()
+    friend = Turned(lab.root / "friend", "x1")
+    peer = pinned(m2)
+
+    async def act() -> None:
+        await thief.introduce(peer, friend, "https://127.0.0.9:4530")
+        await thief.decide(peer, "backdoor", ACCEPTED, lab.key_pair()[1].strip(), at=now - YEAR)
+        (known,) = (await thief.known(peer, "web2")).values()
+        wide = (*known.context, *((f"{number:016x}", 1) for number in range(4000)))
+        for context in (wide, ((known.context[0][0], 2**53 - 1),)):
+            answer = await thief.push(peer, known._replace(context=tuple(sorted(context))))
+            assert "claims writes that no master made" in answer["refused"][0]
+        await thief.decide(peer, "web2", DELETED, known.public_key, at=now - YEAR)
+
+    asyncio.run(act())
+    shown("web2", {}, m1, m2)
+    wait_for(lambda: "backdoor" in m1.keys()["minions"], SOON, "the backdoor is open")
+    wait_for(lambda: "x1" in str(m2.control("peers")["peers"]), SOON, "x1 is trusted")
+
+
+def pinned(master: Master) -> Peer:
+    """A master of the lab as its peers know it."""
+    certificate = identity.load_or_create(master.pki_dir / "ha", master.name).certificate
+    return make_peer(master.name, f"https://{master.address}:{master.peer_port}", certificate)
 
 
 def test_restoring_a_mistake(make_lab: MakeLab) -> None:

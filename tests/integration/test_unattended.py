@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,27 +51,12 @@ def master_pub(master: Master) -> str:
     return (own if own.exists() else pki / "master.pub").read_text().strip()
 
 
-def salt_ha(master: Master, *arguments: str) -> Result:
-    """``salt-ha …``: what the package's entry point calls."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "saltext_ha.cli", "-c", str(master.config_dir)),
-            *("--out=json", *arguments),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    data = json.loads(done.stdout) if done.stdout.startswith("{") else None
-    return Result(("salt-ha", *arguments), done.returncode, done.stdout, done.stderr, data)
-
-
 def by_salt_run(master: Master) -> Result:
     return master.salt_run("ha.join", wait=90, timeout=120)
 
 
 def by_salt_ha(master: Master) -> Result:
-    return salt_ha(master, "join", "wait=90")
+    return master.salt_ha("join", wait=90, timeout=120)
 
 
 def test_three_masters_at_the_same_time(make_lab: MakeLab) -> None:
@@ -120,8 +102,7 @@ def test_a_token_on_a_master_never_started(make_lab: MakeLab) -> None:
         configure(m2, ha={"masters": []})
         by_salt_run(m1).check()
         m1.start()
-        token = m1.salt_run("ha.invite", share_master_key=True).check().data["token"]
-        m2.salt_run("ha.join", token).check()
+        m2.join(m1.invite(share_master_key=True)).check()
         placed = Path(m2.pki_dir) / "master.pem"
         assert stat.S_IMODE(placed.stat().st_mode) == 0o400
         assert placed.stat().st_uid == os.getuid()
@@ -136,7 +117,7 @@ def test_nobody_there_fails_clearly_and_in_time(make_lab: MakeLab) -> None:
         m1, m2 = never_started(lab, "m1", "m2")
         for join in (
             lambda: m2.salt_run("ha.join", wait=1),
-            lambda: salt_ha(m2, "join", "wait=1"),
+            lambda: m2.salt_ha("join", wait=1),
         ):
             failed = join()
             assert failed.returncode == 2, failed
@@ -148,10 +129,10 @@ def test_nobody_there_fails_clearly_and_in_time(make_lab: MakeLab) -> None:
 def test_salt_ha_says_what_is_wrong(make_lab: MakeLab) -> None:
     with make_lab() as lab:
         (m1,) = never_started(lab, "m1")
-        unknown = salt_ha(m1, "jion")
+        unknown = m1.salt_ha("jion")
         assert unknown.returncode == 2
         assert "no function ha.jion" in unknown.stderr
         (lab.root / "secret").chmod(0o644)
-        opened = salt_ha(m1, "join")
+        opened = m1.salt_ha("join")
         assert opened.returncode == 2
         assert "chmod 600" in opened.data["error"]

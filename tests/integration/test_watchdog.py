@@ -13,9 +13,9 @@ import pytest
 
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Forwarder
-from saltext_ha import drop_in
-from saltext_ha.watchdog import decide, journal
-from saltext_ha.watchdog.settings import Settings
+from saltext_ha.config.watchdog import Settings
+from saltext_ha.minion.watchdog import decide, journal
+from saltext_ha.rollout import drop_in
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import (
@@ -233,6 +233,29 @@ def test_healthy_masters_are_not_left(site: Site) -> None:
     before = {minion.name: len(history(minion)) for minion in site.minions}
     stays(lambda: all(len(history(x)) == before[x.name] for x in site.minions), 16)
     answering(site.m1, site.minions, SOON)
+
+
+def test_a_master_that_hangs_right_after_a_failback(site: Site) -> None:
+    m1, m2 = site.m1, site.m2
+    config = watched(failback=True, stable=2)
+    back = site.lab.add_minion("back", [m1, m2], "failover", config=config)
+    for master in (m1, m2):
+        master.plant("minions", back.name, back.pub)
+    back.start()
+    try:
+        wait_for(lambda: where(back) == m1.address, SOON, "it is on m1")
+        m1.suspend()
+        wait_for(lambda: where(back) == m2.address, SOON, "it has left m1")
+        m1.resume()
+        wait_for(lambda: where(back) == m1.address, SOON, "failback")
+        started = time.monotonic()
+        m1.suspend()
+        took = answering(m2, [back], ALLOWED * 2, started)
+    finally:
+        m1.resume()
+        back.stop()
+    print(took)
+    assert max(took.values()) < ALLOWED, took
 
 
 @pytest.mark.core

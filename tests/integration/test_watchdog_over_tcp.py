@@ -10,9 +10,9 @@ import pytest
 
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Forwarder
-from saltext_ha import drop_in
-from saltext_ha.watchdog import rescue
-from saltext_ha.watchdog.move import DISCONNECTED
+from saltext_ha.minion.watchdog import rescue
+from saltext_ha.minion.watchdog.move import DISCONNECTED
+from saltext_ha.rollout import drop_in
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import (
     ALLOWED,
@@ -30,8 +30,9 @@ pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
 
 TCP = {"transport": "tcp"}
 
-# What Salt 3007.15 does to itself now and then (see saltext_ha.watchdog.rescue), done on purpose
-# and on all versions: a sign-in of which nobody hears again. A beacon runs in the minion's process.
+# What Salt 3007.15 does to itself now and then (see saltext_ha.minion.watchdog.rescue), done on
+# purpose and on all versions: a sign-in of which nobody hears again. A beacon runs in the
+# minion's process.
 BEACON = """
 import os, salt.crypt
 try:

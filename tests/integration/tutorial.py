@@ -3,7 +3,8 @@ Follows a tutorial of the documentation: types its commands, and reads what they
 
 In a block that is fenced as ``console``, a line that begins with a prompt (``m1# salt-run …``) is
 run on that node of a lab. Each line below it has to be among those that were printed; ``…`` stands
-for anything. ``[exit 1]`` behind a command is its exit status, otherwise it has to be 0.
+for anything. ``[exit 1]`` behind a command is its exit status, otherwise it has to be 0. What
+``salt-ha join`` asks for is the token that was printed last.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Tutorial:
         self._words = words
         self._text = (DOCS / f"{name}.md").read_text()
         self._lab = lab
-        self._token = "TOKEN"
+        self._token = ""
 
     def follow(self) -> int:
         """
@@ -83,24 +84,26 @@ class Tutorial:
         node = self._node(name)
         if command.startswith("systemctl "):
             return self._systemctl(node, command.split()[1])
-        for word, meant in {**self._words, "TOKEN": self._token}.items():
+        for word, meant in self._words.items():
             command = command.replace(word, meant)
         for default, real in _folders(node).items():
             command = command.replace(default, str(real))
         program, *rest = shlex.split(command)
-        if program == "salt-ha":
-            words = [str(node.bin / "python"), "-m", "saltext_ha.cli", "-c", str(node.config_dir)]
-            return self._spawn([*words, *rest], node)
-        if program in ("salt-run", "salt-key", "salt"):
+        if program in ("salt-ha", "salt-run", "salt-key", "salt"):
             return self._spawn([*node.command(program), *rest], node)
         return self._spawn(["sh", "-c", command], node)
 
     def _spawn(self, words: list[str], node: Master | Minion) -> tuple[int, str]:
         done = subprocess.run(
-            words, env=node.env, cwd=node.root, capture_output=True, text=True, timeout=90
+            words,
+            env=node.env,
+            cwd=node.root,
+            input=self._token if "join" in words else "",
+            capture_output=True,
+            text=True,
+            timeout=90,
         )
-        found = TOKEN.search(done.stdout)
-        if found and "ha.invite" in words:
+        if found := TOKEN.search(done.stdout):
             self._token = found[0]
         return done.returncode, done.stdout + done.stderr
 

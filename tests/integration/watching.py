@@ -11,8 +11,8 @@ import salt.client
 import salt.config
 
 from lab import Master, Minion, wait_for
-from saltext_ha import binding
-from saltext_ha.watchdog.journal import Entry, Journal
+from saltext_ha.minion import binding
+from saltext_ha.minion.watchdog.journal import Entry, Journal
 
 SOON = 60.0
 BUDGET = 15.0  # seconds, at an interval of 5

@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from saltext_ha import minion_key
-from saltext_ha.keeper import Keeper
+from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Content, Outcome
-from saltext_ha.replica import Replica
+from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE
@@ -72,6 +72,9 @@ class MemoryStore:
         raise AssertionError("there is none")
 
     def sweep(self) -> None:
+        pass
+
+    def check_writable(self) -> None:
         pass
 
     def touched(self) -> bool:

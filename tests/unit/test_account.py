@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_ha.history_text import sentence
+from saltext_ha.replica.history_text import sentence
 from saltext_ha.replication.account import BEGAN, ENDED, HOLDS, Account, accounts
 from saltext_ha.replication.record import (
     ACCEPTED,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.reconciler import attribution
+from saltext_ha.reconciler.attribution import AT_ONCE, LINGER, LONGEST, MAX_CALLS, WheelCalls, name
+from saltext_ha.reconciler.hints import Hint, read_hint
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
-from saltext_ha.service import actors
-from saltext_ha.service.actors import AT_ONCE, LINGER, LONGEST, MAX_CALLS, WheelCalls, name
-from saltext_ha.service.hints import Hint, read_hint
 
 pytestmark = pytest.mark.core
 
@@ -146,7 +146,7 @@ def test_no_call_costs_much_whatever_its_arguments(bus: Bus) -> None:
         names = [f"web{number}" for number in range(20_000)]
         bus.new("evil", "accept", *globs, *names)
     kept = [(len(call.globs), len(call.names)) for call in bus.calls._calls.values()]
-    assert max(kept) <= (actors.MOST_GLOBS, actors.MOST_NAMED)
+    assert max(kept) <= (attribution.MOST_GLOBS, attribution.MOST_NAMED)
     bus.new("evil", "delete", "*a" * 9, "b" * 300 + "*")
     assert bus.who("aaaaaaaaa", DELETED) == ""
     bus.new("alice", "delete", *(f"web{number}" for number in range(5000)))
@@ -177,7 +177,7 @@ def test_what_is_no_wheel_event_is_ignored(bus: Bus, data: Any) -> None:
         ("alice", "alice"),
         ("DOMAIN\\alice smith", "DOMAIN\\alice smith"),
         ("al\nice\x1b[2J", "al?ice?[2J"),
-        ("x" * 500, "x" * actors.LONGEST_NAME),
+        ("x" * 500, "x" * attribution.LONGEST_NAME),
         ("", ""),
         (None, ""),
         ({"name": "alice"}, ""),

@@ -8,10 +8,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.commands import consistency_check, endpoints, key_pages, key_section
+from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.lint import wire as lint
+from saltext_ha.minions import jobs
 from saltext_ha.replication.placement import Stored
-from saltext_ha.service import consistency_check, endpoints, group, jobs, key_pages, key_section
+from saltext_ha.sync import group
 
 INF = float("inf")
 KEY = bytes(32)

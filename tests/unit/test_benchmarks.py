@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.report import COLUMNS, Budget, Row, growth, machine, markdown, table
-from benchmarks.rivals import TOOLS
-from benchmarks.rsync import Shot
+from proving.benchmarks.__main__ import main
+from proving.benchmarks.report import COLUMNS, Budget, Row, growth, machine, markdown, table
+from proving.benchmarks.rivals import TOOLS
+from proving.benchmarks.rsync import Shot
 
 
 def test_without_the_tools_to_compare_with_nothing_is_measured(

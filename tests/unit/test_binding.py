@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import salt.config
 import salt.crypt
+import salt.utils.event
 from salt.exceptions import SaltInvocationError
 
 from lab.forwarder import drop_packets
-from saltext_ha import binding, clear, minion_opts
-from saltext_ha.binding import Links, Running
+from saltext_ha.minion import binding, cleartext_request, options
+from saltext_ha.minion.binding import Links, Running
+from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Entry, Journal
 from saltext_ha.modules import ha
-from saltext_ha.watchdog.journal import FAILED, STARTED, Entry, Journal
 
 pytestmark = pytest.mark.core
 
@@ -266,6 +269,16 @@ def test_the_address_is_told_where_it_can_be() -> None:
     assert binding.masters(hot(), links())[0].row()["ip"] == M1
 
 
+def test_salt_call_shows_the_masters_of_the_minion_and_not_its_own() -> None:
+    def rows(running: Running, *seen: tuple[str, int]) -> list[tuple[str | None, bool]]:
+        return [(row.configured, row.current) for row in binding.masters(running, links(*seen))]
+
+    assert rows(called(), (M2, 4505)) == [(M1, False), (M2, True)]
+    # salt-call spoke to M1, which the configuration does not name any more.
+    assert rows(called(entries=(M2,)), (M2, 4505)) == [(M2, True)]
+    assert rows(called(entries=(M2,)), (M1, 4505)) == [(M2, False), (None, True)]
+
+
 def test_salt_call_sees_a_minion_without_a_master() -> None:
     answer, current = binding.current_master(called(), links())
     assert current is None
@@ -325,38 +338,99 @@ def test_a_connection_that_is_being_made() -> None:
         assert server.getsockname() not in (links.seen or ())
 
 
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that calls itself salt-minion."""
-    line = "import sys; sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", line, "salt-minion"], stdin=-1) as process:
+@contextlib.contextmanager
+def started(*words: str, bus: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is called like that and serves a *bus*, once it does."""
+    code = "import socket, sys; s = socket.socket(socket.AF_UNIX)\n"
+    code += f"s.bind({str(bus)!r}); s.listen()\n" if bus else ""
+    code += "print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
         yield process
         process.kill()
 
 
-def test_the_pidfile_is_believed_when_it_is_a_minions(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
-    pidfile = tmp_path / "minion.pid"
-    assert binding.minion_pid(str(pidfile), caller=True, forks=True) is None
-    pidfile.write_text(f"{sleeper.pid}\n")
-    assert binding.minion_pid(str(pidfile), caller=True, forks=True) == sleeper.pid
-    sleeper.kill()
-    sleeper.wait()
-    assert binding.minion_pid(str(pidfile), caller=True, forks=True) is None
+def test_the_minion_is_who_serves_its_bus(tmp_path: Path) -> None:
+    pidfile, bus = tmp_path / "minion.pid", tmp_path / "bus.ipc"
+
+    def found() -> int | None:
+        return binding.minion_pid(str(pidfile), str(bus), caller=True, forks=True)
+
+    assert found() is None
+    with started("/usr/bin/any", bus=bus) as minion:
+        pidfile.write_text(f"{minion.pid}\n")
+        assert found() == minion.pid
+        assert binding.minion_pid(str(pidfile), "", caller=True, forks=True) is None
+    assert found() is None
     pidfile.write_text("1")  # another program's by now
-    assert binding.minion_pid(str(pidfile), caller=True, forks=True) is None
-    assert binding.established(sleeper.pid).seen is None
-    assert "cannot see" in str(binding.established(sleeper.pid).note)
+    assert found() is None
+    assert binding.established(minion.pid).seen is None
+    assert "cannot see" in str(binding.established(minion.pid).note)
+
+
+def test_a_decoy_is_not_the_minion(tmp_path: Path) -> None:
+    """Whatever it is called: a script, and the minion of another configuration."""
+    pidfile, bus = tmp_path / "minion.pid", tmp_path / "bus.ipc"
+    script = tmp_path / "fake-minion"
+    script.write_text("#!/bin/sh\necho; read x\n")
+    script.chmod(0o755)
+    with subprocess.Popen([script], stdin=subprocess.PIPE) as fake:
+        pidfile.write_text(str(fake.pid))
+        assert binding.minion_pid(str(pidfile), str(bus), caller=True, forks=True) is None
+        fake.communicate(b"\n")
+    with started("/usr/bin/salt-minion", bus=tmp_path / "other.ipc") as other:
+        pidfile.write_text(str(other.pid))
+        assert binding.minion_pid(str(pidfile), str(bus), caller=True, forks=True) is None
 
 
 def test_a_job_looks_at_the_process_that_it_belongs_to(tmp_path: Path) -> None:
     pidfile = tmp_path / "minion.pid"
-    assert binding.minion_pid(str(pidfile), caller=False, forks=True) == os.getppid()
-    assert binding.minion_pid(str(pidfile), caller=False, forks=False) == os.getpid()
+
+    def found(bus: str | int, forks: bool = True) -> int | None:
+        return binding.minion_pid(str(pidfile), bus, caller=False, forks=forks)
+
+    # Where nobody can see a bus.
+    assert found("") == os.getppid()
+    assert found("", forks=False) == os.getpid()
     grandparent = binding.psutil.Process().parents()[-1].pid
     pidfile.write_text(str(grandparent))
-    assert binding.minion_pid(str(pidfile), caller=False, forks=True) == grandparent
+    assert found("") == grandparent
+    # The bus is better than any file, however deep the job is.
+    line = [sys.executable, "-c", NESTED, str(tmp_path / "bus.ipc"), str(pidfile)]
+    done = subprocess.run(line, check=True, capture_output=True, text=True)
+    minion, seen = done.stdout.split()
+    assert seen == minion
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert found(server.getsockname()[1]) == os.getpid()
+
+
+NESTED = """
+import os, socket, sys
+from saltext_ha.minion import binding
+bus = socket.socket(socket.AF_UNIX)
+bus.bind(sys.argv[1])
+bus.listen()
+minion = os.getpid()
+for _ in range(2):
+    if child := os.fork():
+        os.waitpid(child, 0)
+        os._exit(0)
+print(minion, binding.minion_pid(sys.argv[2], sys.argv[1], caller=False, forks=True), flush=True)
+"""
+
+
+def test_the_bus_is_where_salt_makes_it(tmp_path: Path) -> None:
+    opts = dict(salt.config.minion_config(None))
+    opts |= {"id": "web1", "sock_dir": str(tmp_path), "ipc_mode": "ipc"}
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(str(options.bus(opts)))
+        there.listen()
+        with salt.utils.event.MinionEvent(opts, listen=False) as event:
+            assert event.connect_pub(timeout=10)
+    assert options.bus({**opts, "ipc_mode": "tcp", "tcp_pub_port": 4510}) == 4510
+    assert options.bus({}) == ""
 
 
 def test_ping_of_a_closed_port_is_answered_at_once() -> None:
@@ -508,7 +582,7 @@ def test_whether_jobs_would_come(opts: dict[str, Any], monkeypatch: pytest.Monke
         asked.extend((each.host, each.publish_port) for each in known)
         return [True for _ in known]
 
-    monkeypatch.setattr("saltext_ha.watchdog.publisher.reached", reached)
+    monkeypatch.setattr("saltext_ha.minion.watchdog.publisher.reached", reached)
     told = {(M2, 4508): 4507}
     monkeypatch.setattr(binding, "told_ports", lambda creds: told)
     rows = ha.masters(ping=True, timeout=1)
@@ -542,9 +616,12 @@ def test_a_timeout_that_is_none_is_named(opts: dict[str, Any], timeout: Any) -> 
 def test_an_address_of_a_name_that_nobody_serves_is_passed_over() -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
         port = server.getsockname()[1]
-        assert clear.reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "") == "127.0.0.2"
+        assert (
+            cleartext_request.reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "")
+            == "127.0.0.2"
+        )
         with pytest.raises(OSError, match="refused"):
-            clear.reachable({"127.0.0.1"}, port, 3.0, "")
+            cleartext_request.reachable({"127.0.0.1"}, port, 3.0, "")
 
 
 def test_addresses_are_tried_as_salt_does_and_all_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,7 +633,7 @@ def test_addresses_are_tried_as_salt_does_and_all_in_time(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(OSError, match="nobody there"):
-        clear.reachable({"2001:db8::1", "203.0.113.7"}, 4506, 3.0, None)
+        cleartext_request.reachable({"2001:db8::1", "203.0.113.7"}, 4506, 3.0, None)
     assert tried == [("203.0.113.7", 1.5), ("2001:db8::1", 1.5)]
 
 
@@ -564,7 +641,7 @@ def test_addresses_are_tried_as_salt_does_and_all_in_time(monkeypatch: pytest.Mo
 def test_who_answers_something_else_is_no_master(
     monkeypatch: pytest.MonkeyPatch, reply: object
 ) -> None:
-    monkeypatch.setattr(clear, "ask", lambda *arguments: reply)
+    monkeypatch.setattr(cleartext_request, "ask", lambda *arguments: reply)
     master = binding.Master(M1, M1, 4506, frozenset({M1}))
     answer = binding.ping({}, master, 1)
     assert (answer["answers"], answer["milliseconds"]) == (False, None)
@@ -588,7 +665,7 @@ def test_a_name_behind_which_are_two_masters_has_no_publish_port_of_its_own() ->
 @pytest.mark.parametrize(("written", "port"), [(4506, None), (4505, 4505), (14505, 14505)])
 def test_a_publish_port_of_4506_is_none(written: int, port: int | None) -> None:
     """So Salt lets a minion believe what each master says."""
-    running = minion_opts.running({"master": M1, "publish_port": written, "master_ip": M1})
+    running = options.running({"master": M1, "publish_port": written, "master_ip": M1})
     assert running.publish_port == port
 
 

@@ -21,9 +21,55 @@ def denied(*keys: bytes) -> Stored:
     return Stored(denied=frozenset(keys))
 
 
+def beside(now: Stored, *others: tuple[str, bytes]) -> Stored:
+    return now._replace(extra=frozenset(others))
+
+
 @pytest.mark.parametrize(
     ("before", "now", "states", "writes"),
     [
+        pytest.param(
+            stored(ACCEPTED, A),
+            beside(stored(PENDING, A), (ACCEPTED, A)),
+            {A: ACCEPTED},
+            [],
+            id="the accepted key is back, and its knock beside it",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            beside(stored(ACCEPTED, A), (PENDING, B)),
+            {A: ACCEPTED},
+            [(B, PENDING)],
+            id="the accepted key is back, and another one beside it, on 3006",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            beside(stored(PENDING, B), (ACCEPTED, A)),
+            {A: ACCEPTED},
+            [(B, PENDING)],
+            id="the accepted key is back, and another one beside it, on 3008",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            beside(stored(PENDING, B), (ACCEPTED, A)),
+            {A: ACCEPTED, B: DELETED},
+            [],
+            id="a deleted key beside it may be what is left of its deletion",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            beside(stored(REJECTED, A), (ACCEPTED, A)),
+            {A: ACCEPTED},
+            [(A, REJECTED)],
+            id="who rejects the key may leave it accepted beside",
+        ),
+        pytest.param(
+            stored(ACCEPTED, A),
+            beside(stored(PENDING, A), (ACCEPTED, B)),
+            {A: ACCEPTED},
+            [(A, DELETED), (A, PENDING)],
+            id="another key is accepted beside",
+        ),
         pytest.param(ABSENT, stored(PENDING, A), {}, [(A, PENDING)], id="knock"),
         pytest.param(
             stored(PENDING, A), stored(ACCEPTED, A), {A: PENDING}, [(A, ACCEPTED)], id="accept"

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from proving.simulation import scenarios
+from proving.simulation.group import Settings
+from proving.simulation.keys import Keys
+from proving.simulation.network import Conditions
+from proving.simulation.scenarios import Case
 from saltext_ha.replication.digest import FANOUT, bucket_of
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.service import link
-from saltext_ha.service.claims import EXPECTED, HELD, MANY, SHARED, Claims
-from saltext_ha.service.link import PUT_OFF, Link
-from simulation import scenarios
-from simulation.group import Settings
-from simulation.keys import Keys
-from simulation.network import Conditions
-from simulation.scenarios import Case
+from saltext_ha.sync import link
+from saltext_ha.sync.link import PUT_OFF, Link
+from saltext_ha.sync.repair_leases import EXPECTED, HELD, MANY, SHARED, Claims
 
 BUCKET = bucket_of("web1")
 BRANCH = BUCKET // FANOUT

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import salt.config
 
-from saltext_ha import cluster, master_key
-from saltext_ha.config import HaConfig, parse
+from saltext_ha.commands import views
+from saltext_ha.common import cluster, master_key
+from saltext_ha.common.errors import ConfigError, TrustError
+from saltext_ha.config.mapping import HaConfig, parse
 from saltext_ha.consistency import master_key as section
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.errors import ConfigError, TrustError
 from saltext_ha.keystore import open_store
-from saltext_ha.peering import handover
-from saltext_ha.service import views
-from saltext_ha.service.actors import WheelCalls
-from saltext_ha.service.hints import Hint, read_hint
+from saltext_ha.membership import handover
+from saltext_ha.reconciler.attribution import WheelCalls
+from saltext_ha.reconciler.hints import Hint, read_hint
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -146,7 +146,7 @@ def test_how_masters_come_to_one_key() -> None:
     said = views.one_master_key(parse(OPTS), OPTS)
     assert ("cluster.pem" in said) == HAS_CLUSTERS
     assert ("share_master_key" in said) != HAS_CLUSTERS
-    assert "ha.join TOKEN" in views.one_master_key(parse(OPTS), {})
+    assert "salt-ha join --token-file - force=True" in views.one_master_key(parse(OPTS), {})
 
 
 def test_members_are_told_so_though_another_one_cannot_be_asked() -> None:
@@ -164,3 +164,22 @@ def test_an_event_that_the_cluster_relays_is_nobodys_deletion_here() -> None:
     assert read_hint("salt/key", told, WheelCalls()) == Hint("web1", "operator", True)
     relayed = {**told, "__peer_id": "10.0.0.2"}
     assert read_hint("salt/key", relayed, WheelCalls()) == Hint("web1", "cluster", False)
+
+
+def test_a_key_that_is_in_place_takes_a_restart_and_no_other_join() -> None:
+    """After  ha.join force=True  the running master still shows its former key."""
+    running = {"m1": "aa:01:02:03:04", "m2": "bb:01:02:03:04"}
+
+    def said(**files: str) -> list[str]:
+        answers = {
+            name: {"master_key": key, "master_key_in_files": files.get(name)}
+            for name, key in running.items()
+        }
+        return views._master_keys(answers, "join again")
+
+    (joined,) = said(m1=running["m1"], m2=running["m1"])
+    assert "restart m2" in joined
+    assert "join again" not in joined
+    # m2 is of a release that does not tell what is in its files.
+    for files in ({}, running, {"m1": running["m1"]}):
+        assert "join again" in said(**files)[0]

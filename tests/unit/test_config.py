@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.config import HaConfig, PeerAddress, check_url, parse
-from saltext_ha.errors import ConfigError
+from saltext_ha.common.errors import ConfigError
+from saltext_ha.config.mapping import HaConfig, PeerAddress, check_url, parse
 
 pytestmark = pytest.mark.core
 
@@ -35,6 +35,7 @@ def test_an_empty_mapping_gives_the_documented_defaults() -> None:
         assert (config.hold_fraction, config.hold_minimum) == (0.05, 10)
         assert config.keep_history == 365
         assert config.minions_per_worker == 200
+        assert (config.pending_limit, config.pending_rate) == (10_000, 1_000)
     assert parse(OPTS) == config
 
 
@@ -46,6 +47,7 @@ def test_a_wildcard_interface_is_not_what_peers_are_told() -> None:
 
 
 def test_an_ipv6_address_is_bracketed_in_the_url() -> None:
+    assert read(address="[fd00::1]", port=4531).url == "https://[fd00::1]:4531"
     assert read(address="fd00::1", port=4531).url == "https://[fd00::1]:4531"
 
 
@@ -72,6 +74,8 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"hold_minimum": -1}, ["hold_minimum"]),
         ({"hold_minimum": 1.5}, ["hold_minimum", "1.5"]),
         ({"minions_per_worker": 0}, ["minions_per_worker", "1 to"]),
+        ({"pending_limit": -1}, ["pending_limit", "0 to"]),
+        ({"pending_rate": 0}, ["pending_rate", "1 to"]),
         ({"keep_history": 0}, ["keep_history", "1 to 36500"]),
         ({"keep_history": "1y"}, ["keep_history", "'1y'"]),
         ({"name": "-m1"}, ["name", "'-m1'"]),
@@ -80,11 +84,19 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"name": "m 1"}, ["name"]),
         ({"address": "https://m1"}, ["address", "without scheme"]),
         ({"address": ""}, ["address"]),
+        ({"address": "127.0.0.3:4530"}, ["address", "without scheme or port", "as port:"]),
+        ({"address": "m1:4530"}, ["address", "'m1:4530'", "as port:"]),
+        ({"address": "[fd00::1]:4530"}, ["address", "as port:"]),
+        ({"address": "a..b"}, ["address", "'a..b'"]),
+        ({"listen_host": "0.0.0.0:4530"}, ["listen_host", "as port:"]),
         ({"state_dir": "ha"}, ["state_dir", "'ha'", "absolute"]),
         ({"peers": {}}, ["peers", "list"]),
         ({"peers": ["m2"]}, ["peers[0]", "'m2'", "name and url"]),
         ({"peers": [{"name": "m2"}]}, ["peers[0]", "name and url"]),
-        ({"peers": [{"name": "m2", "url": "10.0.0.2"}]}, ["peers[0].url", "https://10.0.0.2"]),
+        ({"peers": [{"name": "m2", "url": "10.0.0.2"}]}, ["peers[0].url", "https://10.0.0.2:4530"]),
+        ({"peers": [{"name": "m2", "url": "fd00::2"}]}, ["peers[0].url", "https://[fd00::2]:4530"]),
+        ({"peers": [{"name": "m2", "url": "[fd00::2]:1"}]}, ["https://[fd00::2]:1"]),
+        ({"peers": [{"name": "m2", "url": "no host"}]}, ["write https://host:port"]),
         ({"masters": "https://a:1"}, ["masters", "list"]),
         ({"masters": ["a:1"]}, ["masters[0]", "'a:1'", "https://a:1"]),
         ({"masters": ["https://a:1", "https://a:1/"]}, ["masters[1]", "twice"]),

@@ -13,16 +13,16 @@ import salt.config
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from saltext_ha import config
+from saltext_ha.common.errors import ConfigError
+from saltext_ha.config import mapping
+from saltext_ha.config.consistency import Settings
 from saltext_ha.consistency import result as results
 from saltext_ha.consistency import section
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.result import exit_code, of_differences
 from saltext_ha.consistency.section import Mine
 from saltext_ha.consistency.sections import OF_MASTERS
-from saltext_ha.consistency.settings import Settings
 from saltext_ha.consistency.values import is_secret_key, is_secret_value
-from saltext_ha.errors import ConfigError
 
 NONCE = b"n" * 32
 ABSENT = {"absent": True}
@@ -102,7 +102,7 @@ class Master:
 
 
 def take(opts, nonce: bytes = NONCE):
-    mine = Mine(opts, config.parse(opts), nonce)
+    mine = Mine(opts, mapping.parse(opts), nonce)
     return {name: part.take(mine) for name, part in OF_MASTERS.items()}
 
 

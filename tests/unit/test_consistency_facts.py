@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.consistency import facts
 from saltext_ha.consistency.facts import BUCKETS, SIZE, Facts, Told
-from saltext_ha.errors import InvalidRecord
 
 NONCE = b"n" * 32
 
@@ -33,7 +33,7 @@ def travelled(part: Any) -> Any:
     return msgpack.unpackb(msgpack.packb(part, use_bin_type=True), strict_map_key=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_FACTS, _FACTS)
 def test_who_asks_knows_all_that_the_other_knows(mine: Facts, theirs: Facts) -> None:
     asking, asked = Told(mine, NONCE), Told(theirs, NONCE)
@@ -43,7 +43,7 @@ def test_who_asks_knows_all_that_the_other_knows(mine: Facts, theirs: Facts) -> 
     assert mine.completed(answer) == theirs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_FACTS)
 def test_the_same_facts_have_the_same_digest_and_nothing_to_send(one: Facts) -> None:
     shuffled = Facts(dict(reversed([*one.leaves.items()])), one.unknown, one.covers)

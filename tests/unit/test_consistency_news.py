@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.commands import consistency_watch
+from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.consistency import Settings, parse
 from saltext_ha.consistency import clock, news, sections
 from saltext_ha.consistency.clock import Offset
 from saltext_ha.consistency.freshness import stale
 from saltext_ha.consistency.news import Last, follow
 from saltext_ha.consistency.result import answer, of_differences
-from saltext_ha.consistency.settings import Settings, parse
-from saltext_ha.errors import HaError
-from saltext_ha.service.consistency_watch import ConsistencyWatch
 
 
 @pytest.mark.parametrize(
@@ -228,3 +229,64 @@ def test_a_check_that_fails_ends_what_was_known(tmp_path: Path, error: Exception
         assert seen[1].startswith("the last check failed: ")
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("before", [made(), made("a"), made(unknown="m2")])
+def test_after_a_restart_what_differed_is_compared_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(consistency_watch, "SETTLED", 0.0)
+
+    def watch() -> ConsistencyWatch:
+        return ConsistencyWatch(tmp_path, "m1", lambda *_: None, 600, up=lambda: ("m1", "m2"))
+
+    async def scene() -> bool:
+        asked = asyncio.Event()
+
+        async def check() -> Any:
+            asked.set()
+            return made()
+
+        running = asyncio.ensure_future(watch().run(check))
+        try:
+            await asyncio.wait_for(asked.wait(), 2)
+        except asyncio.TimeoutError:
+            return False
+        finally:
+            running.cancel()
+        return True
+
+    watch().note(before)
+    assert asyncio.run(scene()) is (before["status"] != "same")
+
+
+def test_who_went_while_it_was_asked_is_compared_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consistency_watch, "SETTLED", 0.0)
+    monkeypatch.setattr(consistency_watch, "LOOK", 0.01)
+    there = {"m1", "m2"}
+
+    async def scene() -> list[str]:
+        watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 600, up=lambda: tuple(there))
+        told: list[str] = []
+        back = asyncio.Event()
+
+        async def check() -> Any:
+            if not told:
+                there.discard("m2")
+                told.append("m2 is gone")
+                asyncio.get_running_loop().call_later(0.1, there.add, "m2")
+                return made(unknown="m2")
+            told.append("all")
+            back.set()
+            return made()
+
+        running = asyncio.ensure_future(watch.run(check))
+        try:
+            await asyncio.wait_for(back.wait(), 5)
+        finally:
+            running.cancel()
+        return told
+
+    assert asyncio.run(scene()) == ["m2 is gone", "all"]

@@ -30,7 +30,7 @@ def found(one: DigestTree, other: DigestTree) -> set[int]:
     }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(numbers, numbers)
 def test_walking_two_trees_finds_the_difference_of_the_sets(one: set[int], two: set[int]) -> None:
     a, b = (DigestTree(map(item, sorted(side))) for side in (one, two))
@@ -38,7 +38,7 @@ def test_walking_two_trees_finds_the_difference_of_the_sets(one: set[int], two: 
     assert (a.root == b.root) == (one == two)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(numbers, st.lists(st.integers(0, 400), max_size=30))
 def test_toggling_gives_the_tree_of_what_is_left(begin: set[int], toggled: list[int]) -> None:
     tree = DigestTree(map(item, begin))

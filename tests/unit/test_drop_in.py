@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from saltext_ha import drop_in
-from saltext_ha.errors import HaError
-from saltext_ha.service import endpoints, minion_config
-from saltext_ha.service.endpoints import Endpoint
-from saltext_ha.watchdog.settings import Settings, parse
+from saltext_ha.commands import endpoints, minion_config
+from saltext_ha.commands.endpoints import Endpoint
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.watchdog import Settings, parse
+from saltext_ha.rollout import drop_in
 
 pytestmark = pytest.mark.core
 
@@ -69,9 +69,11 @@ def test_lint_has_nothing_against_any_of_them(kind: str, failback: bool, watchdo
 
 
 def test_lint_is_really_asked() -> None:
-    answer = config(M1, replace(M2, address="10.0.0.1", request_port=4516), type="hot")
-    assert "HA107" in {finding["code"] for finding in answer["findings"]}
+    answer = config(M1, replace(M2, address="no-such-master.invalid"), type="hot")
+    assert "HA113" in {finding["code"] for finding in answer["findings"]}
     assert answer["retcode"] == 1
+    with pytest.raises(HaError, match="send every answer to both"):
+        config(M1, replace(M2, address="10.0.0.1", request_port=4516), type="hot")
 
 
 def test_ports_of_the_masters() -> None:
@@ -159,6 +161,7 @@ def test_what_makes_no_sense(wish: dict[str, Any], words: str) -> None:
         (["m1:4505"], "4505 is the publish port"),
         (["m1", "m1:4506"], "named twice"),
         (["m1", "m2:4508"], "different request ports"),
+        (["m1", "m1:4508"], "different request ports"),
         ([], "takes a list"),
         ("m1,,m2", "no host"),
     ],
@@ -166,6 +169,11 @@ def test_what_makes_no_sense(wish: dict[str, Any], words: str) -> None:
 def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
     with pytest.raises(HaError, match=words):
         drop_in.wanted(masters, finger=FINGER)
+
+
+def test_two_masters_at_one_address_are_not_for_a_hot_minion() -> None:
+    with pytest.raises(HaError, match="send every answer to both"):
+        drop_in.wanted(["10.0.0.1", "10.0.0.1:4508"], "hot", None, finger=FINGER)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +249,7 @@ def test_the_script_writes_the_same_file(
     tmp_path: Path, second: dict[str, Any], wish: dict[str, Any], args: list[str]
 ) -> None:
     first = {key: value for key, value in second.items() if key == "transport"}
+    (tmp_path / "etc").mkdir()
     command = ["sh", str(SCRIPT), f"--root={tmp_path}", f"--finger={FINGER}", *args]
     subprocess.run([*command, "10.0.0.1", "10.0.0.2"], check=True, capture_output=True)
     written = tmp_path / "etc" / "salt" / "minion.d" / drop_in.NAME

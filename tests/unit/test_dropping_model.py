@@ -145,7 +145,7 @@ def histories(steps: list[tuple[str, int, object, int]]) -> Iterator[tuple[bytes
     yield from ((key, Act("", frozenset()), group[0]) for key in KEYS)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(acts, max_size=30))
 def test_no_decision_is_lost_or_undone_by_dropping(
     steps: list[tuple[str, int, object, int]],

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.service import events
-from saltext_ha.service import hints as module
-from saltext_ha.service.actors import WheelCalls
-from saltext_ha.service.events import EventBus
-from saltext_ha.service.hints import Hint, Hints
+from saltext_ha.reconciler import hints as module
+from saltext_ha.reconciler.attribution import WheelCalls
+from saltext_ha.reconciler.hints import Hint, Hints
+from saltext_ha.salt_bus import events
+from saltext_ha.salt_bus.events import EventBus
 
 pytestmark = pytest.mark.core
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_ha import binding
-from saltext_ha.binding import Link, Links, Running
-from saltext_ha.evidence import remark
+from saltext_ha.minion import binding
+from saltext_ha.minion.binding import Link, Links, Running
+from saltext_ha.minion.evidence import remark
 
 pytestmark = pytest.mark.core
 

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.health import checks, settings, verdict
-from saltext_ha.hysteresis import Rules
-from saltext_ha.service.events import MOST_EVENTS, EventBus
-from saltext_ha.service.failovers import Failovers, read_failover
-from saltext_ha.service.health import _Question
-from saltext_ha.web import settings as status
+from saltext_ha.common.hysteresis import Rules
+from saltext_ha.config import health
+from saltext_ha.config import web as status
+from saltext_ha.health import checks, verdict
+from saltext_ha.health.watcher import _Question
+from saltext_ha.minions.failovers import Failovers, read_failover
+from saltext_ha.salt_bus.events import MOST_EVENTS, EventBus
 from tests.certificates import self_signed
 
 pytestmark = pytest.mark.core
@@ -260,7 +261,7 @@ def test_a_renewed_certificate_is_no_failure_and_gets_no_password(tmp_path: Path
 )
 def test_wrong_settings_of_health(value: object, words: str) -> None:
     with pytest.raises(ValueError, match=r"^:") as caught:
-        settings.parse(value)
+        health.parse(value)
     assert words in str(caught.value)
 
 
@@ -269,13 +270,13 @@ def test_the_password_is_never_shown(tmp_path: Path) -> None:
     file.write_text("correct horse\n")
     file.chmod(0o644)
     with pytest.raises(ValueError, match="open to others"):
-        settings.parse({"user": "ha", "password_file": str(file)})
+        health.parse({"user": "ha", "password_file": str(file)})
     file.chmod(0o600)
-    parsed = settings.parse({"user": "ha", "password_file": str(file)})
+    parsed = health.parse({"user": "ha", "password_file": str(file)})
     assert parsed is not None
     assert parsed.password == "correct horse"
     assert "horse" not in repr(parsed)
-    assert settings.parse(False) is None
+    assert health.parse(False) is None
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_the_password_is_never_shown(tmp_path: Path) -> None:
         (True, "takes false, or a mapping"),
         ({"hosts": "x"}, "did you mean 'host'?"),
         ({"port": 0}, "takes a whole number from 1 to 65535"),
-        ({"host": "a..b"}, "takes a host name or an IP address; 'a..b'"),
+        ({"host": "a..b"}, "'a..b' takes a host name or an IP address"),
         ({"host": "a" * 70}, "takes a host name or an IP address"),
         ({"host": "10.0.0.1"}, "set certificate and token_file"),
         ({"host": "0.0.0.0"}, "set certificate and token_file"),

@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.config.health import Settings
 from saltext_ha.health import verdict
-from saltext_ha.health.settings import Settings
-from saltext_ha.hysteresis import Health
-from saltext_ha.service.events import EventBus
-from saltext_ha.service.health import ECHO, Watcher
+from saltext_ha.health.fitness import HANGS
+from saltext_ha.health.watcher import ECHO, Watcher
+from saltext_ha.salt_bus.events import EventBus
+from saltext_ha.salt_bus.proof import Proofs
 
 GOOD = Health(True, True, 0, 0.0, "")
 BAD = Health(False, True, 0, 0.0, "publisher: timed out")
 ASKS = Settings()
+PROOFS = Proofs(b"key")
+MINE = PROOFS.mark(ECHO, {"master": "m1", "turn": 1})
 DOWN, UP, UNASKED = (SimpleNamespace(up=up) for up in (False, True, None))
 
 
@@ -28,16 +32,26 @@ def watcher(
     adopting: bool = False,
     links: Mapping[str, Any] | None = None,
     peers: tuple[str, ...] = (),
+    damage: str = "",
+    doubt: str = "",
+    held: int = 0,
+    busy: float = 0.0,
 ) -> Watcher:
     """One in an engine that is as told."""
     service: Any = SimpleNamespace(
         opts={},
         config=SimpleNamespace(name="m1", address="10.0.0.1"),
         draining=draining,
-        core=SimpleNamespace(keeper=SimpleNamespace(adopting=adopting)),
+        damage=lambda: damage,
+        core=SimpleNamespace(
+            keeper=SimpleNamespace(adopting=adopting, holds=SimpleNamespace(doubt=doubt)),
+            replica=SimpleNamespace(held_count=held),
+            busy=busy,
+        ),
         links=dict(links or {}),
         trust=SimpleNamespace(peers=lambda: dict.fromkeys(peers)),
         bus=EventBus({}),
+        proofs=PROOFS,
     )
     made = Watcher(service, settings)
     made.state = state
@@ -53,6 +67,18 @@ def watcher(
         (watcher(verdict.UNDECIDED), False, "starting: not asked yet"),
         (watcher(draining=True), False, "draining: an operator takes it out of service"),
         (watcher(settings=None, draining=True), False, "draining: an operator takes it out"),
+        (watcher(damage="/x was removed"), False, "/x was removed"),
+        (watcher(settings=None, damage="/x was removed"), False, "/x was removed"),
+        (watcher(held=3), False, "its key store does not show what is known: 3 keys are held back"),
+        (watcher(held=3, doubt="wiped?"), False, "wiped?"),
+        (watcher(settings=None, doubt="wiped?"), False, "wiped?"),
+        (
+            watcher(busy=HANGS),
+            False,
+            "busy with its keys for 30 s: its key store is slow, or hangs",
+        ),
+        (watcher(settings=None, busy=40.4), False, "busy with its keys for 40 s"),
+        (watcher(busy=HANGS - 1), True, ""),  # very many keys are no hang
         (watcher(adopting=True), False, "its replica is being rebuilt"),
         (watcher(peers=("m2",)), False, "not yet level with m2 since its start"),
         (
@@ -73,6 +99,13 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
     assert (made.told()["ready"], made.told()["reason"]) == told
 
 
+def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:
+    made = watcher()
+    assert made.ready() == (True, "")
+    made._service.core.keeper.adopting = True
+    assert made.ready() == (False, "its replica is being rebuilt")
+
+
 def test_what_is_told_of_a_verdict() -> None:
     assert (watcher(BAD).told()["healthy"], watcher(BAD).told()["problem"]) == (False, BAD.reason)
     assert (watcher().told()["healthy"], watcher().told()["problem"]) == (True, "")
@@ -83,11 +116,13 @@ def test_what_is_told_of_a_verdict() -> None:
 @pytest.mark.parametrize(
     ("echoes", "heard"),
     [
-        ([{"master": "m1", "turn": 1, "_stamp": "x"}], True),
+        ([{**MINE, "_stamp": "x"}], True),
+        ([{"master": "m1", "turn": 1}], False),  # of a minion that has turned
+        ([{**MINE, "proof": "0" * 64}], False),
         ([{"master": "m2", "turn": 1}], False),  # in Salt's own cluster those of others come, too
         ([{"master": "m1", "turn": 7}], False),
         (["nonsense", None], False),
-        ([{"master": "m2", "turn": 1}, {"master": "m1", "turn": 1}], True),
+        ([{"master": "m2", "turn": 1}, MINE], True),
     ],
 )
 def test_only_its_own_echo_is_one(echoes: list[Any], heard: bool) -> None:

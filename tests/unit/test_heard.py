@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.errors import InvalidRecord
-from saltext_ha.service import heard
-from saltext_ha.service.connections import is_ours, subscribers
-from saltext_ha.service.heard import FRESH, Heard, Sight
-from saltext_ha.service.location import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minions import locator, presence
+from saltext_ha.minions.connections import is_ours, subscribers
+from saltext_ha.minions.locator import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate, reached_by
+from saltext_ha.minions.presence import FRESH, Heard, Sight
 
 pytestmark = pytest.mark.core
 
@@ -163,8 +163,8 @@ def test_nonsense_in_a_report_is_not_kept(ears: Heard) -> None:
 
 
 def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heard, "MAX_IDS", 3)
-    monkeypatch.setattr(heard, "MAX_JOBS", 2)
+    monkeypatch.setattr(presence, "MAX_IDS", 3)
+    monkeypatch.setattr(presence, "MAX_JOBS", 2)
     for name in ("a", "b", "c", "a", "d"):
         ears("salt/auth", {"id": name, "act": "accept"})
         ears.accept([name])
@@ -180,7 +180,7 @@ def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None
 def test_ids_that_are_made_up_cost_nobody_a_place(
     ears: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heard, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(presence, "MAX_STRANGERS", 3)
     ears("salt/minion/web1/start", sent("web1"))
     assert ears.newcomers() == ["web1"]
     ears.accept(["web1", "web2"])
@@ -213,7 +213,7 @@ def test_what_is_said_of_a_newcomer_is_kept_when_its_key_is_known(ears: Heard) -
 
 def test_no_peer_makes_evidence_last_for_ever() -> None:
     raw = Sight(1.5, "job", None, "", "failover", 2, 1e9).to_wire()
-    assert Sight.from_wire(raw).lasts == heard.MOST_LASTING
+    assert Sight.from_wire(raw).lasts == presence.MOST_LASTING
 
 
 def test_a_sight_travels() -> None:
@@ -279,6 +279,27 @@ def test_where_a_minion_is(
     assert (state == PARTLY) == ("not heard lately on m2" in row["note"])
 
 
+@pytest.mark.parametrize(
+    ("sights", "masters"),
+    [
+        ({"m1": at(30)}, ["m1"]),
+        ({"m1": at(30), "m2": likely(60)}, ["m1"]),
+        ({"m1": at(30), "m2": likely(1)}, None),
+        # Of a failover minion without the watchdog nobody says what it is: it left m1 for m2.
+        ({"m1": at(500), "m2": at(20, by="start")}, None),
+        ({"m1": at(30), "m2": at(10)}, None),
+        ({"m1": at(FRESH + 1), "m2": at(10)}, ["m2"]),
+        ({"m1": at(500, type="failover"), "m2": at(20)}, ["m2"]),
+        ({"m1": at(30, type="list", of=2), "m2": at(10)}, ["m1", "m2"]),
+        ({"m1": at(30, type="list", of=1), "m2": at(10)}, ["m1", "m2"]),
+    ],
+)
+def test_on_which_master_it_hears_a_job(
+    sights: dict[str, Sight], masters: list[str] | None
+) -> None:
+    assert reached_by(sights, ALL) == masters
+
+
 def test_all_that_is_known_is_in_the_answer() -> None:
     row = locate({"m1": at(30, type="failover"), "m2": likely(1)}, ALL)
     assert row["on"] == {"m1": {"seen": 30, "by": "job"}, "m2": {"seen": 1, "by": "auth"}}
@@ -303,7 +324,7 @@ def test_connections_to_the_publisher_are_counted(host: str) -> None:
 
 
 def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("saltext_ha.service.connections.PROC", tmp_path / "absent")
+    monkeypatch.setattr("saltext_ha.minions.connections.PROC", tmp_path / "absent")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
@@ -324,3 +345,23 @@ def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 )
 def test_an_address_of_ours(interface: str, address: str, port: int, ours: bool) -> None:
     assert is_ours({"interface": interface, "ret_port": 4506}, address, port) is ours
+
+
+@pytest.mark.parametrize(
+    ("counts", "asked", "found"),
+    [
+        ({}, True, (0, 0, 0)),
+        ({"bound": 3, "partly": 2, "silent": 4, "seen": 1, "unknown": 7}, True, (5, 4, 8)),
+        # It may be on the master that did not answer.
+        ({"bound": 3, "silent": 4}, False, (3, 0, 4)),
+    ],
+)
+def test_how_many_are_online(
+    counts: dict[str, int], asked: bool, found: tuple[int, int, int]
+) -> None:
+    online, offline, unknown = found
+    assert locator.online(counts, asked) == {
+        "online": online,
+        "offline": offline,
+        "unknown": unknown,
+    }

@@ -14,7 +14,7 @@ from saltext_ha.api.jobs import new_jid, read_status
 from saltext_ha.api.minions import union
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import Selector, Standing, ranked
-from saltext_ha.hysteresis import Health, Rules, after
+from saltext_ha.common.hysteresis import Health, Rules, after
 from saltext_ha.runners import ha as runner
 
 pytestmark = pytest.mark.core
@@ -132,6 +132,7 @@ def test_what_changes_something_is_no_read() -> None:
 
 def test_each_of_our_runner_functions_either_reads_or_changes_something() -> None:
     changing = {
+        "cmd",
         "drain",
         "invite",
         "join",
@@ -145,7 +146,9 @@ def test_each_of_our_runner_functions_either_reads_or_changes_something() -> Non
         "resolve",
         "restore",
         "resume",
+        "rewrite",
         "sync",
+        "withdraw",
     }
     ours = {
         runner.__func_alias__.get(name, name)

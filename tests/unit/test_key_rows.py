@@ -6,7 +6,7 @@ import pytest
 
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Dot, Record, Value
-from saltext_ha.service.key_rows import conflict_row, moved_row, text
+from saltext_ha.sync.key_rows import conflict_row, moved_row, text
 
 pytestmark = pytest.mark.core
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from saltext_ha.errors import ConfigError, HaError, InvalidRecord
+from saltext_ha.common.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
 from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member
 from saltext_ha.lint.rules import CODES, RULES
@@ -72,7 +72,8 @@ def facts_of(root: Path, case: Case, monkeypatch: pytest.MonkeyPatch, fixed: boo
         told[host, int(request)] = port
     shared = case.get("fixed_shared" if fixed else "shared", case.get("shared", {}))
     version = (case.get("salt", NEWEST[0]), 0)
-    return dataclasses.replace(found, told=told, shared=shared, version=version)
+    tenancy = "" if fixed else case.get("tenancy", "")
+    return dataclasses.replace(found, told=told, shared=shared, version=version, tenancy=tenancy)
 
 
 def title(case: Case) -> str:
@@ -187,6 +188,17 @@ def test_a_file_that_salt_cannot_read_is_a_finding(tmp_path: Path, text: str, li
     assert (finding["file"], finding["line"]) == (str(path), line)
 
 
+@pytest.mark.parametrize("value", ["*hunter2", "!hunter2 x", "{? [hunter2] : x}"])
+def test_a_password_that_is_no_yaml_is_not_quoted(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "master"
+    path.write_text(f"mine.password: {value}\n")
+    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
+    assert finding["line"] == 1
+    assert finding["detail"]
+    assert "hunter2" not in str(finding)
+
+
 def test_no_file_at_all_is_an_error_and_no_clean_answer(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         ask.minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
@@ -214,8 +226,19 @@ def test_what_guides_on_the_web_recommend(tmp_path: Path) -> None:
     )
     facts = collect.of_minion({"conf_file": str(path), "id": "x"})
     found = {(f["code"], f["line"]) for f in check.inspect("x", facts)}
-    serious = {("HA101", 2), ("HA103", 3), ("HA104", 3), ("HA213", 5)}
+    serious = {("HA101", 2), ("HA101", 3), ("HA104", 3), ("HA213", 5)}
     assert found == {*serious, ("HA204", 4), ("HA209", 6), ("HA218", 4)}
+    # Mended in its first line only: the second entry is dead all the same.
+    for first in ("192.168.1.81", "192.168.1.81:4506"):
+        path.write_text(f"master:\n  - {first}\n  - 192.168.1.81:4507\n")
+        facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+        (found_there,) = (f for f in check.inspect("x", facts) if f["code"] == "HA101")
+        assert found_there["line"] == 3
+        assert "its request port is 4508" in found_there["detail"]
+    path.write_text("master: ['192.168.1.81:4505', '192.168.1.81:4506']\n")
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    named = [f["detail"] for f in check.inspect("x", facts) if f["code"] == "HA101"]
+    assert named == ["192.168.1.81:4505: 4505 is the publish port"]
     path.write_text("master: 192.168.1.81,192.168.1.81:4507\n")  # bootstrap-salt -A
     facts = collect.of_minion({"conf_file": str(path), "id": "x"})
     assert [f["code"] for f in check.inspect("x", facts)] == ["HA106"]

@@ -112,21 +112,35 @@ def test_a_rule_is_silent_where_its_reason_is_not_there(
 
 
 def test_two_masters_at_one_address_that_really_publish_on_two_ports(tmp_path: Path) -> None:
-    facts = facts_of_text("master: [10.0.0.1, '10.0.0.1:4508']\n", MINION, tmp_path)
+    masters = "master: [10.0.0.1, '10.0.0.1:4508']\n"
     told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
-    assert check.inspect("x", dataclasses.replace(facts, told=told)) == []
-    moving = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_type: failover\n"
-    there = dataclasses.replace(facts_of_text(moving, MINION, tmp_path, "y"), told=told)
-    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "the watchdog looks, too"
-    asking = "master: [10.0.0.1, '10.0.0.1:4508']\nmaster_alive_interval: 30\n"
-    there = dataclasses.replace(facts_of_text(asking, MINION, tmp_path, "z"), told=told)
-    assert "HA104" in {f["code"] for f in check.inspect("x", there)}, "and so does Salt"
+
+    def codes(text: str, name: str, told: dict[tuple[str, int], int]) -> list[str]:
+        facts = dataclasses.replace(facts_of_text(text, MINION, tmp_path, name), told=told)
+        return [found["code"] for found in check.inspect("x", facts)]
+
+    assert codes(masters, "x", told) == ["HA114"], "every answer goes to both"
+    assert "HA104" in codes(f"{masters}master_type: failover\n", "y", told), "the watchdog looks"
     for known in told.items():  # of the other nobody knows
-        found = check.inspect("x", dataclasses.replace(facts, told=dict([known])))
-        assert [f["code"] for f in found] == ["HA104"]
+        assert codes(masters, "x", dict([known])) == ["HA114"]
     told["10.0.0.1", 4508] = 4505
-    found = check.inspect("x", dataclasses.replace(facts, told=told))
-    assert [f["code"] for f in found] == ["HA107"]
+    assert codes(masters, "x", told) == ["HA107"], "deaf to one of them: it answers one only"
+
+
+def test_two_names_of_one_address_are_two_masters_for_salt(tmp_path: Path) -> None:
+    facts = facts_of_text("master: [m1.example, 'm2.example:4508']\n", MINION, tmp_path)
+    told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
+    here = dict.fromkeys(("m1.example", "m2.example"), frozenset({"10.0.0.1"}))
+    found = check.inspect("x", dataclasses.replace(facts, told=told, addresses=here))
+    assert {f["code"] for f in found} <= {"HA109"}
+    facts = facts_of_text(
+        "master: [m1.example, 'm2.example:4508']\nmaster_alive_interval: 30\n",
+        MINION,
+        tmp_path,
+        "y",
+    )
+    found = check.inspect("x", dataclasses.replace(facts, told=told, addresses=here))
+    assert "HA104" in {f["code"] for f in found}, "Salt asks whether they are alive"
 
 
 def test_masters_that_publish_where_salt_looks_for_it(tmp_path: Path) -> None:
@@ -152,7 +166,7 @@ def test_a_masters_key_that_the_minion_has_seen(tmp_path: Path) -> None:
         ("rest_cherrypy: {port: 8000}\n", set()),
         ("ha: {lint: {ignore: [HA501]}}\n", set()),
         ("reactor: [{salt/presence/change: [/a.sls]}]\n", set()),
-        ("engines: [ha: {}]\nreactor: [of another kind]\n", set()),
+        ("engines: [ha: {}, reactor: {}]\nreactor: [of another kind]\n", set()),
         ("cluster_isolated_filesystem: true\n", set()),
     ],
 )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from saltext_ha.peering import identity, succession
-from saltext_ha.service.counters import Counters
+from saltext_ha.common.counters import Counters
+from saltext_ha.transport import identity, succession
 from saltext_ha.web import metrics
 from saltext_ha.web.snapshot import Taken
 

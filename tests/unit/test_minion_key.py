@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_ha import minion_key
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.keystore import minion_key
 from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = pytest.mark.core

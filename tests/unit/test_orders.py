@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 from typing import Any
 
 import pytest
 
-from saltext_ha.errors import InvalidRecord
-from saltext_ha.service import returns as module
-from saltext_ha.service.jobs import Answers, Stray, new_jids
-from saltext_ha.service.orders import FUNCTIONS, MOVE, PING, WHERE, Order, answer
-from saltext_ha.service.reachability import DEAF, OK, SILENT, UNKNOWN, judge
-from saltext_ha.service.reachability import answer as matrix
-from saltext_ha.service.returns import Returns
+from saltext_ha.commands.reachability import DEAF, OK, SILENT, UNKNOWN, judge
+from saltext_ha.commands.reachability import answer as matrix
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minions import jobs
+from saltext_ha.minions import returns as module
+from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, WHERE, Order, answer
+from saltext_ha.minions.jobs import Answers, Count, Stray, new_jids
+from saltext_ha.minions.returns import Returns
+from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, Room
+from saltext_ha.transport import wire
 
 pytestmark = pytest.mark.core
 
@@ -63,7 +68,12 @@ def test_nothing_else_is_published(change: dict[str, Any]) -> None:
 
 
 def test_only_these_functions() -> None:
-    assert set(FUNCTIONS.values()) == {"test.ping", "ha.current_master", "ha.failover"}
+    assert FUNCTIONS == {
+        "ping": "test.ping",
+        "where": "ha.current_master",
+        "move": "ha.failover",
+        "report": ["ha.lint", "ha.masters", "ha.current_master", "config.get"],
+    }
     for raw in (None, [], "ping", 5):
         with pytest.raises(InvalidRecord):
             Order.from_wire(raw)
@@ -86,6 +96,43 @@ def test_answers_are_cut_to_what_is_needed() -> None:
     }  # fmt: skip
     assert len(answer(MOVE, {"comment": "x" * 10_000})["comment"]) == 300
     assert len(answer(WHERE, {"masters": ["m"] * 10_000})["masters"]) == 100
+
+
+MOMENT = datetime.datetime(2026, 1, 31, 3, 12, 45)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({0: {"local_addr": "10.0.0.1"}}, {"0": {"local_addr": "10.0.0.1"}}),
+        ({None: 1, b"key\xff": (2, [3])}, {"None": 1, "key\ufffd": [2, [3]]}),
+        (b"caf\xc3\xa9 \xff", "café \ufffd"),
+        ("cut \udcff", "cut ?"),
+        ({"at": MOMENT}, {"at": "2026-01-31 03:12:45"}),
+        ([float("nan"), float("-inf"), 0.5], ["nan", "-inf", 0.5]),
+        ([2**64 - 1, 2**64, -(2**63) - 1], [2**64 - 1, str(2**64), str(-(2**63) - 1)]),
+        ([None, True, 7, "text"], [None, True, 7, "text"]),
+    ],
+)
+def test_what_a_command_returns_travels_and_is_shown(value: Any, kept: Any) -> None:
+    """What one minion returns must not cost the returns of all others of its master."""
+    found = answer(CMD, value)
+    assert found == kept
+    assert wire.unpack(wire.pack({"value": found})) == {"value": kept}
+    assert json.loads(json.dumps(found, allow_nan=False)) == kept
+
+
+def test_what_a_peer_says_was_returned_is_shown_too() -> None:
+    endless: Any = []
+    for _ in range(500):
+        endless = [endless]
+    raw = {"targeted": ["web1", "web2"], "returned": [["web1", 0.1, {"a": b"\xff"}],
+                                                       ["web2", 0.1, endless]]}  # fmt: skip
+    returned = jobs._read(raw).returned
+    assert returned["web1"] == (0.1, {"a": "\ufffd"})
+    deepest = json.dumps(returned["web2"][1])
+    assert TOO_MUCH in deepest
+    assert deepest.count("[") < 3 * DEEPEST
 
 
 def test_jids_are_different_and_look_like_salts() -> None:
@@ -122,15 +169,129 @@ def test_only_what_is_expected_is_kept_and_only_for_a_while() -> None:
     assert returns.count("1") == 0
 
 
-def test_expected_jobs_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_JOBS", 2)
-    monkeypatch.setattr(module, "MAX_RETURNS", 2)
+def test_what_is_kept_of_a_job_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RETURNS", 3)
+    monkeypatch.setattr(module, "MAX_STRAYS", 2)
     returns = Returns()
-    returns.expect(["1", "2", "3"], 10)
-    for minion_id in ("a", "b", "c"):
+    returns.expect(["2", "3"], 10)
+    returns.expect(["2"], 10, bool)
+    for minion_id in ("a", "b", "c", "d"):
+        for jid in ("1", "2", "3"):
+            returns(*event(jid, minion_id))
+    assert [returns.count(jid) for jid in ("1", "2", "3")] == [0, 3, 2]
+
+
+def test_a_job_whose_time_is_not_over_makes_no_room_for_younger_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_JOBS", 3)
+    now = [0.0]
+    returns = Returns(lambda: now[0])
+    returns.expect(["long"], 310, str)
+    returns.expect(["short"], 10, str)
+    returns(*event("long", "web1", "done"))
+    with pytest.raises(InvalidRecord, match="3 jobs are waited for already; try again later"):
+        returns.expect(["3", "4"], 10)
+    returns.expect(["3"], 10)
+    returns.expect(["3", "long"], 10)  # those are known
+    now[0] = 11  # the time of the others is over
+    returns.expect(["5", "6"], 10)
+    returns(*event("long", "web2", "done"))
+    assert set(returns.of("long")) == {"web1", "web2"}
+
+
+def test_a_job_that_is_over_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_JOBS", 2)
+    now = [0.0]
+    room = Room()
+    returns = Returns(lambda: now[0], room)
+    for number in range(10):
+        returns.expect([str(number)], 300, str)
+        returns(*event(str(number), "web1", "done"))
+        returns.over([str(number), "never heard of"], 5)
+        assert returns.count(str(number)) == 1, "who asks again is answered again"
+    assert [returns.count(str(number)) for number in range(7, 10)] == [0, 1, 1]
+    now[0] = 6
+    returns.forget_old()
+    assert room.held == 0
+
+
+def test_another_masters_job_makes_room_for_one_that_keeps_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_JOBS", 2)
+    returns = Returns()
+    returns.expect(["1", "2"], 300)
+    returns.expect(["3"], 300, str)
+    for jid in ("1", "2", "3"):
+        returns(*event(jid, "web1"))
+    assert [returns.count(jid) for jid in ("1", "2", "3")] == [0, 1, 1]
+
+
+def test_only_whom_it_was_for_has_returned_it() -> None:
+    room = Room()
+    returns = Returns(room=room)
+    returns.expect(["1"], 10, str)
+    for minion_id in ("web1", "made-up", "x" * 256, "../up", ""):
         returns(*event("1", minion_id))
-        returns(*event("3", minion_id))
-    assert (returns.count("1"), returns.count("3")) == (0, 2)
+    assert set(returns.of("1")) == {"web1", "made-up"}
+    before = room.held
+    returns.narrow("1", frozenset({"web1", "web2"}))
+    assert 0 < room.held < before
+    returns(*event("1", "made-up"))
+    returns(*event("1", "web2"))
+    assert set(returns.of("1")) == {"web1", "web2"}
+
+
+def test_what_is_kept_of_minions_is_bounded_in_all() -> None:
+    now = [1000.0]
+    room = Room(lambda: now[0])
+    returns = Returns(lambda: now[0], room)
+    returns.expect(["1", "2"], 10, str)
+    for number in range(50):
+        returns(*event("1", f"web{number}", "x" * 1_000_000))
+    assert 20 < returns.count("1") < 40
+    assert room.held <= HELD_AT_LEAST
+    assert "left out" in room.note()
+    room.suit(10_000)  # more minions, more room
+    returns(*event("2", "db1", "x" * 1_000_000))
+    assert returns.count("2") == 1
+    now[0] += 11
+    returns.forget_old()
+    assert (room.held, returns.count("1")) == (0, 0)
+    assert room.note()
+    now[0] += TOLD
+    assert not room.note()
+
+
+@pytest.mark.parametrize(
+    ("told", "count"),
+    [
+        ({"counts": {"1": [3, 2, 1]}}, Count(3, 2, 1)),
+        ({"counts": {"1": [None, 0, 0]}}, Count(None, 0, 0)),
+        ({"returned": {"1": ["web1"]}}, "does not say; is it of an older release?"),
+        ({"counts": [3, 2, 1]}, "does not say; is it of an older release?"),
+        *(
+            ({"counts": counts}, "answered nonsense")
+            for counts in ({}, {"1": 3}, {"1": [3, 2]}, {"1": [[], 2, 1]}, {"1": [3, None, 1]},
+                           {"1": [True, 2, 1]}, {"2": [3, 2, 1]})
+        ),
+    ],
+)  # fmt: skip
+def test_how_far_a_job_is_elsewhere(told: dict[str, Any], count: Count | str) -> None:
+    assert jobs._count(told, "1") == count
+
+
+def test_how_far_a_job_is_here() -> None:
+    returns = Returns()
+    returns.expect(["1"], 10, str)
+    returns(*event("1", "stranger", retcode=1))
+    assert jobs._counted(returns, "1") == [None, 0, 0], "whose that is, is not known yet"
+    returns.narrow("1", frozenset({"web1", "web2", "web3"}))
+    returns(*event("1", "web1", retcode=3))
+    returns(*event("1", "web2", retcode=0))
+    assert jobs._counted(returns, "1") == [3, 2, 1]
+    assert jobs._counted(returns, "2") == [None, 0, 0]
 
 
 # -- the matrix
@@ -186,6 +347,13 @@ def test_the_matrix() -> None:
     partial = table(HEARD, Answers(error="timed out"))
     assert (partial["retcode"], partial["partial"]) == (2, True)
     assert partial["unknown"] == {"m2": "timed out"}
-    astray = table(HEARD, HEARD, strays=[Stray("m1", "m2", ("web1",))])
-    assert astray["retcode"] == 1
+
+
+def test_who_answers_another_master_is_not_well() -> None:
+    astray = table(HEARD, HEARD, strays=[Stray("m1", "m2", ("web1", "nobody"))])
     assert astray["strays"] == [{"published": "m1", "arrived": "m2", "count": 1, "ids": ["web1"]}]
+    assert (astray["retcode"], astray["counts"]) == (1, {"astray": 1})
+    assert "asked by m1, it answered m2" in astray["minions"][0]["note"]
+    # One verdict: what a stranger returns changes neither table nor exit status.
+    forged = table(HEARD, HEARD, strays=[Stray("m1", "m2", ("nobody",))])
+    assert (forged["retcode"], forged["strays"], forged["counts"]) == (0, [], {"ok": 1})

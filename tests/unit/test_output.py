@@ -62,7 +62,16 @@ def test_status_with_everything():
         tolerates=1,
         conflicts=[{"id": "db02", "keys": {"m1": FP1, "m2": FP2, "m3": None}}],
         held=[{"master": "m2", "keys": 512}],
-        refused={"not a minion id": 1200},
+        refused={"not a minion id": 1200, "hung up during the handshake": 7},
+        refusals=[
+            {
+                "reason": "not a minion id",
+                "from": "10.0.0.9",
+                "times": 1200,
+                "first": time.time() - 900,
+                "last": time.time() - 125,
+            },
+        ],
         notes=["paused on m2"],
     )
     data["masters"] = [{**data["masters"][0], "rejected": 2, "bound": 6120, "note": "old"}]
@@ -75,7 +84,7 @@ def test_status_with_everything():
           m1: old
         1 conflict: different keys accepted for one id
           db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…   m3 -
-          → salt-run ha.resolve ID FINGERPRINT
+          → salt-run ha.resolve db02 3a:9f:12:44:0b:… or 77:01:c0:ff:ee:…
         1 change held
           m2: 512 accepted keys vanished there at once, or revoked ones came back;
               nothing of it has reached the others
@@ -83,7 +92,7 @@ def test_status_with_everything():
               salt-run ha.refill    what the group knows holds
               salt-run ha.release   what the folder shows holds, and is done everywhere
         refused from peers
-          1 200 × not a minion id
+          1 200 × not a minion id, from 10.0.0.9, 2 m ago
         paused on m2
         """,
     )
@@ -257,6 +266,25 @@ def test_history_of_one_minion(berlin):
     )
 
 
+def test_history_says_where_a_claim_is_not_what_was_seen(berlin):
+    at = 1790000000
+    rows = [
+        {**line(at, "m2", "web1", "accepted"), "received": at + 2, "from": "m2"},
+        {**line(at - 31536000, "m1", "web1", "accepted"), "received": at, "from": "m3"},
+        {**line(at, "m2", "web1", "pending"), "received": None, "from": None},
+    ]
+    shown = ha.output(history(*rows)).splitlines()[2:]
+    assert [text[:19].strip() for text in shown[:2]] == [
+        "2026-09-21 16:13:22",
+        "2026-09-21 16:13:20",
+    ]
+    assert shown[2:] == [
+        "    says it was made 2025-09-21 16:13:20 CEST, came from m3",
+        shown[3],
+        "1 line of an older release: when and from whom that came is unknown",
+    ]
+
+
 def test_history_of_many_cuts_ids_rather_than_times(berlin):
     shows(
         history(
@@ -314,19 +342,19 @@ def test_peers():
         f"""
         This master: m1  https://10.0.0.1:4530
         certificate  {FP1}
-        no peers; salt-run ha.invite here, then salt-run ha.join TOKEN on the other master
+        no peers; salt-ha invite here, then salt-ha join --token-file - on the other master
         """,
     )
 
 
-def test_invite_keeps_the_token_whole_on_its_own_line():
-    token = "ha1" + "A" * 300
-    data = {"kind": "invite", "token": token, "expires_in": 600, "notes": ["once"],
-            "command": f"salt-run ha.join {token}"}  # fmt: skip
+def test_invite_keeps_path_and_command_whole_on_lines_of_their_own():
+    path = "/etc/" + "a" * 300
+    data = {"kind": "invite", "invitation": "3f", "token_file": path, "expires_in": 600,
+            "notes": ["once"], "command": f"ssh m1 cat {path} | salt-ha join"}  # fmt: skip
     lines = ha.output(data).splitlines()
     assert lines == [
-        "Token, for one use within 10 m:", token,
-        "On the new master:", f"salt-run ha.join {token}", "once",
+        "Invitation 3f, for one use within 10 m", "Its token is in", path,
+        "On the new master:", f"ssh m1 cat {path} | salt-ha join", "once",
     ]  # fmt: skip
 
 
@@ -448,7 +476,7 @@ def test_clocks_notes_and_what_is_left_out():
     data = check(
         keys=part(denied, status="same", counts={"differ": 0, "of": 9}),
         roots=part(
-            differ("file_roots:base:top.sls", {"m1": "sha256 ab12", "m2": "sha256 cd34"}, "copy"),
+            differ("file_roots:base:top.sls", {"m1": "content #1", "m2": "content #2"}, "copy"),
             counts={"differ": 1001, "of": 20000},
             left_out=1000,
             ignored=2,
@@ -461,7 +489,7 @@ def test_clocks_notes_and_what_is_left_out():
         keys      1 note
           denied   m1 1   m2 0   → look
         roots     1 001 differ of 20 000
-          file_roots:base:top.sls   m1 sha256 ab12   m2 sha256 cd34   → copy
+          file_roots:base:top.sls   m1 content #1   m2 content #2   → copy
           … 1 000 more (--out=json has up to 1000)
         clock     1 differs
           clock   m1 +0.0 s   m2 +3600.0 s (± 1.5 ms)   → NTP
@@ -603,3 +631,42 @@ def test_join_plan():
     refused = ha.output({**data, "problems": ["m1 would refuse: the name is taken"]})
     assert "Could not join group prod" in refused
     assert "the name is taken" in refused
+
+
+def removal(**more):
+    key = {
+        "id": "backdoor", "fingerprint": FP1, "what": "accepted", "received": 1790000000,
+        "from": "m3", "at": 1758464000, "by": "alice", "on": "m1", "why": "", "state": "accepted",
+        "to": "pending", "note": "",
+    }  # fmt: skip
+    other = {**key, "id": "web2", "on": "m3", "state": "rejected", "to": "",
+             "note": "decided otherwise since"}  # fmt: skip
+    member = {"name": "x1", "introducer": "m3", "added": "2026-09-21T14:00:00+00:00",
+              "on": ["m1", "m2"], "fingerprint": FP1}  # fmt: skip
+    return {"kind": "removal", "name": "m3", "test": True, "undo": True, "since": 1789900000,
+            "members": [member], "keys": [key, other], "knocks": 0, "unknown": {},
+            "notes": ["would remove m3 for good"], **more}  # fmt: skip
+
+
+def test_what_a_removed_member_did(berlin):
+    shows(
+        removal(unknown={"m4": "it is down"}),
+        """
+        introduced by m3 since 2026-09-20 12:26:40; would be removed, too:
+          x1  pinned 2026-09-21T14:00:00+00:00  on m1, m2
+        Received             From  What      Id        Fingerprint       Now       Becomes
+        2026-09-21 16:13:20  m3    accepted  backdoor  3a:9f:12:44:0b:…  accepted  pending
+            says it was made on m1 by alice, 2025-09-21 16:13:20
+        2026-09-21 16:13:20  m3    accepted  web2      3a:9f:12:44:0b:…  rejected  stays
+            decided otherwise since
+        2 keys decided about by m3 since 2026-09-20 12:26:40
+        planned; nothing was changed (test=True)
+        m4 could not be asked: it is down
+        would remove m3 for good
+        """,
+    )
+    text = ha.output(removal(test=False, undo=False, members=[], keys=[], since=None))
+    assert text.splitlines() == [
+        "would remove m3 for good",
+        "no key is known that m3 decided about",
+    ]

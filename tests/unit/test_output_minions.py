@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saltext_ha.output import _minions, ha
+from saltext_ha.transport import identity
+from saltext_ha.transport.trust import Trust, make_peer
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +19,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shows(data: dict[str, Any], expected: str) -> None:
-    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
+    assert ha.output(data) == textwrap.dedent(expected).strip()
 
 
 def minion(name: str, state: str, *masters: str, **more: Any) -> dict[str, Any]:
@@ -86,6 +89,40 @@ def row(name: str, state: str, kind: str, note: str = "", **cells: Any) -> dict[
         {"state": cell, "seconds": None} for name, cell in cells.items()
     }  # fmt: skip
     return {"id": name, "state": state, "type": kind, "note": note, "answers": answers}
+
+
+def test_where() -> None:
+    data = {"kind": "where", "masters": ["m1", "m2"], "count": 5, "unknown": {}}
+    text = ha.output({**data, "minions": {"fo1": ["m1"], "gone": []}})
+    assert [line.split() for line in text.splitlines()[-3:]] == [
+        ["fo1", "m1"],
+        ["gone", "-"],
+        ["3", "minions", "reached", "by", "any", "of", "m1,", "m2"],
+    ]
+
+
+def test_cmd() -> None:
+    data = {
+        "kind": "cmd",
+        "returned": {"a": True, "b": "two\nlines", "c": {"x": 1}},
+        "failed": {"b": 3},
+        "missing": {"d": "m2", "w": "m1"},
+        "running": {"w": "2026"},
+        "unreachable": ["e"],
+        "jobs": [{"m1": "2026", "m2": "2027"}],
+        "targets": [{"m1": "*"}],
+        "unknown": {"m3": "refused the connection"},
+    }
+    text = ha.output(data)
+    assert "m3" in text
+    for said in ("a:", "    true", "b: (exit code 3)", "    two\n    lines", "job 2027 on m2"):
+        assert said in text
+    assert "d: did not return to m2 in time, nor say that it still runs it" in text
+    assert "w: still running on m1 (job 2026)" in text
+    assert "e: no master reaches it" in text
+    assert "would be published" not in text
+    planned = ha.output({**data, "test": True})
+    assert "would be published on m1 for *" in planned
 
 
 def test_reachability() -> None:
@@ -160,3 +197,57 @@ def test_moves() -> None:
         1 minion would move
         """,
     )  # fmt: skip
+
+
+BOUND = {
+    "kind": "current_master", "address": "10.0.0.2", "ip": "10.0.0.2", "port": 4506,
+    "publish_port": 4505, "id": None, "type": "failover", "masters": ["10.0.0.1", "10.0.0.2"],
+    "connected": True,
+}  # fmt: skip
+
+
+def test_the_current_master_is_a_line_for_each_minion() -> None:
+    past = {"since": 1.0, "since_iso": "2026-03-01T14:05:09+0100", "switches": 2}
+    ping = {"answers": True, "milliseconds": 3.1}
+    shows({"web1": BOUND}, "web1: 10.0.0.2")
+    shows({"web1": {**BOUND, "id": "m2", **past, "ping": ping}}, """
+        web1: m2 (10.0.0.2) since 2026-03-01 14:05:09 · 2 changes of master within the hour · answers in 3.1 ms
+    """)  # noqa: E501  # fmt: skip
+    hot = {**BOUND, "address": "db.example", "port": 4516, "type": "list", "connected": False}
+    shows({"web1": hot, "web2": BOUND}, """
+        web1: db.example:4516 = 10.0.0.2 · hot-hot, one of 2 masters · not connected
+        web2: 10.0.0.2
+    """)  # fmt: skip
+    silent = {"answers": False, "milliseconds": None, "note": "no answer within 3 s"}
+    shows({"web1": {**BOUND, "ping": silent, "note": "it hangs"}}, """
+        web1: 10.0.0.2 · it hangs · ping: no answer within 3 s
+    """)  # fmt: skip
+    nobody = {**BOUND, "address": None, "ip": None, "port": None, "connected": None}
+    shows({"web1": {**nobody, "note": "no running minion"}}, """
+        web1: no master known · no running minion
+    """)  # fmt: skip
+    assert "\n" not in ha.output({"web1": {**BOUND, "switches": "x", "ping": 1, "masters": 1}})
+
+
+def test_a_master_of_the_group_knows_the_masters_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opts: dict[str, Any] = {
+        "color": False,
+        "id": "m1_master",
+        "pki_dir": str(tmp_path),
+        "sock_dir": "x",
+    }
+    opts["ha"] = {"name": "m1", "address": "10.0.0.1", "state_dir": str(tmp_path / "ha")}
+    monkeypatch.setattr(ha, "__opts__", opts, raising=False)
+    trust = Trust(tmp_path / "ha")
+    trust.pin(
+        make_peer(
+            "m2",
+            "https://10.0.0.2:4530",
+            identity.load_or_create(tmp_path / "m2", "m2").certificate,
+        )
+    )
+    shows({"web1": BOUND}, "web1: m2 (10.0.0.2)")
+    shows({"web1": {**BOUND, "address": "db", "ip": "10.0.0.1"}}, "web1: m1 (db = 10.0.0.1)")
+    shows({"web1": {**BOUND, "address": "db", "ip": "10.0.0.9"}}, "web1: db = 10.0.0.9")

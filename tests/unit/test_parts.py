@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_ha.service.parts import _together
+from saltext_ha.engine.wiring import _together
 
 pytestmark = pytest.mark.core
 

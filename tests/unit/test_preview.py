@@ -7,7 +7,7 @@ import pytest
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.preview import Known, meeting
 from saltext_ha.replication.record import Dot, Record, Value
-from saltext_ha.service.key_rows import moved_row
+from saltext_ha.sync.key_rows import moved_row
 
 pytestmark = pytest.mark.core
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.errors import HaError, InvalidRecord
-from saltext_ha.proxy import servers
-from saltext_ha.proxy.render import Wishes, render, wishes
-from saltext_ha.proxy.servers import Address, Server
+from saltext_ha.balancer import servers
+from saltext_ha.balancer.render import Wishes, render, wishes
+from saltext_ha.balancer.servers import Address, Server
+from saltext_ha.common.errors import HaError, InvalidRecord
 
 PLAIN = Server("m1", Address("10.0.0.1", 8000, False), Address("10.0.0.1", 4531, True))
 NAMED = Server("m2", Address("m2.example.org", 8000, True), Address("m2.example.org", 4531, True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saltext_ha.keystore.base import Content
-from saltext_ha.races import EVENT_DELAY, Races
+from saltext_ha.reconciler.races import EVENT_DELAY, Races
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED
 

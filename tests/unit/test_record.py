@@ -64,7 +64,7 @@ def history(steps: list[tuple[int, int | str, bool]]) -> list[Record]:
     return records
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(acts)
 def test_merge_is_commutative_associative_and_idempotent(
     steps: list[tuple[int, int | str, bool]],
@@ -77,7 +77,7 @@ def test_merge_is_commutative_associative_and_idempotent(
     assert merge(both, a) == merge(both, b) == both
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(acts)
 def test_every_value_stays_covered_by_its_context(
     steps: list[tuple[int, int | str, bool]],
@@ -90,7 +90,7 @@ def test_every_value_stays_covered_by_its_context(
         assert bool(record.values) == bool(record.context)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(acts)
 def test_digests_are_equal_exactly_when_values_and_context_are(
     steps: list[tuple[int, int | str, bool]],

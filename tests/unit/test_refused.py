@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saltext_ha.refused import NO_KEY, RefusedIds
+from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 
 
 def test_a_note_says_which_and_why() -> None:

@@ -365,7 +365,6 @@ Group.TestCase.settings = settings(
     # Shrinking a history of this length takes minutes; the one that failed is readable enough.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestGroup = pytest.mark.timeout(600)(Group.TestCase)

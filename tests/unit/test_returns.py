@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_ha.service.returns import Returns
+from saltext_ha.minions.returns import Returns
 
 pytestmark = pytest.mark.core
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from saltext_ha.service import scanner
-from saltext_ha.service.scanner import (
+from saltext_ha.reconciler import scanner
+from saltext_ha.reconciler.scanner import (
     FOLDER_INTERVAL,
     REGULAR_SHARE,
     WATCH_SHARE,

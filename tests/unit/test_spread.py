@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.service import spread
-from saltext_ha.service.spread import Found, Step, drain, found, host_of, level, names_of
+from saltext_ha.minions import rebalance_planner
+from saltext_ha.minions.rebalance_planner import Found, Step, drain, found, host_of, level, names_of
 
 pytestmark = pytest.mark.core
 
@@ -87,7 +87,7 @@ def test_who_goes_on_without_being_moved(
     kind: str, entries: tuple[str, ...], hears: list[str], all_asked: bool, goes_on: bool | None
 ) -> None:
     staying = Found("m1", entries, stays="because", type=kind)
-    assert spread.goes_on(staying, hears, all_asked) is goes_on
+    assert rebalance_planner.goes_on(staying, hears, all_asked) is goes_on
 
 
 def test_names_are_learnt_from_who_is_there() -> None:
@@ -99,6 +99,9 @@ def test_names_are_learnt_from_who_is_there() -> None:
     }  # fmt: skip
     # One address for two: nobody knows which.
     assert names_of([Found("m1", here="vip"), Found("m2", here="vip")], {}) == {}
+    # Unless it is the address of one of them: one minion cannot take it away.
+    lying = [Found("m1", here="10.0.0.2"), Found("m2", here="10.0.0.2")]
+    assert names_of(lying, {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}})["10.0.0.2"] == "m2"
 
 
 def test_a_drained_master_is_left_for_the_emptiest() -> None:
@@ -167,4 +170,4 @@ def test_ten_thousand_are_planned_at_once() -> None:
     there = minions(m1=10_000)
     steps = level(there, NAMES, ("m1", "m2", "m3"))
     assert sorted(after(there, steps).values()) == [3333, 3333, 3334]
-    assert spread.drain(there, NAMES, {"m2": 0, "m3": 0})[1] == {}
+    assert rebalance_planner.drain(there, NAMES, {"m2": 0, "m3": 0})[1] == {}

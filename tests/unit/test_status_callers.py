@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.web import pages
 from saltext_ha.web.pages import callers
 
 GOOD = {"healthy": True, "ready": True, "url": "http://10.0.0.1:8000", "reason": ""}
@@ -19,6 +20,7 @@ GONE = row("m2", "unknown", "refused the connection")
 SICK = row("m2", healthy=False, ready=False, reason="request port: timed out")
 WAITS = row("m2", ready=False, reason="not yet level with m1")
 STARTS = row("m2", healthy=None, ready=False, reason="starting: not asked yet")
+NO_API = row("m2", url="")
 SILENT: dict[str, Any] = {"name": "m2", "state": "running", "note": "", "health": {}}
 
 
@@ -28,6 +30,9 @@ SILENT: dict[str, Any] = {"name": "m2", "state": "running", "note": "", "health"
         ([row("m1"), row("m2")], "online", 2),
         ([row("m1"), WAITS], "online", 2),
         ([row("m1"), GONE], "degraded", 1),
+        # Nobody can call it, however well it serves minions.
+        ([row("m1"), NO_API], "degraded", 1),
+        ([NO_API, NO_API], "offline", 0),
         ([row("m1"), SICK], "degraded", 1),
         ([row("m1"), STARTS], "degraded", 1),
         ([row("m1"), SILENT], "degraded", 1),
@@ -52,6 +57,7 @@ def test_how_many_are_healthy(rows: list[dict[str, Any]], status: str, healthy: 
         (SICK, False, False, True, "request port: timed out"),
         # Its last answer said that it was well: that is over.
         (GONE, False, False, False, "refused the connection"),
+        (NO_API, False, False, True, pages.NO_API),
         (STARTS, False, False, False, "starting: not asked yet"),
         (SILENT, False, False, False, ""),
     ],

@@ -1,4 +1,4 @@
-"""What a snapshot concludes: the state in one word, and what is shown of a comparison."""
+"""What a snapshot shows of a comparison."""
 
 from __future__ import annotations
 
@@ -7,39 +7,9 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.health.group_state import compared
 from saltext_ha.web import pages, snapshot
 from saltext_ha.web.snapshot import Taken
-
-
-def state(status: str, drift: str, *healthy: bool | None) -> str:
-    masters = [{"health": {"healthy": each}} for each in healthy]
-    return snapshot._state({"state": status, "masters": masters}, {"status": drift})
-
-
-@pytest.mark.parametrize(
-    ("status", "drift", "healthy", "word"),
-    [
-        ("ok", "same", (True, True), "ok"),
-        ("ok", "same", (True, False), "degraded"),
-        ("ok", "same", (True, None), "unknown"),
-        ("ok", "unknown", (True, True), "unknown"),
-        ("ok", "", (True, True), "unknown"),
-        ("ok", "differ", (True, True), "degraded"),
-        ("ok", "differ", (True, None), "degraded"),
-        ("degraded", "same", (True, True), "degraded"),
-        ("degraded", "unknown", (True, None), "degraded"),
-        ("ok", "same", (None, None), "unknown"),
-    ],
-)
-def test_one_word(status: str, drift: str, healthy: tuple[bool | None, ...], word: str) -> None:
-    assert state(status, drift, *healthy) == word
-
-
-def test_nothing_known_of_a_master_is_not_ok() -> None:
-    assert snapshot._state({"state": "ok", "masters": [{"health": {}}]}, {"status": "same"}) == (
-        "unknown"
-    )
-
 
 LAST: dict[str, Any] = {"status": "differ", "at": 7.0, "counts": {"access": 2}, "unknown": {}}
 
@@ -52,14 +22,15 @@ def test_only_so_many_differences_are_listed() -> None:
     many = [difference(number) for number in range(snapshot.LISTED + 5)]
     section = {"status": "differ", "differences": many, "left_out": 30}
     last = {**LAST, "counts": {"access": 135}}
-    shown = snapshot._drift(last, {"sections": {"access": section}}, "")["sections"]["access"]
+    whole = compared(last, {"sections": {"access": section}}, "", False)
+    shown = snapshot._listed(whole)["sections"]["access"]
     assert shown["differences"] == many[: snapshot.LISTED]
     assert shown["count"] == 135
     assert shown["left_out"] == 35
 
 
 def test_after_a_restart_it_is_known_how_many_and_not_which() -> None:
-    shown = snapshot._drift(LAST, None, "")
+    shown = compared(LAST, None, "", False)
     assert (shown["status"], shown["at"], shown["stale"]) == ("differ", 7.0, "")
     assert shown["sections"] == {
         "access": {
@@ -71,7 +42,7 @@ def test_after_a_restart_it_is_known_how_many_and_not_which() -> None:
 def test_what_is_stale_is_unknown_and_still_shown() -> None:
     section = {"status": "differ", "differences": [difference(1)], "unknown": {"m3": "down"}}
     answer = {"sections": {"access": section, "roots": {"status": "same", "differences": []}}}
-    shown = snapshot._drift(LAST, answer, "more than a day ago")
+    shown = compared(LAST, answer, "more than a day ago", False)
     assert (shown["status"], shown["stale"]) == ("unknown", "more than a day ago")
     assert {name: part["status"] for name, part in shown["sections"].items()} == {
         "access": "unknown",
@@ -83,7 +54,7 @@ def test_what_is_stale_is_unknown_and_still_shown() -> None:
 
 
 def test_never_compared() -> None:
-    shown = snapshot._drift({"status": "", "at": 0.0, "counts": {}, "unknown": {}}, None, "")
+    shown = compared({"status": "", "at": 0.0, "counts": {}, "unknown": {}}, None, "", False)
     assert (shown["status"], shown["at"], shown["sections"]) == ("unknown", None, {})
 
 

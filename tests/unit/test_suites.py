@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suites.__main__ import REQUIREMENTS, SUITES, failures, unpack, verdict
+from proving.suites.__main__ import REQUIREMENTS, SUITES, failures, unpack, verdict
 
 REPORT = """<?xml version="1.0"?>
 <testsuites><testsuite name="pytest">

@@ -6,8 +6,8 @@ import string
 
 import pytest
 
-from saltext_ha.errors import TokenError
-from saltext_ha.peering.token import PREFIX, Token, decode, reply_mac, request_mac
+from saltext_ha.common.errors import TokenError
+from saltext_ha.membership.token import PREFIX, Token, decode, reply_mac, request_mac
 
 TOKEN = Token(
     urls=("https://10.0.0.1:4530", "https://[::1]:4530"),

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from torture import __main__, report, schedule
-from torture.checker import replaced, verdict
-from torture.faults import Disk
-from torture.history import History
-from torture.keys import ACCEPTED, DENIED, PENDING, REJECTED, Folders, Slot
-from torture.ledger import DELETE, GRANT, KNOCK, REJECT, Ledger
-from torture.mutants import MUTANTS
-from torture.operators import Operator, make_folders
-from torture.run import Result, alike, broken
-from torture.shrink import shortest_prefix, without_idle_steps
-from torture.watch import Change, Operation, by_engines, revoked
+from proving.torture import __main__, report, schedule
+from proving.torture.checker import replaced, verdict
+from proving.torture.faults import Disk
+from proving.torture.history import History
+from proving.torture.keys import ACCEPTED, DENIED, PENDING, REJECTED, Folders, Slot
+from proving.torture.ledger import DELETE, GRANT, KNOCK, REJECT, Ledger
+from proving.torture.mutants import MUTANTS
+from proving.torture.operators import Operator, make_folders
+from proving.torture.run import Result, alike, broken
+from proving.torture.shrink import shortest_prefix, without_idle_steps
+from proving.torture.watch import Change, Operation, by_engines, revoked
 
 ROOT = Path(__file__).parent.parent.parent
 PAIR = ("web1", "k0")
@@ -268,7 +268,7 @@ def test_a_wiped_folder_keeps_its_signature_and_a_key_put_back_hides_no_other(
 # -- clocks
 
 CLOCKS = """
-from torture import clock
+from proving.torture import clock
 clock.set_up()
 import datetime, time
 right = time.time()
@@ -282,7 +282,7 @@ shown = (
 assert all(7190 < right - at < 7210 for at in shown), (right, shown)
 assert isinstance(datetime.datetime.now(), datetime.datetime)
 import pathlib, sys
-from saltext_ha.peering import identity, succession
+from saltext_ha.transport import identity, succession
 own = identity.load_or_create(pathlib.Path(sys.argv[1]), "m1")
 begun = (succession.expiry(own.certificate) - identity.LIFETIME).timestamp()
 assert 7190 < right - begun < 7210, (right, begun)

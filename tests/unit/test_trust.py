@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from saltext_ha.errors import TokenError, TrustError
-from saltext_ha.peering import files, identity, tls
-from saltext_ha.peering.identity import Identity
-from saltext_ha.peering.invites import Invites
-from saltext_ha.peering.trust import Peer, Trust, make_peer
+from saltext_ha.common import files
+from saltext_ha.common.errors import TokenError, TrustError
+from saltext_ha.membership.invites import Invites, name_of
+from saltext_ha.transport import identity, succession, tls
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Peer, Trust, make_peer
 
 
 @pytest.fixture
@@ -268,6 +270,14 @@ def test_what_is_no_peer(tmp_path: Path, name: object, url: object, certificate:
         make_peer(name, url, certificate)
 
 
+@pytest.mark.parametrize("former", [7, "", "abc", {}, None, 17])
+def test_former_certificates_are_a_list_and_not_too_many(tmp_path: Path, former: object) -> None:
+    made = identity.load_or_create(tmp_path / "x", "x").certificate
+    former = [made] * (succession.MAX_FORMER + 1) if former == 17 else former
+    with pytest.raises(TrustError, match="no list, or too many"):
+        make_peer("x", "https://h:1", made, former=former)
+
+
 # invitations
 
 
@@ -290,7 +300,45 @@ def test_expired_invitations_are_cleared_away(state: Path) -> None:
     assert [path.stem for path in (state / "invites").iterdir()] == [kept.id]
 
 
+def test_a_token_in_a_file_goes_with_its_invitation(state: Path) -> None:
+    invites = Invites(state)
+    ids = [invites.create(b"k" * 32, "prod", 600, False).id for _ in range(4)]
+    used, taken_back, expired, kept = ids
+    paths = {one: invites.lay_down(name_of(one), "ha1.x") for one in ids}
+    assert {path.stat().st_mode & 0o777 for path in paths.values()} == {0o600}
+    assert not any(one in str(paths[one]) for one in ids), "the id is for who has the token"
+    assert invites.consume(used, "joiner")
+    invites.discard(taken_back)
+    assert not paths[used].exists()
+    assert not paths[taken_back].exists()
+    open_one = state / "invites" / f"{expired}.json"
+    open_one.write_text(open_one.read_text().replace('"expires": 1', '"expires": 0'))
+    assert invites.open() == {name_of(kept): kept}
+    assert not paths[expired].exists()
+    assert paths[kept].read_text() == "ha1.x\n"
+    assert invites.used() == {name_of(used)}
+
+
 @pytest.mark.parametrize("invite_id", [None, 7, "", "../peers/m2", "0" * 31, "0" * 32 + "\n"])
 def test_no_invitation(state: Path, invite_id: object) -> None:
     with pytest.raises(TokenError, match="not known here"):
         Invites(state).find(invite_id, "joiner")
+
+
+def test_who_introduced_a_peer_and_when_is_kept(state: Path, tmp_path: Path) -> None:
+    trust, peer = Trust(state), replace(some_peer(tmp_path), introducer="m3")
+    trust.pin(peer)
+    there = Trust(state).pinned()["m2"]
+    assert there.introducer == "m3"
+    assert there.added
+    # Telling of it again changes nothing; whoever lets it in here vouches for it.
+    assert not trust.pin(replace(peer, introducer="m4"))
+    assert trust.pin(replace(peer, introducer=""))
+    assert trust.pinned()["m2"] == replace(there, introducer="")
+    assert not trust.pin(peer)
+    # A file of an older release says nothing.
+    file = state / "peers" / "m2.json"
+    content = json.loads(file.read_text())
+    del content["introducer"]
+    file.write_text(json.dumps(content))
+    assert trust.pinned()["m2"].introducer is None

@@ -14,9 +14,9 @@ import pytest
 import salt.config
 import salt.payload
 
-from saltext_ha.binding import Master
-from saltext_ha.watchdog import admission
-from saltext_ha.watchdog.admission import Refusal
+from saltext_ha.minion.binding import Master
+from saltext_ha.minion.watchdog import admission
+from saltext_ha.minion.watchdog.admission import Refusal
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_ha.watchdog import decide, order
-from saltext_ha.watchdog.decide import Look, Move, Setup, State
-from saltext_ha.watchdog.settings import Settings, jitter_for
+from saltext_ha.config.watchdog import Settings, jitter_for
+from saltext_ha.minion.watchdog import decide, order
+from saltext_ha.minion.watchdog.decide import Look, Move, Setup, State
 
 pytestmark = pytest.mark.core
 
@@ -58,7 +58,7 @@ class Run:
             self.moves.append((self.at, next_.move))
             self.kept = MASTERS if next_.move.failback else turn
             self.current = next_.move.target
-            self.state = decide.moved(self.state, self.at, self.current)
+            self.state = decide.moved(self.state, self.at, next_.move, self.current)
         self.at += next_.wait
         return next_.ask, next_.wait
 
@@ -112,7 +112,7 @@ def test_the_next_one_is_that_which_salt_tries_next() -> None:
 
 
 def test_who_was_passed_by_is_tried_first_the_next_time() -> None:
-    """Salt keeps its list, in which only those that failed go to the end (watchdog/order.py)."""
+    """Salt keeps its list, in which only those that failed go to the end (``order.py``)."""
     run = Run()
     run.until(1005, {"m3"})  # m1 fails while m2 is down
     run.until(2000, set(MASTERS))
@@ -184,7 +184,8 @@ def test_between_half_working_masters_it_moves_ever_more_rarely() -> None:
         if run.at > 1000 + 3600:
             break
     gaps = [late[0] - early[0] for early, late in zip(run.moves, run.moves[1:], strict=False)]
-    assert gaps[:4] == pytest.approx([20, 40, 80, 160], abs=6)
+    # To m3, which has done nothing; then to those that were left before.
+    assert gaps[:4] == pytest.approx([6, 40, 80, 160], abs=6)
     assert all(gap >= 300 for gap in gaps[4:])
     assert len(run.moves) < 18
 
@@ -212,8 +213,33 @@ def test_no_failback_while_the_last_move_is_too_near() -> None:
         run.until(run.at + 20, {"m2", "m3"})  # m1 fails, and works again at once
         run.until(run.at + 100, set(MASTERS))
     gaps = [late[0] - early[0] for early, late in itertools.pairwise(run.moves)]
-    assert all(gap >= decide.hold(settings, n) for n, gap in enumerate(gaps, 1))
-    assert any(move.failback for _, move in run.moves)
+    assert [move.failback for _, move in run.moves] == [False, True] * 2 + [False]
+    assert all(gaps[n - 1] >= decide.hold(settings, n) for n in (1, 3))
+
+
+def test_a_master_that_hangs_right_after_a_failback_is_left_as_fast_as_any() -> None:
+    """The hold is for moves that nobody needs, and for masters that were bad themselves."""
+    run = Run(Setup(SETTINGS, MASTERS, preferred="m1"))
+    for _ in range(6):
+        hangs = run.at
+        while run.current == "m1":
+            run.look({"m2", "m3"})
+        assert run.moves[-1][0] - hangs <= SETTINGS.interval + SETTINGS.soon
+        while run.current == "m2":
+            run.look(set(MASTERS))
+
+
+def test_who_was_left_or_not_reached_is_no_refuge_at_once() -> None:
+    run = Run(current="m1")
+    run.until(1010, {"m2"})
+    assert run.current == "m2"
+    left = run.moves[0][0]
+    run.until(left + 30, {"m1"})
+    assert [at - left for at, _ in run.moves[1:]] == pytest.approx([20], abs=6)
+    lost = decide.moved(State("m1", bad=2), 0.0, Move("m1", "m2", ""), "m1")
+    assert set(lost.left) == {"m1", "m2"}
+    assert lost.moves == (0.0,)
+    assert dict(decide.moved(State("m2"), 0.0, Move("m2", "m1", "", True), "m1").left) == {}
 
 
 def test_who_was_moved_by_hand_is_not_taken_back() -> None:
@@ -333,6 +359,7 @@ def test_whatever_is_seen_the_promises_hold(
     settings = replace(SETTINGS, failures=failures, failback=failback)
     run = Run(Setup(settings, MASTERS, preferred="m1" if failback else None))
     bad, good_since = 0, None
+    left: dict[str, float] = {}
     for up, subscribed, chance, extra in seen:
         here, at, count = run.current, run.at, len(run.moves)
         bad = 0 if here in up and subscribed is not False else bad + 1
@@ -350,7 +377,11 @@ def test_whatever_is_seen_the_promises_hold(
             else:
                 assert bad >= failures
             earlier = [then for then, _ in run.moves[:-1] if at - then < decide.HOUR]
-            if earlier:
+            # Only from a bad master to one that was not bad is it moved without a pause.
+            was_bad = at - left.get(move.target, -decide.HOUR) < decide.HOUR
+            if earlier and (was_bad or not bad):
                 assert at - earlier[-1] >= decide.hold(settings, len(earlier))
+            if bad:
+                left[move.source] = at
             bad = 0
         run.at += extra

@@ -13,8 +13,9 @@ import salt.config
 import salt.minion
 from salt.exceptions import SaltClientError
 
-from saltext_ha import binding, version
-from saltext_ha.watchdog import order
+from saltext_ha.common import version
+from saltext_ha.minion import binding
+from saltext_ha.minion.watchdog import order
 
 pytestmark = pytest.mark.core
 

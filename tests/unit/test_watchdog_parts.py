@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from saltext_ha import binding
-from saltext_ha.binding import Link, Links, Running
-from saltext_ha.errors import ConfigError, HaError
-from saltext_ha.watchdog import journal, request, run, settings
-from saltext_ha.watchdog.decide import Look
-from saltext_ha.watchdog.journal import Entry, Journal
-from saltext_ha.watchdog.look import where
+from saltext_ha.common.errors import ConfigError, HaError
+from saltext_ha.config import watchdog
+from saltext_ha.minion import binding
+from saltext_ha.minion.binding import Link, Links, Running
+from saltext_ha.minion.watchdog import journal, request, run
+from saltext_ha.minion.watchdog.decide import Look
+from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.look import where
 
 pytestmark = pytest.mark.core
 
@@ -26,7 +27,7 @@ M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
 def test_everything_may_be_left_out() -> None:
     for opts in ({}, {"ha": None}, {"ha": {"watchdog": None}}, {"ha": {"lint": {"ignore": []}}}):
-        assert settings.parse(opts) == settings.Settings()
+        assert watchdog.parse(opts) == watchdog.Settings()
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_everything_may_be_left_out() -> None:
 )
 def test_a_wrong_setting_is_named(ha: Any, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        settings.parse({"ha": ha, "conf_file": "/etc/salt/minion"})
+        watchdog.parse({"ha": ha, "conf_file": "/etc/salt/minion"})
     assert said in str(caught.value)
     assert str(caught.value).startswith("/etc/salt/minion: ")
 
@@ -53,7 +54,7 @@ def test_a_wrong_setting_is_named(ha: Any, said: str) -> None:
 def test_nobody_is_preferred_by_chance() -> None:
     opts = {"ha": {"watchdog": {"failback": True}}, "random_master": True}
     with pytest.raises(ConfigError, match="random_master"):
-        settings.parse(opts)
+        watchdog.parse(opts)
 
 
 # -- the journal
@@ -150,7 +151,7 @@ def test_changes_by_others_are_noted_and_told(
 ) -> None:
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(run, "tell", lambda *what: told.append(what[1:]))
-    watch = run.Watch(place(), settings.Settings(), Journal(tmp_path), {"id": "web1"})
+    watch = run.Watch(place(), watchdog.Settings(), Journal(tmp_path), {"id": "web1"})
     tidied: list[str | None] = []
     tidy = lambda master: tidied.append(master.configured)  # noqa: E731
     monkeypatch.setattr(watch.place.mover, "tidy", tidy)
@@ -201,5 +202,7 @@ def test_who_is_meant_by_to() -> None:
         request._named(site, M2)
     with pytest.raises(HaError, match=f"'10.9.9.9' is none of this minion's masters: {M1}:4507"):
         request._named(site, "10.9.9.9")
-    with pytest.raises(HaError, match="takes an entry as its configuration has it, or the host"):
-        request._named(site, "m2")  # its id, which no minion knows
+    with pytest.raises(HaError, match="takes an entry as its configuration has it, the address"):
+        request._named(site, "m2.invalid")
+    # A name of a master, where the configuration has its address.
+    assert request._named(place(master=["127.0.0.1", M2]), "localhost") == "127.0.0.1"

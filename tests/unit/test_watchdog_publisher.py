@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from saltext_ha.binding import Master
-from saltext_ha.watchdog.publisher import problem, problems, reached
+from saltext_ha.minion.binding import Master
+from saltext_ha.minion.watchdog.publisher import problem, problems, reached
 
 pytestmark = pytest.mark.core
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.binding import Link, Links, Master, Running
-from saltext_ha.service.heard import Heard
-from saltext_ha.watchdog.decide import Look
-from saltext_ha.watchdog.journal import Journal
-from saltext_ha.watchdog.report import Reports, report
-from saltext_ha.watchdog.run import Watch, site
-from saltext_ha.watchdog.settings import Settings
+from saltext_ha.config.watchdog import Settings
+from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.watchdog.decide import Look
+from saltext_ha.minion.watchdog.journal import Journal
+from saltext_ha.minion.watchdog.report import Reports, report
+from saltext_ha.minion.watchdog.run import Watch, site
+from saltext_ha.minions.presence import Heard
 
 pytestmark = pytest.mark.core
 

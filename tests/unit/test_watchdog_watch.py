@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from saltext_ha import binding
-from saltext_ha.binding import Link, Links, Master, Running
-from saltext_ha.errors import HaError
-from saltext_ha.restarting import detached, restart
-from saltext_ha.watchdog import journal, request, rescue, run
-from saltext_ha.watchdog.admission import Refusal
-from saltext_ha.watchdog.journal import Entry
-from saltext_ha.watchdog.look import Book
-from saltext_ha.watchdog.move import DISCONNECTED, FAILBACK
-from saltext_ha.watchdog.report import MAX_ADDRESSES, report
-from saltext_ha.watchdog.settings import Settings
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.watchdog import Settings
+from saltext_ha.minion import binding
+from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.restarting import detached, restart
+from saltext_ha.minion.watchdog import journal, request, rescue, run
+from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.journal import Entry
+from saltext_ha.minion.watchdog.look import Book
+from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
+from saltext_ha.minion.watchdog.report import MAX_ADDRESSES, report
 from tests.unit.watched import M1, M2, M3, QUICK, Salt, turns
 
 pytestmark = pytest.mark.core

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.binding import Links
-from saltext_ha.errors import HaError
-from saltext_ha.watchdog import journal, request
-from saltext_ha.watchdog.admission import Refusal
-from saltext_ha.watchdog.decide import State
-from saltext_ha.watchdog.journal import Entry, Journal
-from saltext_ha.watchdog.move import DISCONNECTED, FAILBACK
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion.binding import Links
+from saltext_ha.minion.watchdog import journal, request
+from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.decide import State
+from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 from tests.unit.watched import M1, M2, M3, Salt, turns
 
 pytestmark = pytest.mark.core
@@ -45,6 +45,16 @@ def test_past_a_dead_master_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert salt.asked == [M2, M1]
     assert salt.tags().count(FAILBACK) == 1
     assert orders(watch.journal)[-1] == [M1, M2, M3]
+
+
+def test_why_there_is_nowhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    salt.up = {M1}
+    with pytest.raises(HaError, match=rf"no other master answers \({M2}: .*; {M3}: "):
+        request.plan(salt.site, None)
+    alone = Salt(monkeypatch, master=[M1])
+    with pytest.raises(HaError, match=r"no other master answers \(there is none\)"):
+        request.plan(alone.site, None)
 
 
 def test_when_salt_moves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

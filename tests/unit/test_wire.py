@@ -6,10 +6,10 @@ import contextlib
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_ha.peering import wire
+from saltext_ha.transport import wire
 
 scalars = (
     st.none()
@@ -62,14 +62,12 @@ def test_what_is_packed_comes_back(payload: dict[str, object]) -> None:
     assert wire.unpack(wire.pack(payload)) == payload
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
     taken(data)
     taken(b"\x81\xa1x" + data)
 
 
-@settings(deadline=None)
 @given(foreign, st.integers(0, 2000), st.binary(max_size=3))
 def test_any_msgpack_is_a_message_or_refused(value: object, at: int, put: bytes) -> None:
     data = msgpack.packb(value, use_bin_type=True)

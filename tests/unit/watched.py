@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from saltext_ha import binding
-from saltext_ha.binding import Link, Links, Master
-from saltext_ha.watchdog import admission, publisher, run
-from saltext_ha.watchdog.admission import Refusal
-from saltext_ha.watchdog.journal import Journal
-from saltext_ha.watchdog.move import DISCONNECTED, FAILBACK
-from saltext_ha.watchdog.settings import Settings
+from saltext_ha.config.watchdog import Settings
+from saltext_ha.minion import binding
+from saltext_ha.minion.binding import Link, Links, Master
+from saltext_ha.minion.watchdog import admission, publisher, run
+from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.journal import Journal
+from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 
 M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 QUICK = Settings(interval=5, timeout=1, failures=1, jitter=0, report=0)

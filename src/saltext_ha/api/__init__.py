@@ -17,9 +17,10 @@ from saltext_ha.api.errors import (
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
+    PartlyRun,
     TimedOut,
 )
-from saltext_ha.api.jobs import Job, JobStatus
+from saltext_ha.api.jobs import Job, JobStatus, Returns
 from saltext_ha.api.minions import Minions
 from saltext_ha.api.pool import SaltApiPool
 
@@ -35,6 +36,8 @@ __all__ = [
     "NoMasterAvailable",
     "NotAuthorised",
     "OutcomeUnknown",
+    "PartlyRun",
+    "Returns",
     "SaltApiPool",
     "Secret",
     "TimedOut",

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from saltext_ha.api.errors import CallFailed, NoMasterAvailable, NotAuthorised
+from saltext_ha.api.errors import (
+    ApiPoolError,
+    NoMasterAvailable,
+    NotAuthorised,
+    OutcomeUnknown,
+    PartlyRun,
+    TimedOut,
+)
 from saltext_ha.api.master import MasterApi
 
 # Salt's outputter for a minion that did not return.
 NONE = "no_return"
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came of a part of a call: returns by minion, and whom Salt gave up."""
+
+    master: str
+    jid: str
+    returned: Mapping[str, Any]
+    given_up: Sequence[str] = ()
 
 
 def publication(
@@ -40,9 +58,18 @@ def returns(answer: Mapping[str, Any]) -> dict[str, Any]:
     releases say so, others put a sentence in the place of the return.
     """
     return {
-        minion: found.get("ret") if isinstance(found, dict) and found.get("out") != NONE else False
+        minion: found.get("ret") if isinstance(found, dict) and not _is_none(found) else False
         for minion, found in answer.items()
     }
+
+
+def given_up(answer: Mapping[str, Any]) -> list[str]:
+    """The minions that Salt gave up, of the full answer of ``local``."""
+    return [m for m, found in answer.items() if not isinstance(found, dict) or _is_none(found)]
+
+
+def _is_none(found: Mapping[str, Any]) -> bool:
+    return found.get("out") == NONE
 
 
 def summary(masters: Iterable[MasterApi]) -> dict[str, Any]:
@@ -67,6 +94,28 @@ def none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoRetur
     raise NoMasterAvailable({**reasons, **refused})
 
 
-def odd(master: MasterApi, answer: Any) -> NoReturn:
-    """Raise: Salt answered something that it is not known to answer."""
-    raise CallFailed(master.name, f"an answer of another form: {type(answer).__name__}", answer)
+def fail(
+    errors: Mapping[str, ApiPoolError], jobs: Mapping[str, str], returned: Mapping[str, Any]
+) -> NoReturn:
+    """
+    Raise what fits a call of which some parts failed.
+
+    :param errors: master → what became of the part for its minions.
+    :param jobs: master → jid of the parts that did not fail.
+    :param returned: minion → return, of those.
+    """
+    late = [each for each in errors.values() if isinstance(each, TimedOut)]
+    lost = [each for each in errors.values() if isinstance(each, OutcomeUnknown)]
+    came, missing = dict(returned), list[str]()
+    cut: list[TimedOut | OutcomeUnknown] = [*late, *lost]
+    for each in cut:
+        came |= each.returned
+        missing += each.missing
+    if lost:
+        raise OutcomeUnknown(lost[0].master, lost[0].known, lost[0].jid, came, missing)
+    if len(late) == len(errors):
+        text = "; ".join(map(str, late))
+        raise TimedOut(text, late[0].master, late[0].jid, came, missing)
+    if not jobs and not late:
+        raise next(iter(errors.values()))
+    raise PartlyRun(came, {**jobs, **{e.master: e.jid or "" for e in late}}, errors)

@@ -13,7 +13,7 @@ What an entry does not say itself comes from ``SALT_API_USERNAME``, ``SALT_API_P
 
 from __future__ import annotations
 
-import ipaddress
+import hmac
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltext_ha.api.errors import BadConfiguration
+from saltext_ha.common.addresses import is_loopback
 
 DEFAULT_PORT = 8000
 DEFAULT_EAUTH = "pam"
@@ -46,7 +47,7 @@ class InsecureConnection(UserWarning):
 
 
 class Secret:
-    """A password, given or in a file, that no repr, log line or error shows."""
+    """A password or a token, given or in a file, that no repr, log line or error shows."""
 
     def __init__(self, value: str | None = None, file: Path | None = None) -> None:
         self._value, self.file = value, file
@@ -69,6 +70,14 @@ class Secret:
         if not text:
             raise BadConfiguration(f"password_file {self.file}: {problem}")
         return text
+
+    def now(self) -> Secret:
+        """What :meth:`read` returns, as a secret that stays what it is."""
+        return Secret(self.read())
+
+    def same(self, other: Secret) -> bool:
+        """Whether both are the same text."""
+        return hmac.compare_digest(self.read().encode(), other.read().encode())
 
     def __repr__(self) -> str:
         return f"<Secret in {self.file}>" if self.file else "<Secret>"
@@ -98,14 +107,6 @@ class Endpoint:
         """Whether the password would travel unencrypted to another host."""
         parts = urlsplit(self.url)
         return parts.scheme == "http" and not is_loopback(parts.hostname or "")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether *host* is an address or the name of this machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def from_environment(environ: Mapping[str, str]) -> list[Endpoint]:
@@ -300,6 +301,8 @@ def _url(text: str, here: str) -> str:
         problem = "has no scheme; write https://host:port"
     if not problem and not host:
         problem = "has no host"
+    if not problem and any(sign <= " " or sign == "\x7f" for sign in host or ""):
+        problem = "has a blank or a control character in its host"
     if not problem and (parts.query or parts.fragment):
         problem = "has a query; takes https://host:port and a path at most"
     if problem or port == 0:

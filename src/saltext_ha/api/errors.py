@@ -9,7 +9,8 @@ What the salt-api pool raises. No message, no attribute and no chained exception
     ├── NotAuthorised             nothing was run; every master that answered refused the user
     ├── CallFailed                a master took the call and said that it failed; not tried again
     ├── TimedOut                  the deadline passed; of a job: it runs, .returned are its answers
-    └── OutcomeUnknown            the answer was lost: the call may have run, or may run yet
+    ├── OutcomeUnknown            the answer was lost: the call may have run, or may run yet
+    └── PartlyRun                 a job for minions of several masters: some took it, some did not
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from saltext_ha.errors import HaError
 
-
-class ApiPoolError(HaError):
-    """Root of the errors of the salt-api pool."""
+class ApiPoolError(Exception):
+    """Root of the errors of the salt-api pool; no error of Salt, which is not needed here."""
 
 
 class BadConfiguration(ApiPoolError):
@@ -96,12 +95,42 @@ class OutcomeUnknown(ApiPoolError):
         wheel functions, whose jid only the master knows.
     :ivar master: the master that it was sent to.
     :ivar known: what became of the sending and of looking it up.
+    :ivar returned: minion → its return, of those that did return.
+    :ivar missing: the minions of which it is unknown, where they can be named.
     """
 
-    def __init__(self, master: str, known: str, jid: str | None = None) -> None:
+    def __init__(
+        self,
+        master: str,
+        known: str,
+        jid: str | None = None,
+        returned: Mapping[str, Any] | None = None,
+        missing: Collection[str] = (),
+    ) -> None:
         what = f"job {jid}" if jid else "the call"
         super().__init__(f"{what} was sent to {master} and may have run, or may run yet: {known}")
         self.master, self.known, self.jid = master, known, jid
+        self.returned, self.missing = dict(returned or {}), sorted(missing)
+
+
+class PartlyRun(ApiPoolError):
+    """
+    A job for minions of several masters: some of these took it, others certainly did not.
+
+    :ivar returned: minion → its return (``local``).
+    :ivar jobs: master → jid of the jobs that were published.
+    :ivar reasons: master → the error of the part that was for its minions.
+    """
+
+    def __init__(
+        self,
+        returned: Mapping[str, Any],
+        jobs: Mapping[str, str],
+        reasons: Mapping[str, ApiPoolError],
+    ) -> None:
+        ran = ", ".join(jobs) or "nobody"
+        super().__init__(f"published by {ran}; {_listed({k: str(v) for k, v in reasons.items()})}")
+        self.returned, self.jobs, self.reasons = dict(returned), dict(jobs), dict(reasons)
 
 
 def _listed(reasons: Mapping[str, str]) -> str:

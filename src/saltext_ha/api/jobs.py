@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
+
+from saltext_ha.api.answer import are_names
 
 
 def new_jid() -> str:
@@ -27,11 +29,34 @@ class Job:
     :ivar master: name of the master that published it, and that has its returns.
     :ivar minions: the minions that the master expects to return; none matched, and nothing was
         run, when it is empty.
+    :ivar others: the jobs of the same call on other masters, where its minions listen to several;
+        ``minions`` are those of this one alone.
     """
 
     jid: str
     master: str
     minions: tuple[str, ...] = ()
+    others: tuple[Job, ...] = ()
+
+
+class Returns(dict[str, Any]):
+    """
+    What ``local`` returns: minion → return.
+
+    :ivar jids: master → jid of the job that it published for this call.
+    :ivar unsure: minions that Salt gave up on the master that was asked, while nobody says whether
+        another one reaches them, or one that could not be asked may; they stand in the mapping
+        with ``False``.
+    """
+
+    def __init__(
+        self,
+        returned: Mapping[str, Any],
+        jids: Mapping[str, str],
+        unsure: Collection[str] = (),
+    ) -> None:
+        super().__init__(returned)
+        self.jids, self.unsure = dict(jids), frozenset(unsure)
 
 
 @dataclass(frozen=True)
@@ -76,7 +101,8 @@ def read_status(jid: str, master: str, answer: Any) -> JobStatus:
 
     :raises ValueError: when it is none.
     """
-    if not isinstance(answer, dict) or not isinstance(answer.get("Result", {}), dict):
+    formed = isinstance(answer, dict) and isinstance(answer.get("Result", {}), dict)
+    if not formed or not are_names(answer.get("Minions") or []):
         raise ValueError("the answer of jobs.list_job has another form")
     # Of a job that it does not know, Salt has an Error or an unknown function, by release.
     if "Error" in answer or answer.get("Function", "unknown-function") == "unknown-function":

@@ -8,15 +8,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import hysteresis as states
+from saltext_ha.api.answer import Answer, check_form
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import CallFailed
 from saltext_ha.api.jobs import JobStatus, read_status
 from saltext_ha.api.selection import Standing
-from saltext_ha.api.tokens import Refused, Tokens, hint
-from saltext_ha.api.transport import Answer, Lost, NotSent, Transport
-from saltext_ha.hysteresis import Health, Rules
+from saltext_ha.api.tokens import MAX_LOGIN, Refused, Token, Tokens, hint
+from saltext_ha.api.transport import Lost, NotSent, Transport
+from saltext_ha.common import hysteresis as states
+from saltext_ha.common.hysteresis import Health, Rules
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class MasterApi:
         self._lock = threading.Lock()
         self._looks = threading.BoundedSemaphore(LOOKS)
         self.last_good = float("-inf")  # monotonic seconds
+        self.doubted = False  # a call was lost on it, and nothing has worked since
 
     def __repr__(self) -> str:
         return f"<MasterApi {self.name}>"
@@ -66,52 +68,69 @@ class MasterApi:
             before = self._health
             self._health = states.after(before, good, reason, now, self._rules)
             if good:
-                self.last_good = now
+                self.last_good, self.doubted = now, False
             changed = before.usable != self._health.usable
         if changed:
             state = "up" if good else "down"
             log.warning("api_pool master=%s state=%s reason=%r", self.name, state, reason)
 
-    def probe(self, limit: float) -> None:
+    def doubt(self) -> None:
+        """A call was lost, and what became of it could not be found out."""
+        self.doubted = True
+
+    def look(self, limit: float) -> None:
+        """
+        Where it is in doubt, probe it before anything else is lost on it.
+
+        :raises NotSent: it is of no use.
+        """
+        if self.doubted and not self.probe(limit):
+            raise NotSent(f"a call was lost on it, and it does not work yet: {self.health.reason}")
+
+    def probe(self, limit: float) -> bool:
         """
         Look whether it is of use, in two layers, and note the result: does salt-api answer, and
         does a real login succeed? A login takes salt-master's request port; ``GET /`` answers 200
         while salt-master is dead.
 
         :param limit: seconds.
+        :return: whether it is.
         """
         deadline = Deadline(limit)
         try:
-            answer = self._transport.exchange("GET", "/", deadline)
+            answer = self._transport.exchange("GET", "/", deadline, most=MAX_LOGIN)
             if answer.status != 200:
                 raise NotSent(f"GET /: HTTP {answer.status}{hint(answer.status)}")
             token = self._tokens.login(deadline)
         except (NotSent, Lost, Refused) as exc:
             self.note(False, str(exc))
-            return
+            return False
         self.note(True, "login")
         if not self._tokens.adopt(token):
             # One a probe, twelve hours each, would pile up on the master.
             self._tokens.logout(token, Deadline(limit))
+        return True
 
     # -- calls
 
-    def call(self, low: Mapping[str, Any], deadline: Deadline) -> Any:
+    def call(self, low: Mapping[str, Any], deadline: Deadline, tries: int = 1) -> Any:
         """
         What one low data chunk returns.
 
+        :param tries: how many masters may be tried with what is left of the time: a login takes
+            no more than the share of this one.
         :raises NotSent: it was certainly not carried out.
         :raises Refused: the same, because of the user.
         :raises Lost: it may have been carried out.
         :raises CallFailed: Salt found the call itself wrong, and did not carry it out.
         """
         try:
-            token = self._tokens.get(deadline)
-            answer = self._post(low, token.text, deadline)
+            token = self._tokens.get(deadline.part(tries))
+            answer = self._post(low, token, deadline)
             if answer.status == 401:
                 # Ended early: revoked, or salt-api was restarted. 401 comes before anything is run.
-                token = self._tokens.get(deadline, instead_of=token)
-                answer = self._post(low, token.text, deadline)
+                token = self._tokens.get(deadline.part(tries), instead_of=token)
+                answer = self._post(low, token, deadline)
             value = self._value(low, answer)
         except NotSent as exc:
             self.note(False, str(exc))
@@ -124,20 +143,25 @@ class MasterApi:
         self.note(True, "call")
         return value
 
-    def job(self, jid: str, deadline: Deadline) -> JobStatus:
-        """What its job cache has of *jid*. Raises as :meth:`call` does."""
+    def job(self, jid: str, deadline: Deadline, limit: float = float("inf")) -> JobStatus:
+        """
+        What its job cache has of *jid*. Raises as :meth:`call` does.
+
+        :param limit: seconds for the look itself. Waiting for its turn does not count: who began to
+            look with little time left would give up, and the master go on looking for nobody.
+        """
         low = {"client": "runner", "fun": "jobs.list_job", "kwarg": {"jid": jid}}
         if not self._looks.acquire(timeout=deadline.remaining()):
             raise NotSent("no look in time: many other jobs are being looked up")
         try:
-            answer, problem = self.call(low, deadline), ""
+            answer, problem = self.call(low, deadline.part(limit=limit)), ""
         finally:
             self._looks.release()
         try:
             return read_status(jid, self.name, answer)
         except ValueError as exc:
             problem = str(exc)
-        raise CallFailed(self.name, f"jobs.list_job: {problem}", answer)
+        raise self._nonsense(problem)
 
     def close(self, limit: float) -> None:
         """Log out, when it is healthy, and close all connections."""
@@ -148,17 +172,24 @@ class MasterApi:
 
     # -- helpers
 
-    def _post(self, low: Mapping[str, Any], token: str, deadline: Deadline) -> Answer:
-        return self._transport.exchange("POST", "/", deadline, [dict(low)], token)
+    def _nonsense(self, problem: str) -> Lost:
+        """The error for an answer that no master gives: this one is of no use."""
+        self.note(False, problem)
+        return Lost(problem, finished=True, nonsense=True)
+
+    def _post(self, low: Mapping[str, Any], token: Token, deadline: Deadline) -> Answer:
+        return self._transport.exchange("POST", "/", deadline, [dict(low)], token.secret)
 
     def _value(self, low: Mapping[str, Any], answer: Answer) -> Any:
         status, problem = answer.status, ""
         if status == 200:
             try:
-                return answer.json()["return"][0]
-            except (ValueError, LookupError, TypeError):
-                problem = "the answer is not that of a salt-api"
-            raise Lost(problem, finished=True)
+                value = answer.returned()
+                check_form(low, value)
+                return value
+            except ValueError as exc:
+                problem = f"the answer is not that of a salt-api: it {exc}"
+            raise self._nonsense(problem)
         if status == 401:
             raise Refused(f"{self.endpoint.username} may not run {low['client']} {low['fun']}")
         if status == 400:

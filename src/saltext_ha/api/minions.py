@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from saltext_ha.api.answer import are_names
+
+PARTS = ("up", "down")
+
 
 @dataclass(frozen=True)
 class Minions:
@@ -40,7 +44,7 @@ def union(answers: Mapping[str, Any], unasked: Mapping[str, str]) -> Minions:
     asked = []
     failed = dict(unasked)
     for master, answer in answers.items():
-        if not isinstance(answer, dict) or not {"up", "down"} <= answer.keys():
+        if not isinstance(answer, dict) or not all(map(are_names, map(answer.get, PARTS))):
             failed[master] = "its manage.status has another form"
             continue
         asked.append(master)

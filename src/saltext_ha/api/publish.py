@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.api.answer import shown
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import CallFailed, OutcomeUnknown, TimedOut
 from saltext_ha.api.jobs import JobStatus
@@ -105,7 +106,7 @@ class Publisher:
         grace: Deadline | None = None
         while not deadline.passed:
             try:
-                status = master.job(jid, deadline.part(limit=LOOK_LIMIT))
+                status = master.job(jid, deadline, LOOK_LIMIT)
             except Refused as exc:
                 raise Unsettled(f"{lost}; looking it up: {exc} (it takes @jobs)") from None
             except (NotSent, Lost, CallFailed) as exc:
@@ -136,7 +137,7 @@ class Publisher:
             if not pauses.pause(deadline):
                 left = (
                     f"job {status.jid} runs on {len(status.missing)} of {len(status.minions)} "
-                    f"minions still, or they are down: {', '.join(status.missing[:10])}"
+                    f"minions still, or they are down: {shown(', '.join(status.missing[:10]))}"
                     if status.counted
                     else f"job {status.jid}: the job cache does not tell to whom it was published; "
                     f"{len(status.returned)} minions have returned"
@@ -149,7 +150,7 @@ class Publisher:
                     status.missing,
                 )
             try:
-                now = master.job(status.jid, deadline.part(limit=LOOK_LIMIT))
+                now = master.job(status.jid, deadline, LOOK_LIMIT)
                 problem = "" if now.found else f" ({master.name} has no such job any more)"
                 status = status.followed_by(now)
             except (NotSent, Lost, Refused, CallFailed) as exc:

@@ -28,6 +28,7 @@ RUNNERS = frozenset(
         "ha.proxy_config",
         "ha.reachability",
         "ha.status",
+        "ha.where",
         "jobs.active",
         "jobs.exit_success",
         "jobs.last_run",

@@ -8,12 +8,14 @@ beside the one transport that it may go out on.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.api.config import Endpoint
+from saltext_ha.api.answer import Answer
+from saltext_ha.api.config import Endpoint, Secret
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import BadConfiguration
 from saltext_ha.api.transport import Lost, NotSent, Transport
@@ -26,6 +28,9 @@ LOGIN_LIMIT = 10.0
 MARGIN = 60.0
 # A refused password is not tried again before: accounts are locked after a few.
 REFUSED_PAUSE = 60.0
+# Of a login, which lists what the user may do.
+MAX_LOGIN = 1024 * 1024
+LONGEST_TOKEN = 4096
 
 
 class Refused(Exception):
@@ -38,8 +43,13 @@ class Token:
     :ivar until: monotonic seconds; it is not used any more from then on.
     """
 
-    text: str = field(repr=False)
+    secret: Secret
     until: float
+
+    @property
+    def text(self) -> str:
+        """The token itself."""
+        return self.secret.read()
 
     @property
     def fresh(self) -> bool:
@@ -54,7 +64,7 @@ class Tokens:
         self._token: Token | None = None
         self._lock = threading.Lock()
         # Which password was refused, and until when it is not tried again.
-        self._refused: tuple[str, float] | None = None
+        self._refused: tuple[Secret, float] | None = None
 
     @property
     def current(self) -> Token | None:
@@ -99,7 +109,7 @@ class Tokens:
         begun, problem = time.monotonic(), ""
         try:
             answer = self._transport.exchange(
-                "POST", "/login", deadline.part(limit=LOGIN_LIMIT), payload
+                "POST", "/login", deadline.part(limit=LOGIN_LIMIT), payload, most=MAX_LOGIN
             )
         except Lost as exc:
             # A login that took place unseen does no harm. Alive, but the request port is not?
@@ -111,39 +121,54 @@ class Tokens:
             raise Refused(f"login of {user} ({self._endpoint.eauth}) refused")
         if answer.status != 200:
             raise NotSent(f"login: HTTP {answer.status}{hint(answer.status)}")
-        try:
-            found = answer.json()["return"][0]
-            token, life = found["token"], float(found["expire"]) - float(found["start"])
-        except (ValueError, LookupError, TypeError):
-            token, life = None, 0.0
-        if not isinstance(token, str) or not token:
+        token = read_token(answer, begun)
+        if token is None:
             raise NotSent("login: the answer is not that of a salt-api")
         self._refused = None
-        # By the length of its life: the master's clock may be wrong, or ours.
-        return Token(token, begun + life - min(MARGIN, life / 10))
+        return token
 
     def logout(self, token: Token, deadline: Deadline) -> None:
         """Have the master forget *token*; when that fails, it ends by itself one day."""
         try:
-            self._transport.exchange("POST", "/logout", deadline, {}, token.text)
+            self._transport.exchange("POST", "/logout", deadline, {}, token.secret, most=MAX_LOGIN)
         except (NotSent, Lost):
             log.debug("api_pool master=%s event=logout_failed", self._endpoint.name)
 
-    def _password(self) -> str:
-        problem = ""
+    def _password(self) -> Secret:
+        password, problem = Secret(), ""
         try:
-            password = self._endpoint.password.read()
+            password = self._endpoint.password.now()
         except BadConfiguration as exc:
-            password, problem = "", str(exc)
+            problem = str(exc)
         if problem:
             raise Refused(problem)
         refused = self._refused
-        if refused is not None and refused[0] == password and time.monotonic() < refused[1]:
+        if refused is not None and refused[0].same(password) and time.monotonic() < refused[1]:
             raise Refused(
                 f"login of {self._endpoint.username} ({self._endpoint.eauth}) refused; "
                 f"tried again in {refused[1] - time.monotonic():.0f} s"
             )
         return password
+
+
+def read_token(answer: Answer, begun: float) -> Token | None:
+    """
+    The token that a login was answered with; ``None`` when it is none that can be used.
+
+    :param begun: when the login began, monotonic seconds.
+    """
+    try:
+        found = answer.returned()
+        text, life = found["token"], float(found["expire"]) - float(found["start"])
+    except (ValueError, LookupError, TypeError, OverflowError):
+        return None
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_TOKEN:
+        return None
+    # It goes into a header.
+    if not (text.isascii() and text.isprintable() and math.isfinite(life) and life > 0):
+        return None
+    # By the length of its life: the master's clock may be wrong, or ours.
+    return Token(Secret(text), begun + life - min(MARGIN, life / 10))
 
 
 def hint(status: int) -> str:

@@ -1,4 +1,4 @@
-"""How far are the clocks of the masters apart? ``service/consistency_check.py`` asks them."""
+"""How far are the clocks of the masters apart? ``commands/consistency_check.py`` asks them."""
 
 from __future__ import annotations
 
@@ -50,10 +50,17 @@ def compare(
 ) -> list[Difference]:
     """One difference with the offset of every master, when any two are too far apart."""
     known = {own: Offset(0.0, 0.0), **offsets}
-    early = min(known.values(), key=lambda found: found.seconds)
-    late = max(known.values(), key=lambda found: found.seconds)
-    if late.seconds - early.seconds - late.error - early.error <= TOLERANCE:
+    if not apart(known.values()):
         return []
     values: dict[str, Any] = {name: found.data() for name, found in known.items()}
     values.update({name: {"unknown": why} for name, why in unknown.items()})
     return [{"path": NAME, "values": dict(sorted(values.items())), "severity": DRIFT, "fix": FIX}]
+
+
+def apart(offsets: Iterable[Offset]) -> bool:
+    """Whether any two of these clocks are too far apart, as surely as that is known."""
+    known = sorted(offsets, key=lambda found: found.seconds)
+    if not known:
+        return False
+    early, late = known[0], known[-1]
+    return late.seconds - early.seconds - late.error - early.error > TOLERANCE

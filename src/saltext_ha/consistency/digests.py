@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgpack
 
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.files import private_dir, read_plain, write_whole
 from saltext_ha.consistency.tree import Seen
-from saltext_ha.errors import HaError
-from saltext_ha.peering.files import private_dir, read_plain, write_whole
 
 FILE = "digests.db"
 FORMAT = 1

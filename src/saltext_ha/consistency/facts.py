@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.consistency.values import canonical
-from saltext_ha.errors import InvalidRecord
 
 BUCKETS = 256
 SIZE = 8  # bytes of a bucket's digest: it is no secret, and only has to differ

@@ -127,7 +127,7 @@ def _repositories(folder: Path) -> Iterator[Path]:
     """The git folders below *folder*: Salt has one a remote, or one a remote and branch."""
     for depth in ("*/*/.git", "*/.git", "*/*", "*"):
         for path in sorted(folder.glob(depth)):
-            if (path / "HEAD").is_file() and (path / "config").is_file():
+            if (path / "HEAD").is_file():
                 yield path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import cluster, master_key
+from saltext_ha.common import cluster, master_key
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import NOTE, Rule
@@ -13,14 +13,14 @@ from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT, leaves_of
 
 KEY = (
-    "salt-run ha.invite share_master_key=True on the master whose key the minions know, "
-    "ha.join with that token on {masters}"
+    "salt-ha invite share_master_key=True on the master whose key the minions know, salt-ha "
+    "join --token-file - with that token on {masters}"
 )
 PAIR = "on {masters}: put master.pem and master.pub of one pair in place, restart salt-master"
 SIGN_PAIR = "on {masters}: put master_sign.pem and .pub of one pair in place, restart salt-master"
 SIGN = (
-    "salt-run ha.invite share_signing_key=True on the master whose pair the minions know, ha.join "
-    "with that token and force=True on {masters}, restart salt-master there"
+    "salt-ha invite share_signing_key=True on the master whose pair the minions know, salt-ha join "
+    "--token-file - force=True with that token on {masters}, restart salt-master there"
 )
 # What different master keys mean, by what is signed.
 SIGNED = (

@@ -22,6 +22,7 @@ class Last:
 
     :param known: whether there was a complete answer, or one that found something, ever.
     :param drift: where masters differed when that was last known.
+    :param masters: all of the group when they were compared.
     """
 
     at: float = 0.0
@@ -30,6 +31,7 @@ class Last:
     unknown: Mapping[str, str] | None = None
     drift: frozenset[str] = frozenset()
     known: bool = False
+    masters: frozenset[str] = frozenset()
 
     def data(self) -> dict[str, Any]:
         """Plain data, for :meth:`read`."""
@@ -40,6 +42,7 @@ class Last:
             "unknown": dict(self.unknown or {}),
             "drift": sorted(self.drift),
             "known": self.known,
+            "masters": sorted(self.masters),
         }
 
     @classmethod
@@ -56,6 +59,8 @@ class Last:
             {str(name): str(why) for name, why in raw["unknown"].items()},
             frozenset(map(str, raw["drift"])),
             bool(raw["known"]),
+            # An older release did not write them down: it is compared anew.
+            frozenset(map(str, raw.get("masters", ()))),
         )
 
 
@@ -79,6 +84,7 @@ def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]
         result["unknown"],
         drift,
         last.known or complete or bool(found),
+        frozenset(result["masters"]),
     )
     if drift and drift != last.drift:
         return now, DRIFTED

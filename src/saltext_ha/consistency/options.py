@@ -232,7 +232,8 @@ TABLE: tuple[Topic, ...] = (
             "file_roots pillar_roots pki_dir key_cache cachedir sock_dir pidfile token_dir "
             "token_file extension_modules module_dirs runner_dirs utils_dirs outputter_dirs "
             "queue_dirs sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file "
-            "syndic_pidfile winrepo_dir winrepo_dir_ng winrepo_cachefile ssh_config_file ssh_priv "
+            "syndic_pidfile api_logfile api_pidfile winrepo_dir winrepo_dir_ng winrepo_cachefile "
+            "ssh_config_file ssh_priv "
             "gitfs_privkey gitfs_pubkey git_pillar_privkey git_pillar_pubkey winrepo_privkey "
             "winrepo_pubkey pass_dir pass_gnupghome sshpass_path"
         ),

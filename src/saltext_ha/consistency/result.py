@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from saltext_ha.config.consistency import Settings
 from saltext_ha.consistency.comparison import Difference
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT
 from saltext_ha.consistency.section import Section
-from saltext_ha.consistency.settings import Settings
 
 SAME = "same"
 DIFFER = "differ"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.common.errors import ConfigError
 from saltext_ha.consistency import access, master_key, options
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT, Rule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
-from saltext_ha.errors import ConfigError
 
 #: Compared by content elsewhere; here it matters whether the running master reads the new ones.
 SOURCES = (

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.config import HaConfig
+from saltext_ha.common.errors import ConfigError
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency.comparison import Difference
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from saltext_ha.common.errors import HaError
 from saltext_ha.consistency import access, clock, master_key, options, roots, running, versions
 from saltext_ha.consistency.section import Section
-from saltext_ha.errors import HaError
 
 #: Those that each master can tell of itself.
 OF_MASTERS: Mapping[str, Section] = {

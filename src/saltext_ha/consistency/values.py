@@ -73,12 +73,13 @@ def as_set(items: list[Any]) -> list[Any]:
 
 def labelled(value: Any, labels: dict[str, str]) -> Any:
     """
-    *value* with its digests replaced by numbers, which tell nothing outside this answer. Of bytes,
-    16 are the digest of a file under the nonce, others a plain one.
+    *value* with its digests replaced by numbers, which tell nothing outside this answer: that may
+    be read by many, who could guess what is in a small file by its plain digest. Of bytes, 16 are
+    the digest of a file under the nonce, others a plain one.
     """
     if isinstance(value, bytes):
         if len(value) != 16:
-            return f"sha256 {value.hex()}"
+            return f"content {labels.setdefault(value.hex(), f'#{len(labels) + 1}')}"
         value = {"secret": value.hex()}
     if isinstance(value, Mapping):
         secret = value.get("secret")

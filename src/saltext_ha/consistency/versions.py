@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 
-from saltext_ha import version
+from saltext_ha.common import version
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import INSTALL, NOTE, Rule

@@ -10,8 +10,9 @@ Engine ``ha``: keeps the minion keys of this master and its peers the same.
       name: m1              # default: the master's id
       address: 10.0.0.1     # how peers reach this master; default: interface, else the host name
 
-All settings are in the ``ha:`` mapping (see :mod:`saltext_ha.config`), which the runner reads too.
-With a wrong setting the engine does not start: salt-master's log says which file, key and value.
+All settings are in the ``ha:`` mapping (see :mod:`saltext_ha.config.mapping`), which the runner
+reads too. With a wrong setting the engine does not start: salt-master's log says which file, key
+and value.
 """
 
 import logging
@@ -19,7 +20,7 @@ import os
 import time
 from typing import Any
 
-from saltext_ha.errors import ConfigError, HaError
+from saltext_ha.common.errors import ConfigError, HaError
 
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
@@ -39,21 +40,28 @@ def start() -> None:
 
         salt-run ha.status
     """
-    from saltext_ha import config
-    from saltext_ha.service import main
+    from saltext_ha.config import mapping
+    from saltext_ha.engine import main
+    from saltext_ha.transport import control_client
 
     parent = os.getppid()
     said = ""
     while os.getppid() == parent:
+        settings = None
         try:
-            return main.run(__opts__, config.parse(__opts__))
+            settings = mapping.parse(__opts__)
+            return main.run(__opts__, settings)
         except HaError as exc:
             # Salt starts an engine that has ended again at once, for ever. A wrong setting does not
             # get better by that; a full disk or a port that is taken may, in a while.
             if str(exc) != said:
                 log.critical("ha engine not started: %s", exc)
                 said = str(exc)
-            _pause(parent, RETRY, for_ever=isinstance(exc, ConfigError))
+            wrong = isinstance(exc, ConfigError)
+            if settings:  # without, whoever asks the engine finds the mistake as well
+                then = "mend it, and restart salt-master" if wrong else "tried again every 10 s"
+                control_client.tell_why(settings.control_socket, f"{exc} ({then})")
+            _pause(parent, RETRY, for_ever=wrong)
 
 
 def _pause(parent: int, seconds: float, for_ever: bool) -> None:

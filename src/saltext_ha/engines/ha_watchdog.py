@@ -25,7 +25,7 @@ import os
 import time
 from typing import Any
 
-from saltext_ha.errors import ConfigError
+from saltext_ha.common.errors import ConfigError
 
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
@@ -43,11 +43,12 @@ def start() -> None:
 
         salt '*' ha.current_master
     """
-    from saltext_ha.watchdog import run, settings
+    from saltext_ha.config import watchdog
+    from saltext_ha.minion.watchdog import run
 
     parent = os.getppid()
     try:
-        run.run(__opts__, settings.parse(__opts__))
+        run.run(__opts__, watchdog.parse(__opts__))
     except ConfigError as exc:
         log.critical("ha_watchdog not started: %s", exc)
     # Salt starts an engine that has ended again at once, for ever.

@@ -1,5 +1,5 @@
 """
 Does this master serve? Real questions to its own doors, and what follows from the answers.
 
-Nothing in here knows the engine; ``service/health.py`` asks and keeps the verdict.
+Nothing in here knows the engine; ``health/watcher.py`` asks and keeps the verdict.
 """

@@ -1,9 +1,10 @@
 """
 What follows from a round of questions: a pure function, so that every case can be tried.
 
-A master is up or down after so many rounds in a row (:mod:`saltext_ha.hysteresis`). Before the
-first decision it is neither: salt-master starts its engines before its workers answer, so that
-failures in the first seconds decide nothing, and one whole round that succeeds decides at once.
+A master is up or down after so many rounds in a row (:mod:`saltext_ha.common.hysteresis`).
+Before the first decision it is neither: salt-master starts its engines before its workers answer,
+so that failures in the first seconds decide nothing, and one whole round that succeeds decides at
+once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from saltext_ha.hysteresis import Health, Rules, after
+from saltext_ha.common.hysteresis import Health, Rules, after
 
 STARTING = 30.0
 UNDECIDED = Health(usable=False, known=False, reason="not asked yet")

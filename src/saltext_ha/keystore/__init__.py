@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import cluster
+from saltext_ha.common import cluster
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.cache import CacheStore
 from saltext_ha.keystore.files import FileStore

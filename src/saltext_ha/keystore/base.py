@@ -58,7 +58,8 @@ class KeyStore(Protocol):
     """
     A master's minion keys.
 
-    Every method raises :class:`~saltext_ha.errors.StoreError` when the store cannot be reached.
+    Every method raises :class:`~saltext_ha.common.errors.StoreError` when the store cannot be
+    reached.
     """
 
     one_denied: bool
@@ -101,6 +102,13 @@ class KeyStore(Protocol):
 
     def signature(self, owner: str) -> str | None:
         """The token with which master *owner* signed this store last, or None."""
+
+    def check_writable(self) -> None:
+        """
+        Say at once, and not when the next revocation is due, that nothing can be written.
+
+        :raises StoreError: that, and why.
+        """
 
     def sign(self, owner: str, token: str | None) -> None:
         """Leave *token* in the store as *owner*'s, instead of an earlier one; None takes it out."""

@@ -16,10 +16,9 @@ from typing import Any
 import salt.cache
 from salt.exceptions import SaltCacheError
 
-from saltext_ha import minion_key
-from saltext_ha.errors import InvalidRecord, StoreError
-from saltext_ha.faults import point
-from saltext_ha.keystore import signature
+from saltext_ha.common.errors import InvalidRecord, StoreError
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore import minion_key, signature
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
@@ -67,6 +66,9 @@ class CacheStore:
 
     def sweep(self) -> None:
         """See :meth:`KeyStore.sweep`: the driver's own matter."""
+
+    def check_writable(self) -> None:
+        """See :meth:`KeyStore.check_writable`: drivers do not tell before something is written."""
 
     def touched(self) -> bool:
         """See :meth:`KeyStore.touched`: no cheap look here, only hints and full passes."""

@@ -21,11 +21,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
 
-from saltext_ha import minion_key
-from saltext_ha.batches import batches
-from saltext_ha.errors import InvalidRecord, StoreError
-from saltext_ha.faults import point
-from saltext_ha.keystore import reading, signature, writing
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import InvalidRecord, StoreError
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore import minion_key, reading, signature, writing
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
@@ -50,6 +49,8 @@ ONE_FILE = (
 )
 # The actions that write something new; the others remove.
 NEW = (PUT, DENY)
+# Seconds until the folders are asked again; some are far away.
+ASKED_EVERY = 5.0
 SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
@@ -129,6 +130,7 @@ class FileStore:
         # One number an id instead of its files' stats: 100 000 keys stay a few MB.
         self._seen: dict[str, int] = {}
         self._times: dict[str, int] = {}
+        self._asked, self._closed = float("-inf"), ""
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`: one ``scandir`` pass, nothing is read."""
@@ -216,6 +218,18 @@ class FileStore:
             signature.write(self._folders[ACCEPTED], owner, token)
         except OSError as exc:
             raise StoreError(f"{self._folders[ACCEPTED]}: cannot be written: {exc}") from exc
+
+    def check_writable(self) -> None:
+        """See :meth:`KeyStore.check_writable`; a folder that is not there yet can be made."""
+        if time.monotonic() - self._asked >= ASKED_EVERY:
+            closed = [each for each in self._folders.values() if not _is_open(each)]
+            self._closed = closed[0] if closed else ""
+            self._asked = time.monotonic()
+        if self._closed:
+            raise StoreError(
+                f"{self._closed}: cannot be written; is its file system read-only, or the folder "
+                "another user's?"
+            )
 
     def sweep(self) -> None:
         """See :meth:`KeyStore.sweep`."""
@@ -418,6 +432,11 @@ def _staying(changes: Iterable[Change]) -> set[str]:
         for state, key in change.shown.entries
         if Step(REMOVE, state, key) not in change.steps
     }
+
+
+def _is_open(folder: str) -> bool:
+    # Root may write anywhere, but on what is mounted read-only.
+    return os.access(folder, os.W_OK | os.X_OK) or not os.path.exists(folder)
 
 
 def _is_junk(path: str) -> bool:

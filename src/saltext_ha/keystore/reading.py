@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from saltext_ha import minion_key
-from saltext_ha.errors import InvalidRecord
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.keystore import minion_key
 
 # A link or a pipe may have taken the place of the file that was seen there.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -24,8 +24,8 @@ import salt.crypt
 import salt.key
 import salt.version
 
-from saltext_ha.errors import StoreError
-from saltext_ha.faults import point
+from saltext_ha.common.errors import StoreError
+from saltext_ha.common.fail_points import point
 
 MINIONS = "minions"
 """

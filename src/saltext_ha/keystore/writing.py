@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
 
-from saltext_ha.batches import batches
-from saltext_ha.faults import point
+from saltext_ha.common.batches import batches
+from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import reading
 
 AT_ONCE = 96

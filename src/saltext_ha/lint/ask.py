@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha import config, control
-from saltext_ha.errors import HaError
+from saltext_ha.common.errors import HaError
+from saltext_ha.config import mapping
 from saltext_ha.lint import check, collect, wire
 from saltext_ha.lint.check import Choice
+from saltext_ha.transport import control_client
 
 Answer = dict[str, Any]
 
@@ -38,8 +39,8 @@ def master(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
     chosen = check.codes(only, "only"), check.codes(ignore, "ignore")
     payload = {"only": sorted(chosen[0]), "ignore": sorted(chosen[1])}
     try:
-        settings = config.parse(running)
-        return control.request(settings.control_socket, "lint", payload)
+        settings = mapping.parse(running)
+        return control_client.request(settings.control_socket, "lint", payload)
     except HaError as exc:
         why = f"the rules that compare masters were not asked: {exc}"
     facts = collect.of_master(running)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.errors import HaError
+from saltext_ha.common.errors import HaError
 from saltext_ha.lint.model import (
     ERROR,
     FILES,

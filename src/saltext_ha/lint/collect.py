@@ -19,12 +19,15 @@ import salt.crypt
 import salt.utils.crypt
 import salt.version
 
-from saltext_ha import binding, master_key
-from saltext_ha.errors import ConfigError
+from saltext_ha.common import master_key
+from saltext_ha.common.errors import ConfigError, HaError
+from saltext_ha.config import mapping as settings_of
 from saltext_ha.lint import sources
 from saltext_ha.lint.model import MASTER, MINION, Facts, Member
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
+from saltext_ha.minion import binding
+from saltext_ha.replica import state_owner as tenancies
 
 KNOWN = frozenset(
     {
@@ -110,8 +113,17 @@ def of_master(running: Mapping[str, Any]) -> Facts:
         else {},
         shared=_on_network({name: str(options.get(name)) for name in MARKED}),
         fingerprint=shown if isinstance(shown, str) else None,
+        tenancy=_tenancy(options),
         unknown=unknown,
     )
+
+
+def _tenancy(options: Mapping[str, Any]) -> str:
+    try:
+        settings = settings_of.parse(options)
+    except HaError:
+        return ""  # then its engine does not start, and says why
+    return tenancies.conflict(settings) or tenancies.turned_away(settings)
 
 
 def member(name: str, facts: Facts) -> Member:

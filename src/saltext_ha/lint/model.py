@@ -69,8 +69,9 @@ class Facts:
     ``shared`` maps ``cachedir`` and ``pki_dir`` to the network file system that they lie on.
     ``told`` maps ``(ip, request port)`` to the publish port which that master told this minion;
     ``addresses`` maps the hosts of a minion's masters to their IP addresses (None: unknown).
-    ``fingerprint`` is that of the master key, on a minion as it has cached it. ``unknown`` says
-    what could not be looked at, and why.
+    ``fingerprint`` is that of the master key, on a minion as it has cached it. ``tenancy``: which
+    other master uses, or tried to use, this one's state folder. ``unknown`` says what could not be
+    looked at, and why.
     """
 
     role: str
@@ -85,6 +86,7 @@ class Facts:
     told: Mapping[tuple[str, int], int] = field(default_factory=dict)
     addresses: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     fingerprint: str | None = None
+    tenancy: str = ""
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, option: str, default: Any = None) -> Any:

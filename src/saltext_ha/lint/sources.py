@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import os.path
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from saltext_ha.lint.model import Place, Problem, Setting
 
 MAIN = "main"
 INCLUDED = "included"
+QUOTED = re.compile(r"\[.*\]|'.{2,}'", re.DOTALL)  # a single character is said
 MAX_DEPTH = 10  # of files that include files
 
 
@@ -85,8 +87,7 @@ def _read_file(path: str, layer: str, sources: Sources) -> Mapping[str, Any]:
         return {}
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
-        reason = getattr(exc, "problem", None) or getattr(exc, "context", None) or "no YAML"
-        sources.problems.append(Problem(path, mark.line + 1 if mark else 0, str(reason)))
+        sources.problems.append(Problem(path, mark.line + 1 if mark else 0, _reason(exc)))
         return {}
     if values is None:
         return {}
@@ -103,6 +104,14 @@ def _read_file(path: str, layer: str, sources: Sources) -> Mapping[str, Any]:
             place = Place(path, key.start_mark.line + 1, lines)
             sources.settings.append(Setting(key.value, values[key.value], place, layer))
     return values
+
+
+def _reason(exc: yaml.YAMLError) -> str:
+    reason = str(getattr(exc, "problem", None) or getattr(exc, "context", None) or "no YAML")
+    if "conflicting ID" in reason:
+        return reason  # the name of an option
+    # ``password: *hunter2`` is an alias that nobody knows: what is quoted may be a secret.
+    return QUOTED.sub("…", reason)
 
 
 def _loaded(text: str) -> Any:

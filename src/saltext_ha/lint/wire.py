@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.errors import NO_SENSE, InvalidRecord
+from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.check import Finding
 from saltext_ha.lint.model import SEVERITIES, Member, Place
 from saltext_ha.lint.rules.group import COMPARED

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha import binding, evidence, minion_opts
-from saltext_ha.errors import HaError
-from saltext_ha.watchdog import journal
+from saltext_ha.common.errors import HaError
+from saltext_ha.config import mapping
+from saltext_ha.minion import binding, evidence, files, options
+from saltext_ha.minion.watchdog import journal
+from saltext_ha.salt_bus import proof
 
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
     __context__: dict[str, Any]
 
+
 __virtualname__ = "ha"
-__outputter__ = {"lint": "ha"}
+__outputter__ = {"lint": "ha", "current_master": "ha"}
 
 
 def __virtual__() -> str:
@@ -44,8 +47,10 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     timeout
         Seconds to wait for that answer.
 
-    Returns a dictionary:
+    People see a line; the return, and ``--out=json``, is a dictionary:
 
+    ``kind``
+        ``current_master``
     ``address``, ``port``, ``publish_port``
         of the master, the address as it is configured, ``port`` being the request port (4506)
     ``ip``
@@ -85,7 +90,7 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     unknown = [name for name in kwargs if not name.startswith("__")]
     if unknown:
         raise SaltInvocationError(f"{', '.join(unknown)}: takes only ping and timeout")
-    running = minion_opts.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
+    running = options.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
     links = _links(running)
     answer, current = binding.current_master(running, links)
     if ping and current:
@@ -96,6 +101,7 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         return answer
     known = binding.masters(running, links) if current.connected is False else [current]
     _note(answer, evidence.remark(current, known, links, running, answer.get("ping")))
+    _note(answer, _unkept())
     return answer | _past(running, current)
 
 
@@ -125,7 +131,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.masters ping=True timeout=2
     """
     limit = _seconds(timeout)
-    running = minion_opts.running(__opts__)
+    running = options.running(__opts__)
     links = _links(running)
     known = binding.masters(running, links)
     rows = [master.row() for master in known]
@@ -172,7 +178,7 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
         salt-call --retcode-passthrough ha.ping_masters timeout=1
     """
     limit = _seconds(timeout)
-    running = minion_opts.running(__opts__)
+    running = options.running(__opts__)
     known = binding.masters(running, _links(running))
     rows = [
         {"address": each.host, "port": each.port, "current": each.current} | answer
@@ -227,7 +233,8 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
 
     to
         The master to move to: as it is written in the minion's configuration, its host or its IP
-        address there. Default: the next one that answers.
+        address there, or a name for it (the minion must be able to look that up: Salt tells minions
+        no names of masters). Default: the next one that answers.
 
     test
         Say what would be done, and do nothing.
@@ -243,10 +250,11 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
 
         salt 'web*' ha.failover
         salt 'web*' ha.failover to=10.0.0.2 test=True
+        salt 'web*' ha.failover to=m2
     """
-    from saltext_ha.watchdog import request, run
+    from saltext_ha.minion.watchdog import request, run
 
-    pid = _minion_pid(caller=bool(__opts__.get("caller")))
+    pid = options.pid(__opts__, bool(__opts__.get("caller")))
     test = bool(__opts__.get("test")) if test is None else test
     answer: dict[str, Any] = {"from": None, "to": to, "result": False}
     if pid is None:
@@ -259,6 +267,9 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
         __context__["retcode"] = 1
         return answer | {"comment": str(exc)}
     answer |= {"from": plan.source, "to": plan.target, "result": None}
+    if unkept := _unkept():
+        __context__["retcode"] = 1
+        return answer | {"result": False, "comment": f"not moved: {unkept}"}
     if plan.source == plan.target:
         return answer | {"comment": f"nothing to do: the minion is with {plan.target} already"}
     if test:
@@ -273,6 +284,41 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     return answer | {"result": True, "comment": comment}
 
 
+def genuine(tag: str, data: dict[str, Any]) -> bool:
+    """
+    Whether an event was fired by this master's own engine: for the SLS of a reactor, on a master.
+
+    An accepted minion can have Salt fire events under any tag, with any data, ``salt/ha/…`` too.
+    Nothing that stands in an event by itself says who fired it; our own have a keyed hash in it,
+    which this function checks.
+
+    tag, data
+        of the event, as the reactor has them
+
+    Returns True, or False: for an event of a minion (``salt/ha/minion/…`` always are), of another
+    master, one that is older than ten minutes, and on a minion.
+
+    CLI Example (in the SLS of a reactor, as there is no event elsewhere):
+
+    .. code-block:: jinja
+
+        {% if salt['ha.genuine'](tag, data) %}
+        page the operator:
+          runner.salt.cmd:
+            - args:
+              - fun: cmd.run
+              - cmd: /usr/local/bin/page
+        {% endif %}
+    """
+    try:
+        key = proof.read_key(mapping.parse(__opts__).state_dir)
+    except (HaError, OSError, ValueError) as exc:
+        proof.unreadable(str(exc))
+        return False
+    proof.unreadable.cache_clear()
+    return proof.Proofs(key).is_ours(tag, data)
+
+
 def _seconds(timeout: Any) -> float:
     try:
         seconds = float(timeout)
@@ -285,7 +331,7 @@ def _seconds(timeout: Any) -> float:
 
 def _publish(known: list[binding.Master], limit: float) -> list[bool | None]:
     """Whether each master's publisher is there for this minion; None: its port is not known."""
-    from saltext_ha.watchdog import publisher
+    from saltext_ha.minion.watchdog import publisher
 
     told = {each.publish_port for each in known} - {None}
     usual = told.pop() if len(told) == 1 else None
@@ -296,7 +342,7 @@ def _publish(known: list[binding.Master], limit: float) -> list[bool | None]:
 
 
 def _links(running: binding.Running) -> binding.Links:
-    pid = _minion_pid(caller=running.caller)
+    pid = options.pid(__opts__, running.caller)
     if pid is None:
         return binding.Links(None, _no_minion())
     return binding.established(pid)
@@ -311,12 +357,18 @@ def _note(row: dict[str, Any], said: str | None) -> None:
         row["note"] = "; ".join(filter(None, (row.get("note"), said)))
 
 
+def _unkept() -> str | None:
+    """What keeps the minion from remembering anything, where that is so."""
+    found = files.problem(str(__opts__.get("cachedir")))
+    return f"it remembers no moves, and is not restarted when stuck: {found}" if found else None
+
+
 def _past(running: binding.Running, current: binding.Master) -> dict[str, Any]:
     """What the watchdog remembers of *current*; hot-hot minions have one for each master."""
     here = str(current.configured)
     watchdog = here if running.type == "list" else ""
     entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
-    pid = _minion_pid(caller=running.caller)
+    pid = options.pid(__opts__, running.caller)
     started = binding.started_at(pid) if entries and pid else None
     since = None if started is None else journal.since(entries, here, started)
     if since is None:
@@ -326,9 +378,3 @@ def _past(running: binding.Running, current: binding.Master) -> dict[str, Any]:
         "since_iso": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(since)),
         "switches": journal.switches(entries, time.time() - 3600),
     }
-
-
-def _minion_pid(caller: bool) -> int | None:
-    pidfile = str(__opts__.get("pidfile") or "")
-    forks = bool(__opts__.get("multiprocessing", True))
-    return binding.minion_pid(pidfile, caller=caller, forks=forks)

@@ -73,13 +73,18 @@ def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
     ago = duration(max(0.0, time.time() - at))
     if stale:
         then = f"compared {ago} ago, {where or 'without a difference'}" if at else "not compared"
-        return [
-            f"{screen.paint('unknown', 'unknown')} whether masters differ: {then}; "
-            f"{shorten(stale, LONGEST_REASON)}",
-            "  → salt-run ha.check_consistency",
-        ]
+        return unknown(f"{then}; {shorten(stale, LONGEST_REASON)}", screen)
     return [
         f"{screen.paint('masters differ', 'differ')}: {where}, {ago} ago",
+        "  → salt-run ha.check_consistency",
+    ]
+
+
+def unknown(why: str, screen: Screen) -> list[str]:
+    """That it is unknown whether masters differ."""
+    return [
+        f"{screen.paint('unknown', 'unknown')} whether masters differ: "
+        f"{shorten(clean(why), 2 * LONGEST_REASON)}",
         "  → salt-run ha.check_consistency",
     ]
 

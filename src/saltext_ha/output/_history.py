@@ -1,4 +1,9 @@
-"""The history as people read it: a line for every write, and below it why it was so."""
+"""
+The history as people read it: a line for every write, and below it why it was so.
+
+The time in a line is when it came to this master. What its writer says stands below, where it is
+another time, or where another master brought it than the one that it names.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, distinct, number, table
+from saltext_ha.output._text import Screen, clean, count, distinct, number, table
 
 INDENT = "    "
+APART = 60.0
+"""Seconds between what a line says and when it came, from which on both are shown."""
 EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be out of its mind
 
 
@@ -18,7 +25,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     writes = data.get("writes") or []
     if not writes:
         return ["nothing is recorded of that"]
-    times = [_time(write.get("at")) for write in writes]
+    times = [_time(_shown_at(write)) for write in writes]
     zones = {zone for _, zone in times}
     # A listing over the change from summer to winter time says which one in every line.
     when = f"When ({' '.join(zones)})" if len(zones) == 1 else "When"
@@ -43,17 +50,47 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     lines = [*map(clean, only), head] if len(only) == 1 else [head]
     for line, write in zip(body, writes, strict=True):
         lines.append(line)
-        lines += textwrap.wrap(
-            clean(write.get("why") or ""),
-            max(40, screen.width),
-            initial_indent=INDENT,
-            subsequent_indent=INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
+        for below in (_claimed(write), clean(write.get("why") or "")):
+            lines += textwrap.wrap(
+                below,
+                max(40, screen.width),
+                initial_indent=INDENT,
+                subsequent_indent=INDENT,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    old = sum("received" in write and write["received"] is None for write in writes)
+    if old:
+        lines.append(
+            f"{count(old, 'line')} of an older release: when and from whom that came is unknown"
         )
     if data.get("more"):
         lines.append(f"the last {number(len(writes))} lines; limit=N shows more")
     return lines
+
+
+def at_time(at: Any) -> str:
+    """Local time for people, without its zone."""
+    return _time(at)[0]
+
+
+def _shown_at(write: Mapping[str, Any]) -> Any:
+    received = write.get("received")
+    return write.get("at") if received is None else received
+
+
+def _claimed(write: Mapping[str, Any]) -> str:
+    """What the writer says and this master cannot know, where it is not what was seen here."""
+    at, received, sender = write.get("at"), write.get("received"), write.get("from")
+    if received is None:
+        return ""
+    told = isinstance(at, (int, float)) and isinstance(received, (int, float))
+    parts = []
+    if not told or abs(float(at or 0) - float(received)) >= APART:
+        parts.append(f"says it was made {' '.join(_time(at))}")
+    if sender is not None and sender != write.get("on"):
+        parts.append(f"came from {clean(sender)}")
+    return ", ".join(parts)
 
 
 def _time(at: Any) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from saltext_ha.output._text import (
 
 LISTED = 200  # minions; all of them are in the JSON
 LONGEST = 300
-_ORDER = ("unknown", "silent", "deaf", "partly", "seen", "bound", "ok")
+_ORDER = ("unknown", "silent", "astray", "deaf", "partly", "seen", "bound", "ok")
 _EVIDENCE = {
     "job": "returned a job",
     "schedule": "returned a scheduled job",
@@ -66,6 +67,57 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *_more(rows), *_notes(rows), _summary(data)]
 
 
+def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.where``."""
+    lines, found = not_asked(data, screen), data.get("minions") or {}
+    cells = [
+        [clean(minion), clean(", ".join(masters) or "-")]
+        for minion, masters in sorted(found.items())[:LISTED]
+    ]
+    if cells:
+        lines += table(screen, ["Minion", "Reached by"], cells)
+    rest = int(data.get("count") or 0) - len(found)
+    if len(found) > LISTED:
+        lines.append(f"and {len(found) - LISTED} more; all are in --out=json")
+    masters = clean(", ".join(data.get("masters") or []))
+    return [*lines, f"{count(rest, 'minion')} reached by any of {masters}"]
+
+
+def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.cmd``."""
+    lines, failed = not_asked(data, screen), data.get("failed") or {}
+    for minion, value in (data.get("returned") or {}).items():
+        code = f" (exit code {number(failed[minion])})" if minion in failed else ""
+        lines.append(screen.paint(f"{clean(minion)}:{code}", "rejected" if code else "accepted"))
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, default=str)
+        lines += [f"    {clean(line)}" for line in text.splitlines()]
+    running = data.get("running") or {}
+    for minion, master in (data.get("missing") or {}).items():
+        said = f"did not return to {clean(master)} in time, nor say that it still runs it"
+        if minion in running:
+            said = f"still running on {clean(master)} (job {clean(running[minion])})"
+        lines.append(f"{clean(minion)}: {said}")
+    for minion in data.get("unreachable") or []:
+        lines.append(f"{clean(minion)}: no master reaches it")
+    for minion in data.get("unsure") or []:
+        lines.append(f"{clean(minion)}: may have run it: what came of its batch is not known")
+    later = [clean(minion) for minion in data.get("not_begun") or []]
+    if later:
+        said = f"{count(len(later), 'minion')} of later batches were not begun"
+        lines.append(f"{said}: {shorten(', '.join(later), max(40, screen.width - len(said) - 2))}")
+    told = ("returned", "missing", "unreachable", "unknown", "unsure", "test")
+    if not any(data.get(name) for name in told):
+        lines.append("no minion matched")
+    for targets in data.get("targets") or [] if data.get("test") else []:
+        for master, target in targets.items():
+            shown = target if isinstance(target, str) else ", ".join(target)
+            lines.append(f"would be published on {clean(master)} for {clean(shown)}")
+    for jobs in data.get("jobs") or []:
+        for master, jid in jobs.items():
+            lines.append(f"job {clean(jid)} on {clean(master)}")
+    return lines
+
+
 def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answer of ``ha.reachability``."""
     masters = [str(name) for name in data.get("masters") or []]
@@ -108,6 +160,7 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
         lines += table(screen, ["Minion", "From", "To", ""], rows[:LISTED])
         lines += _more(rows)
     lines += _stay(data, screen)
+    lines += [screen.paint(clean(note), "degraded") for note in data.get("notes") or []]
     for name, each in (data.get("spread") or {}).items():
         lines.append(f"{clean(name)}: {number(each['before'])} → {number(each['after'])}")
     done = sum(bool(row.get("moved") or row.get("planned")) for row in found)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import salt.loader
 import salt.utils.color
 
-from saltext_ha.output import _consistency, _failover, _history, _lint, _minions
+from saltext_ha.output import _consistency, _current, _failover, _history, _lint, _minions, _removal
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -62,7 +63,7 @@ def output(data: Any, **kwargs: Any) -> str:
         salt-run ha.keys 'web*' --out=ha
     """
     if _from_minions(data):
-        return "\n".join(output(answer, **kwargs) for answer in data.values())
+        return "\n".join(_of_minion(name, answer, kwargs) for name, answer in data.items())
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if kind is None and isinstance(data, Mapping) and "error" in data:
         kind = "error"
@@ -70,9 +71,19 @@ def output(data: Any, **kwargs: Any) -> str:
     if renderer is None:
         nested: str = salt.loader.outputters(__opts__)["nested"](data, **kwargs)
         return nested
+    return _encodable("\n".join(renderer(data, _screen())))
+
+
+def _screen() -> Screen:
     colors = salt.utils.color.get_colors(__opts__.get("color"), __opts__.get("color_theme"))
     columns = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
-    return _encodable("\n".join(renderer(data, Screen(columns, colors))))
+    return Screen(columns, colors)
+
+
+def _of_minion(name: str, answer: Mapping[str, Any], kwargs: Mapping[str, Any]) -> str:
+    if answer["kind"] != "current_master":
+        return output(answer, **kwargs)
+    return "\n".join(_current.line(name, answer, _current.names(__opts__), _screen()))
 
 
 def _from_minions(data: Any) -> bool:
@@ -104,7 +115,7 @@ def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
     masters = data.get("masters") or []
     lines = [" · ".join(head)]
     if masters:
-        lines += _masters(masters, screen)
+        lines += _masters(masters, screen) + _of_masters(data)
     else:
         lines.append("no masters")
     lines += _conflicts(data.get("conflicts") or [], screen)
@@ -121,11 +132,44 @@ def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
             "      salt-run ha.refill    what the group knows holds",
             "      salt-run ha.release   what the folder shows holds, and is done everywhere",
         ]
-    refused = data.get("refused") or {}
-    if refused:
+    refusals = data.get("refusals") or []
+    if refusals:
         lines.append("refused from peers")
-        lines += _listed(f"{number(amount)} × {clean(why)}" for why, amount in refused.items())
-    return lines + _consistency.last(data.get("consistency"), screen) + _notes(data)
+        lines += _listed(
+            f"{number(item.get('times') or 0)} × {clean(item.get('reason'))}, from "
+            f"{clean(item.get('from'))}, {_ago(item.get('last'))}"
+            for item in refusals
+        )
+    comparison = data.get("consistency") or {}
+    lines += _consistency.last(comparison, screen)
+    if not comparison.get("stale"):
+        lines += _not_compared(data, screen)
+    return lines + _notes(data)
+
+
+def _ago(at: Any) -> str:
+    return f"{duration(max(0.0, time.time() - at))} ago" if isinstance(at, (int, float)) else "?"
+
+
+def _of_masters(data: Mapping[str, Any]) -> list[str]:
+    """Why masters are not ok, where neither the table nor their notes say it."""
+    notes = {row.get("name"): row.get("note") or "" for row in data.get("masters") or []}
+    return [
+        f"  {clean(reason.get('about'))}: {shorten(clean(reason.get('text')), LONGEST_NOTE)}"
+        for reason in data.get("reasons") or []
+        if reason.get("kind") in ("serves", "ready")
+        and str(reason.get("text")) not in notes.get(reason.get("about"), "")
+    ]
+
+
+def _not_compared(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Why it is unknown whether masters differ, though the last comparison is not stale."""
+    return [
+        line
+        for reason in data.get("reasons") or []
+        if reason.get("kind") == "comparison" and "unknown" in (reason.get("states") or ())
+        for line in _consistency.unknown(str(reason.get("text")), screen)
+    ]
 
 
 def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
@@ -206,7 +250,16 @@ def _conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
         shown = distinct(_state(key) for key in keys.values())
         prints = "   ".join(f"{clean(name)} {fp}" for name, fp in zip(keys, shown, strict=True))
         entries.append(f"{clean(conflict.get('id'))}   {prints}".rstrip())
-    return [*lines, *_listed(entries), "  → salt-run ha.resolve ID FINGERPRINT"]
+        entries[-1] += f"\n  → {_resolve(conflict)}"
+    return [*lines, *_listed(entries)]
+
+
+def _resolve(conflict: Mapping[str, Any]) -> str:
+    """What ends a conflict: which key is the minion's own only an operator can tell."""
+    found = [str(text) for text in (conflict.get("keys") or {}).values() if text]
+    keys = dict.fromkeys(key.split()[-1] for text in found for key in text.split(", "))
+    shown = " or ".join(distinct(keys)) or "FINGERPRINT"
+    return f"salt-run ha.resolve {clean(conflict.get('id'))} {shown}"
 
 
 def _listed(entries: Any) -> list[str]:
@@ -260,7 +313,8 @@ def _sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
         rows = [[str(c.get(key, "?")) for key in ("master", "id", "from", "to")] for c in changes]
         rows = [[m, i, _short(f), _short(t)] for m, i, f, t in rows]
         lines += table(screen, ["Master", "Id", "From", "To"], rows)
-        done = "planned; nothing was changed (test=True)" if test else "made"
+        done = "made" if data.get("written", True) else "recorded; no key store is written"
+        done = "planned; nothing was changed (test=True)" if test else done
         lines.append(f"{count(len(changes), 'change')} {done}")
     else:
         lines.append("nothing to change")
@@ -289,28 +343,31 @@ def _peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if not peers:
         return [
             *lines,
-            "no peers; salt-run ha.invite here, then salt-run ha.join TOKEN on the other master",
+            "no peers; salt-ha invite here, then salt-ha join --token-file - on the other master",
             *_notes(data),
         ]
+    told = any(peer.get("introducer") for peer in peers)
     rows = [
         [
             str(peer.get("name")),
             str(peer.get("url")),
             fingerprint(peer.get("fingerprint") or "?"),
+            *([str(peer.get("introducer") or "?")] if told else []),
             str(peer.get("state") or "unknown"),
             _seen(peer),
         ]
         for peer in peers
     ]
-    columns = ["Peer", "URL", "Certificate", "State", "Seen"]
+    columns = ["Peer", "URL", "Certificate", *(["Let in by"] if told else []), "State", "Seen"]
     return [*lines, *_with_notes(screen, columns, rows, peers, []), *_notes(data)]
 
 
 def _invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
     expires = data.get("expires_in")
     within = f" within {duration(expires)}" if expires is not None else ""
-    # The token stands alone and whole on its line, so that a double click takes all of it.
-    lines = [f"Token, for one use{within}:", clean(data.get("token"))]
+    lines = [f"Invitation {clean(data.get('invitation') or '?')}, for one use{within}"]
+    if data.get("token_file"):
+        lines += ["Its token is in", clean(data["token_file"])]
     if data.get("command"):
         lines += ["On the new master:", clean(data["command"])]
     return lines + _notes(data)
@@ -351,9 +408,15 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "join": _join,
     "join_plan": _join_plan,
     "history": _history.render,
+    "removal": _removal.render,
     "lint": _lint.render,
+    "current_master": lambda data, screen: _current.line(
+        "", data, _current.names(__opts__), screen
+    ),
     "minions": _minions.minions,
     "reachability": _minions.reachability,
+    "where": _minions.where,
+    "cmd": _minions.cmd,
     "drain": _minions.moves,
     "rebalance": _minions.moves,
     "minion_config": _failover.config,

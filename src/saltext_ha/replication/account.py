@@ -58,7 +58,7 @@ def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> l
     if len(are) > 1 and not set(are) <= set(were):
         told.append(Account(BEGAN, b"", "", _accepted(after, are)))
     elif len(were) > 1 and len(are) < 2:
-        ends = [end for key in were if key not in are for end in _revoked(before[key], after[key])]
+        ends = [end for key in were if key not in are for end in _revoked(after[key])]
         told.append(Account(ENDED, b"", "", (*ends, *_accepted(after, are))))
     return told
 
@@ -83,11 +83,9 @@ def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decid
     return tuple(told)
 
 
-def _revoked(before: Record, after: Record) -> tuple[Decided, ...]:
-    """What took the access of a key away: the new decisions that are not for it."""
-    against = [value for value in _decisions(after) if value.state != ACCEPTED]
-    new = [value for value in against if value not in before.values]
-    return _told(after, new or against)
+def _revoked(record: Record) -> tuple[Decided, ...]:
+    """What took the access of a key away. All of it is new: one such decision would have before."""
+    return _told(record, [value for value in _decisions(record) if value.state != ACCEPTED])
 
 
 def _decisions(record: Record) -> list[Value]:

@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.record import (
-    ACCEPTED,
-    DELETED,
-    DENIED,
-    PENDING,
-    REJECTED,
-)
+from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 
 
 class Write(NamedTuple):
@@ -34,7 +28,11 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     *states* are the visible states of the id's records as this master had applied them.
     """
     writes: list[Write] = []
-    if now.slot != before.slot:
+    if still_accepted(before, now):
+        # Whatever was left beside it knocked while it was away, and will again.
+        knocks = (key for state, key in sorted(now.entries) if state == PENDING)
+        writes += [Write(key, PENDING) for key in knocks if key not in states]
+    elif now.slot != before.slot:
         writes += _slot_writes(before, now, states)
     if now.denied == before.denied:  # mostly
         return writes
@@ -48,6 +46,14 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
         # With a new denied key in its place the old one was pushed out by Salt, not by anybody.
         writes += [Write(k, DELETED) for k in sorted(gone) if states.get(k) in (PENDING, DENIED)]
     return writes
+
+
+def still_accepted(before: Stored, now: Stored) -> bool:
+    """
+    Whether the accepted key of *before* is there, though Salt may take another entry for the slot:
+    3008 reads a pending one first. It left that while the key folder was away.
+    """
+    return before.state == ACCEPTED and now.state != REJECTED and before.slot in now.entries
 
 
 def unversioned(now: Stored, outdated: bool) -> list[Write]:

@@ -5,6 +5,10 @@ Items hang in 65 536 buckets by a hash of their minion id; a node of the tree is
 lies below it, so that one change costs one XOR a level. Two masters compare the root, then the
 256 children that differ, then buckets (Merkle trees as in Dynamo, DeCandia et al., 2007, §4.7).
 The XOR is no defence against a forger: those who could forge are authenticated masters.
+
+Strangers choose ids, and can choose tens of thousands that fall into one bucket. So a bucket that
+is large is divided once more, into parts, by a hash that is keyed with a salt; whoever compares
+draws a new one for each comparison, and nobody can choose ids for a salt that is not drawn yet.
 """
 
 from __future__ import annotations
@@ -16,12 +20,38 @@ from collections.abc import Iterable
 FANOUT = 256
 BUCKETS = FANOUT * FANOUT
 SHORT = 8  # bytes of a child's digest on the wire
+SALT = 16  # bytes
+MAX_PARTS = 8192
+PER_PART = 32  # ids, about
 
 
 @functools.lru_cache(maxsize=4096)  # each id is asked for several times while it is worked on
 def bucket_of(minion_id: str) -> int:
     """The bucket of an id, 0 … 65 535; the same on every master."""
     return int.from_bytes(hashlib.blake2b(minion_id.encode(), digest_size=2).digest(), "big")
+
+
+def parts_for(count: int) -> int:
+    """Into how many parts a bucket of *count* ids is to be divided; a power of two."""
+    return min(MAX_PARTS, 1 << max(0, (count // PER_PART).bit_length()))
+
+
+def part_of(minion_id: str, salt: bytes, parts: int) -> int:
+    """The part of its bucket that an id falls into, 0 … *parts* - 1, under a *salt*."""
+    digest = hashlib.blake2b(minion_id.encode(), digest_size=4, key=salt).digest()
+    return int.from_bytes(digest, "big") % parts
+
+
+def digests_of_parts(items: Iterable[tuple[str, bytes]], salt: bytes, parts: int) -> bytes:
+    """
+    The short digests of all parts, as :meth:`DigestTree.children` has those of buckets.
+
+    :param items: the ids of one bucket and the digests that hang there.
+    """
+    nodes = [0] * parts
+    for minion_id, digest in items:
+        nodes[part_of(minion_id, salt, parts)] ^= int.from_bytes(digest, "big")
+    return _short(nodes)
 
 
 def in_order(ids: Iterable[str]) -> list[str]:
@@ -69,7 +99,11 @@ class DigestTree:
         nodes = (
             self._inner if branch is None else self._leaves[branch * FANOUT : (branch + 1) * FANOUT]
         )
-        return b"".join(node.to_bytes(16, "big")[:SHORT] for node in nodes)
+        return _short(nodes)
+
+
+def _short(nodes: Iterable[int]) -> bytes:
+    return b"".join(node.to_bytes(16, "big")[:SHORT] for node in nodes)
 
 
 def differing(ours: bytes, theirs: bytes) -> list[int]:

@@ -24,6 +24,7 @@ DENIED = "denied"
 DECISIONS = frozenset({ACCEPTED, REJECTED, DELETED})
 OBSERVATIONS = frozenset({PENDING, DENIED})
 STATES = DECISIONS | OBSERVATIONS
+_STRICTEST_FIRST = (REJECTED, DELETED, ACCEPTED, PENDING, DENIED)
 
 Context = Mapping[str, int]
 
@@ -82,6 +83,11 @@ def visible(states: Iterable[str]) -> str | None:
     return next((state for state in order if state in held), None)
 
 
+def strictest(values: Iterable[Value]) -> Value:
+    """The one of *values* that opens least, the same whoever asks."""
+    return min(values, key=lambda value: (_STRICTEST_FIRST.index(value.state), value))
+
+
 def covers(context: Context, dot: Dot) -> bool:
     """Whether *dot* is among the writes that *context* has seen."""
     return dot.counter <= context.get(dot.node, 0)
@@ -101,10 +107,21 @@ def merge(ours: Record, theirs: Record) -> Record:
     if ours.context == theirs.context and ours.values == theirs.values:
         return ours
     our_context, their_context = dict(ours.context), dict(theirs.context)
-    our_values, their_values = set(ours.values), set(theirs.values)
-    kept = our_values & their_values
-    kept |= {v for v in our_values - kept if not covers(their_context, v.dot)}
-    kept |= {v for v in their_values - kept if not covers(our_context, v.dot)}
+    our_values = {v.dot: v for v in ours.values}
+    their_values = {v.dot: v for v in theirs.values}
+    kept = set()
+    for dot, value in our_values.items():
+        if dot in their_values:
+            other = their_values[dot]
+            # One write is one value. Who forged another one must not make both of them vanish.
+            kept.add(value if value == other else strictest((value, other)))
+        elif not covers(their_context, dot):
+            kept.add(value)
+    kept |= {
+        v
+        for dot, v in their_values.items()
+        if dot not in our_values and not covers(our_context, dot)
+    }
     return _with(ours, kept, join(our_context, their_context))
 
 

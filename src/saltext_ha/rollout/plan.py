@@ -11,11 +11,10 @@ from typing import Any
 
 import psutil
 
-from saltext_ha import drop_in
-from saltext_ha.errors import HaError
+from saltext_ha.common.errors import HaError
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import ERROR, INFO, Place
-from saltext_ha.rollout import record
+from saltext_ha.rollout import drop_in, record
 from saltext_ha.rollout.record import PUT_BACK
 
 #: What is nobody's to replace as a whole: other engines, other keys of ha:.
@@ -87,7 +86,7 @@ def make(opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retr
         path,
         old,
         new,
-        minion is not None and old == new and path.stat().st_mtime > _started(minion),
+        minion is not None and old == new and _is_newer(path, minion),
         trying,
         _remarks(opts, path, found),
     )
@@ -152,6 +151,13 @@ def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> t
     if texts.get(ERROR):
         raise HaError("with it the minion would not work: " + "; ".join(texts[ERROR]))
     return tuple(text for level, some in texts.items() if level != INFO for text in some)
+
+
+def _is_newer(path: Path, minion: int) -> bool:
+    """Whether *path* was written since the *minion* was started."""
+    written = path.stat().st_mtime
+    # One from the future, after the clock was set back, would have it restarted at every run.
+    return _started(minion) < written <= time.time()
 
 
 def _started(minion: int) -> float:

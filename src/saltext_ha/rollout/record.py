@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from saltext_ha.peering.files import write_whole
-from saltext_ha.restarting.processes import Known, living
+from saltext_ha.common.files import write_whole
+from saltext_ha.minion import files
+from saltext_ha.minion.restarting.processes import Known, living
 
 TRYING = "trying"  # the minion restarts, or is looking for a master
 KEPT = "kept"
@@ -46,13 +47,13 @@ def digest(text: str) -> str:
 
 def path(cachedir: str) -> Path:
     """Where it is kept."""
-    return Path(cachedir) / "ha" / "multi_master.json"
+    return Path(cachedir) / files.FOLDER / "multi_master.json"
 
 
 def read(cachedir: str) -> Record | None:
     """The last exchange; None when there was none, or nobody can tell."""
     try:
-        found: Mapping[str, object] = json.loads(path(cachedir).read_text(encoding="utf-8"))
+        found: Mapping[str, object] = json.loads(files.read(path(cachedir)))
         return Record(
             str(found["state"]),
             str(found["digest"]),
@@ -67,9 +68,7 @@ def read(cachedir: str) -> Record | None:
 
 def write(cachedir: str, record: Record) -> None:
     """Note it."""
-    target = path(cachedir)
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace(target, json.dumps(asdict(record)))
+    files.replace(path(cachedir), json.dumps(asdict(record)))
 
 
 def replace(target: Path, text: str, mode: int = 0o644) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from saltext_ha import binding, minion_opts
-from saltext_ha.errors import HaError
-from saltext_ha.restarting import detached, restart
-from saltext_ha.restarting.processes import running
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion import binding, options
+from saltext_ha.minion.restarting import detached, restart
+from saltext_ha.minion.restarting.processes import running
 from saltext_ha.rollout import record
 from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, Record
 
@@ -36,14 +36,16 @@ class Order:
     What is to be tried.
 
     ``path`` is the file, which has ``new`` in it already; ``old`` what was there before, None for
-    no file. ``minion`` and ``job`` are processes. ``timeout`` is how many seconds a restarted
-    minion may take to reach a master. ``revert``: whether ``old`` is known at all. ``way`` holds
-    the fields of the :class:`~saltext_ha.restarting.restart.Way` to restart this minion.
+    no file. ``bus`` is where the minion serves its events. ``minion`` and ``job`` are processes.
+    ``timeout`` is how many seconds a restarted minion may take to reach a master. ``revert``:
+    whether ``old`` is known at all. ``way`` holds the fields of the
+    :class:`~saltext_ha.minion.restarting.restart.Way` to restart this minion.
     """
 
     conf_file: str
     id: str
     pidfile: str
+    bus: str | int
     cachedir: str
     path: str
     new: str
@@ -101,9 +103,16 @@ def carry_out(order: Order) -> tuple[str, str]:
         found: dict[str, Any] = salt.config.minion_config(order.conf_file, minion_id=order.id)
         return found
 
+    def other(ended: int | None) -> int | None:
+        return running(order.pidfile, order.bus, ended)
+
     try:
-        restart.restart(restart.read(order.way), lambda: running(order.pidfile, order.minion))
-        reached = watch(opts(), lambda: running(order.pidfile, order.minion), order.timeout)
+        restart.restart(
+            restart.read(order.way), lambda: running(order.pidfile, order.bus, order.minion)
+        )
+        reached = watch(
+            opts(), lambda: running(order.pidfile, order.bus, order.minion), order.timeout
+        )
         why = "" if reached else f"no master was reached within {order.timeout:g} s"
     # SystemExit is how Salt answers to a file that it cannot read.
     except (HaError, OSError, SystemExit) as exc:
@@ -113,9 +122,9 @@ def carry_out(order: Order) -> tuple[str, str]:
     if not order.revert:
         return FAILED, f"{why}; what was in the file before is not known"
     _put_back(order)
-    last = running(order.pidfile, order.minion)
-    restart.restart(_again(order, last, opts), lambda: running(order.pidfile, last))
-    reached = watch(opts(), lambda: running(order.pidfile, last), order.timeout)
+    last = other(order.minion)
+    restart.restart(_again(order, last, opts), lambda: other(last))
+    reached = watch(opts(), lambda: other(last), order.timeout)
     return PUT_BACK, f"{why}; " + (f"it is with {reached} again" if reached else "nor with the old")
 
 
@@ -129,7 +138,7 @@ def _again(order: Order, last: int | None, opts: Callable[[], Mapping[str, Any]]
 
 def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: float) -> str:
     """The master that the minion with *opts* is with within *timeout* seconds; empty for none."""
-    now = minion_opts.running({**opts, "multimaster": False})
+    now = options.running({**opts, "multimaster": False})
     deadline = time.monotonic() + timeout
     steady = 0
     while time.monotonic() < deadline:

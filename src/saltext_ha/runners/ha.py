@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha import asking, config
-from saltext_ha.asking import Answer
-from saltext_ha.errors import HaError
+from saltext_ha.commands import cmd_batches, engine_client
+from saltext_ha.commands.engine_client import Answer
+from saltext_ha.common.errors import HaError
+from saltext_ha.config import mapping
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
 
@@ -37,8 +38,14 @@ def status() -> Answer:
     """
     How the group is: every master, its keys, how far behind, conflicts and held changes.
 
-    Returns a dict: ``state`` (ok, degraded), ``tolerates`` (how many masters may be lost),
-    ``masters`` (a list of rows), ``conflicts``, ``held``, ``refused`` (reason → count), ``notes``.
+    Returns a dict: ``state`` (ok, degraded, unknown), ``reasons`` (why not ok: ``about``, ``kind``,
+    ``states``, ``text``), ``tolerates`` (how many masters may be lost: of those that are ready and
+    level, all but one; without those that no minion is configured with, as ``ha.failover_safe``
+    found here last), ``masters`` (a list of rows; ``behind`` counts ``held`` keys, too, ``doubt``
+    says why nothing in its key store is believed), ``conflicts``, ``held``, ``refused`` (reason →
+    count since the start), ``refusals`` (who was turned away lately, why, how often, and when),
+    ``consistency`` (the last comparison), ``notes``, and ``retcode``: 2 where anything is unknown,
+    else 1 where anything is wrong.
 
     CLI Example:
 
@@ -98,7 +105,7 @@ def lint(only: str = "", ignore: str = "") -> Answer:
     """
     from saltext_ha.lint import ask
 
-    return asking.shaped(lambda: ask.master(__opts__, only, ignore), __context__)
+    return engine_client.shaped(lambda: ask.master(__opts__, only, ignore), __context__)
 
 
 def minion_config(
@@ -141,11 +148,11 @@ def minion_config(
         salt-run ha.minion_config type=hot format=sls
     """
 
-    def work(settings: config.HaConfig) -> Answer:
+    def work(settings: mapping.HaConfig) -> Answer:
         if format not in ("yaml", "sls"):
             raise HaError(f"format={format!r}: takes yaml or sls")
         wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
-        found = asking.engine(settings, "minion_config", wish)
+        found = engine_client.engine(settings, "minion_config", wish)
         return {**found, "text": found["sls"]} if format == "sls" else found
 
     return _answer(work)
@@ -223,28 +230,6 @@ def sync(test: bool = False) -> Answer:
     return _ask("sync", test=bool(test))
 
 
-def release(test: bool = False) -> Answer:
-    """
-    Confirm that what happened to this master's keys in great number was meant: keys that vanished
-    are then deleted on all masters, revoked keys that came back are accepted on all. It also ends
-    the doubt about a key folder that is not the one that was there. See ``ha.refill`` for the
-    opposite.
-
-    test
-        Only list the keys.
-
-    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held.
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run ha.release test=True
-        salt-run ha.release
-    """
-    return _ask("release", test=bool(test))
-
-
 def refill(test: bool = False) -> Answer:
     """
     Bring this master's key store back to what the group knows, after it was wiped, or restored
@@ -253,7 +238,9 @@ def refill(test: bool = False) -> Answer:
     test
         Only list the keys that are held back.
 
-    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held.
+    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held. ``retcode`` 1, and
+    a note, where this master writes nothing just now (paused, ``mode: observe``): they are brought
+    back when it does.
 
     CLI Example:
 
@@ -263,6 +250,33 @@ def refill(test: bool = False) -> Answer:
         salt-run ha.refill
     """
     return _ask("refill", test=bool(test))
+
+
+def release(test: bool = False, deletes: int | None = None) -> Answer:
+    """
+    Confirm that what happened to this master's keys in great number was meant: keys that vanished
+    are then deleted on all masters, revoked keys that came back are accepted on all. It also ends
+    the doubt about a key folder that is not the one that was there. It is for the master that holds
+    the keys; where another one does, it says so. See ``ha.refill`` for the opposite.
+
+    test
+        Only list the keys, and say how many would be deleted.
+    deletes
+        How many keys are to be deleted on all masters by it. Where that is another number than
+        it would delete now, nothing is done, and the error names the right one.
+
+    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held, ``deletes`` is how
+    many keys are deleted. Exit code 2 where a master could not be asked whether it holds keys, 1,
+    and a note, where no master writes it, as ``ha.resolve`` has it.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.release test=True
+        salt-run ha.release deletes=30
+    """
+    return _ask("release", test=bool(test), deletes=deletes)
 
 
 def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
@@ -279,8 +293,10 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
 
     The other keys are deleted on all masters; masters that are down follow when they are back.
 
-    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, where another decision stands
-    against this one.
+    Returns a dict as ``ha.sync`` does, and ``written``: whether a master writes it to its key store
+    now. ``retcode`` 1, and a note, where another decision stands against this one, or where no
+    master writes it: all that are there observe, or are paused. It is recorded then, and they
+    follow when they write again; masters that write nothing beside others that do are a note only.
 
     CLI Example:
 
@@ -305,7 +321,8 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     test
         Only print what would be done.
 
-    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, where something was not restored.
+    Returns a dict as ``ha.resolve`` does; ``retcode`` 1, and a note, where something was not
+    restored, or no master writes it.
 
     CLI Example:
 
@@ -323,16 +340,42 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     )
 
 
+def rewrite(minion: str, test: bool = False) -> Answer:
+    """
+    Write records anew that claim writes which no master made. A master in other hands may have
+    left such records behind; they keep decisions about these keys from arriving.
+
+    minion
+        The minion id, or a shell-style glob; ``'*'`` looks through all.
+    test
+        Only list them.
+
+    The new record says what this master's key store shows: run it on a master where that is right.
+    The members take it in the place of theirs, those that are down when they are back.
+
+    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, where a member did not take one.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.rewrite '*' test=True
+        salt-run ha.rewrite web07
+    """
+    return _ask("rewrite", LONG, minion=str(minion), test=bool(test))
+
+
 def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key, when, on which master, and why it went as it did; newest first.
+    Who did what to which key, when, on which master, and why it went as it did; what came to this
+    master last stands first.
 
     match
         Which minion ids, as a shell-style glob.
     limit
         How many lines at most.
     since
-        Nothing older than this, as 90s, 30m, 2h or 1d.
+        Only what came to this master within this time, as 90s, 30m, 2h or 1d.
     by
         Only what these people decided: a name, or a glob over names.
 
@@ -345,12 +388,15 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     other, on two masters or in the same instant, a line says so (``rejected holds``), and others
     say when a ``conflict`` of two accepted keys began and how it ended (``conflict over``).
 
-    Times are those of the clock of the master where it happened; they order nothing else.
+    Time, name and master of a write are what its writer says. When it came here, and from which
+    peer, this master knows itself: the lines stand in that order, ``since`` goes by that, and what
+    is said otherwise stands below a line. Of lines of older releases it is unknown.
 
     Returns a dict: ``writes``, a list with ``id``, ``at`` (Unix seconds), ``time`` (the same in
     ISO 8601, local to this master), ``on`` (master), ``by``, ``what``, ``state``, ``fingerprint``,
-    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on); ``more``:
-    whether *limit* left lines out.
+    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on),
+    ``received`` and ``received_time`` (when it came here) and ``from`` (who sent it; this master's
+    name where it was made here), None where unknown; ``more``: whether *limit* left lines out.
 
     CLI Example:
 
@@ -445,27 +491,50 @@ def renew(test: bool = False) -> Answer:
     return _ask("renew", test=bool(test))
 
 
-def remove_peer(name: str, test: bool = False) -> Answer:
+def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = False) -> Answer:
     """
-    Take another master out of the group for good, on all members: one that is dead or stolen.
+    Take another master out of the group for good, on all members: one that is dead or stolen. Says
+    whom it introduced, and which keys it decided about, and undoes that, too, when told to.
 
     name
-        Its name, as ``ha.peers`` shows it.
+        Its name, as ``ha.peers`` shows it; also of one that was removed before.
+    since
+        How far back to look, as 90s, 30m, 2h or 1d, or ``all``; by when each master received it,
+        not by what it says. Without, seven days.
+    undo
+        Take out the members that it introduced, too, and those that they did; and put each key back
+        to what somebody else decided about it last. Where nobody else did, an accepted or rejected
+        key becomes pending, a deleted one stays deleted. What was decided otherwise since is left
+        alone. Takes ``since``: from when it was in other hands.
     test
-        Only say what would be done.
+        Only show all that.
 
-    What it decided so far stays; what it says from now on is refused.
+    As its writes count those that a master received from it, or from a member that it introduced,
+    and those that name one of these as the master that made them; but not those that another member
+    says it made. All members are asked, since it may have told something to one of them only.
+    What it says from now on is refused. It may be repeated: when a member that was down is back.
 
-    Returns a dict: ``notes``, what was done, line by line, and ``retcode``: 2 where a member was
-    not told.
+    Returns a dict: ``members`` (name, fingerprint, introducer, added, on), ``keys`` (id,
+    fingerprint, ``what`` it decided last, ``received``, ``from``; what the write says: ``at``,
+    ``by``, ``on``, ``why``; ``state`` before, ``to``, ``note``), ``knocks`` (how many it told of),
+    ``unknown`` (members that were not asked or told, and why), ``notes`` and ``retcode``: 2 with
+    unknown ones, 1 where something could not be undone.
 
     CLI Example:
 
     .. code-block:: bash
 
         salt-run ha.remove_peer m2
+        salt-run ha.remove_peer m3 undo=True since=2d test=True
     """
-    return _ask("remove_peer", name=str(name), test=bool(test))
+    return _ask(
+        "remove_peer",
+        LONG,
+        name=str(name),
+        since=str(since or ""),
+        undo=bool(undo),
+        test=bool(test),
+    )
 
 
 def peers() -> Answer:
@@ -473,8 +542,10 @@ def peers() -> Answer:
     The masters that this one trusts, with address, certificate fingerprint and state.
 
     Returns a dict: ``self`` (name, url, fingerprint) and ``peers``, a list with ``name``, ``url``,
-    ``fingerprint``, ``state`` (up or unknown), ``seen`` (seconds since it last answered, or None)
-    and ``note``; ``retcode`` 2 where one is unknown.
+    ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name where
+    it was let in here, by a token or the secret; None: unknown), ``added`` (when), ``state`` (up or
+    unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``retcode`` 2 where
+    one is unknown.
 
     CLI Example:
 
@@ -486,13 +557,15 @@ def peers() -> Answer:
 
 
 def invite(
-    expires: int = 600, share_master_key: bool = False, share_signing_key: bool = False
+    expires: int | str = 600, share_master_key: bool = False, share_signing_key: bool = False
 ) -> Answer:
     """
-    Print a one-time token with which one more master can join this group.
+    Make a one-time token with which one more master can join this group, and say in which file it
+    is. ``salt-ha invite`` prints it instead. Here it is not shown: what a runner returns is told to
+    all who follow Salt's events, and kept in the job cache.
 
     expires
-        Seconds until the token is worthless.
+        Seconds until the token is worthless, or a span: ``30m``, ``1h``; at most a day.
     share_master_key
         Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, where there is
         one) to the master that joins, so that minions know it by the same key.
@@ -500,20 +573,46 @@ def invite(
         Hand over the ``master_sign`` pair only. The masters keep different keys, and failover
         minions with ``verify_master_pubkey_sign: True`` know each of them by its signature.
 
-    Returns a dict: ``token``, ``expires_in`` (seconds), ``command`` (to be run on the other master)
-    and ``notes``.
+    Returns a dict: ``token_file`` (mode 0600; it goes when the token is used, withdrawn or
+    expired), ``invitation`` (its name, for ``ha.withdraw``), ``expires_in`` (seconds), ``command``
+    (to be run on the other master) and ``notes``.
 
     CLI Example:
 
     .. code-block:: bash
 
-        salt-run ha.invite
+        salt-ha invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha import inviting
+    from saltext_ha.commands import inviting
 
-    shared = bool(share_master_key), bool(share_signing_key)
-    return _answer(lambda settings: inviting.invite(__opts__, settings, expires, *shared))
+    wish = expires, share_master_key, share_signing_key
+    return _answer(lambda settings: inviting.laid_down(__opts__, settings, *wish))
+
+
+def withdraw(invitation: str = "", test: bool = False) -> Answer:
+    """
+    Take back what ``ha.invite`` made on this master and nobody has used yet, for instance because
+    somebody may have seen the token.
+
+    invitation
+        The name of one, as ``ha.invite`` shows it; without, all of them.
+    test
+        Only say which.
+
+    Returns a dict: ``notes``, and ``retcode``: 1 where that one was used already, or is none of
+    this master's.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.withdraw
+    """
+    from saltext_ha.commands import inviting
+
+    wish = str(invitation or ""), bool(test)
+    return _answer(lambda settings: inviting.withdraw(settings, *wish))
 
 
 def join(
@@ -521,6 +620,8 @@ def join(
     wait: float = 0,
     force: bool = False,
     test: bool = False,
+    token_file: str = "",  # nosec B107
+    probe: bool = True,
 ) -> Answer:
     """
     Join the group that a token from ``ha.invite`` on another master invites to; or, without a
@@ -528,9 +629,11 @@ def join(
     ever started.
 
     token
-        The token; it works once, and for ten minutes.
+        Refused: an argument is seen by others. ``salt-ha join`` asks for the token, or reads it
+        from standard input.
     wait
-        Seconds to go on trying while no other master answers or lets this one in.
+        Seconds to go on trying while no other master answers or lets this one in; what it waits for
+        is said on standard error.
     force
         Replace a different master key that this master has by the one that is shared (the old one
         is kept beside it), and come back to a group that was left.
@@ -539,6 +642,14 @@ def join(
         deleted or denied where, what would be in conflict, what becomes of the master key, and why
         it would be refused. Nothing is written on either side, and the token stays good. The
         group's side is as the inviting master has it.
+    token_file
+        A file with the token, of the user that salt-master runs as, and of mode 0600. The token
+        works once, and for ten minutes.
+    probe
+        The master that lets this one in first tries to reach it at its own address (``ha:
+        address``, ``ha: port``), and refuses where it cannot: that the engine does not run yet does
+        not matter. False: join all the same, as where a firewall is opened later; the notes say
+        when this master was not reached.
 
     Without a token nothing is done on a master that is in a group already, and when nobody else
     answers, the first of ``ha: masters`` founds the group; so it may stand before every start of
@@ -554,14 +665,21 @@ def join(
 
     .. code-block:: bash
 
-        salt-run ha.join ha1.… test=True
-        salt-run ha.join ha1.…
+        salt-ha join --token-file -
+        salt-run ha.join token_file=/etc/salt/ha.token test=True
         salt-run ha.join wait=300
     """
-    from saltext_ha import joining
+    from saltext_ha.commands import joining
 
-    asked = str(token or ""), wait, bool(force), bool(test)
-    return _answer(lambda settings: joining.join(__opts__, settings, *asked))
+    def work() -> Answer:
+        if token:  # before all else: whoever gave it has to know what became of it
+            raise joining.refused(str(token))
+        given = joining.token_in(str(token_file)) if token_file else ""
+        settings = mapping.parse(__opts__)
+        options = bool(force), bool(test), bool(probe)
+        return joining.join(__opts__, settings, given, wait, *options, tell=joining.aloud)
+
+    return engine_client.shaped(work, __context__)
 
 
 def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
@@ -579,8 +697,9 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     Returns a dict: ``masters`` (name, ``connections`` to its publisher, ``minions`` that are known
     to be bound to it, ``listening``: for how many seconds its engine has heard events),
     ``minions`` (id, ``state``, ``masters``, ``seen`` seconds ago, ``by`` what evidence, ``type``,
-    ``note``, and ``on``: the same for each master), ``counts`` by state, ``unknown``: masters that
-    could not be asked, and why. docs/minions.md says what the states mean.
+    ``note``, and ``on``: the same for each master), ``counts`` by state, ``online`` (how many
+    are online, offline, unknown), ``unknown``: masters that could not be asked, and why.
+    docs/minions.md says what the states mean.
 
     Exit code 0 when all are known to be bound, 2 where a master or a minion is unknown; with
     ``live`` 1 when a minion does not answer.
@@ -595,6 +714,99 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     return _ask("minions", timeout, glob=str(tgt), live=bool(live), timeout=timeout)
 
 
+def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) -> Answer:
+    """
+    On which masters a job has to be published so that minions hear it.
+
+    tgt
+        A minion id or a glob over ids, or a list of ids.
+    live
+        Ping all of them now, on all masters at once; without, only those of which nobody is sure.
+    timeout
+        Seconds that they have to answer such a ping. All are pinged within 20 seconds and twice
+        that; who was not by then is where it was heard of last.
+
+    Returns a dict: ``count`` of the accepted minions that match, ``masters`` that were asked, and
+    ``minions``: id → the masters that reach it, for those that not all of them reach; an empty list
+    where nobody does. ``self`` is this master, ``unknown`` says which could not be asked, and why.
+    Exit code 2 where somebody could not be asked, 1 where a minion is reached by nobody, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.where 'web*'
+        salt-run ha.where live=True
+    """
+    target: dict[str, Any] = {"ids": tgt} if isinstance(tgt, list) else {"glob": tgt}
+    return _ask("where", work=timeout, live=live, timeout=timeout, **target)
+
+
+def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
+    """
+    Run a function on minions of the whole group, each on a master that it listens to, and once.
+
+    tgt, fun
+        As for ``salt``; what follows are the function's arguments, but for these:
+    tgt_type
+        ``glob``, or ``list``, ``pcre``, ``compound``, ``grain``, ``grain_pcre``, ``pillar``,
+        ``pillar_pcre``, ``ipcidr``, ``nodegroup``.
+    timeout
+        Seconds to wait for minions, at most 300. Who takes longer is ``missing``, goes on, and
+        returns to the job cache of its master. Those are asked, for up to 5 seconds more, whether
+        they still run it. 60.
+    batch
+        So many at a time, or ``10%`` of them, for a glob or a list; the next ones when all of these
+        have returned or the timeout is over.
+    progress
+        Say on standard error how far it is: whenever more have returned, once a second at most, as
+        ``batch 2 of 5: 12 of 30 returned, 1 failed``, and at the end of each batch of all until
+        then. Without ``of 30`` while not all masters have published their part; a master that does
+        not say how far it is, is named, and nothing of it is counted.
+    test
+        Only say on which masters it would be published, and for whom. A function with an argument
+        of that name takes it as ``kwarg='{test: True}'``; so with any other of these names.
+
+    It needs the rights of root or of the user of salt-master, as ``salt`` does. Masters publish for
+    each other, unless ``ha: commands: False`` says that one does not.
+
+    Returns a dict: ``returned`` (id → what the function returned), ``failed`` (id → exit code, of
+    those whose function failed), ``missing`` (id → master that it was published on, of those that
+    did not return in time), ``running`` (id → job id, of those of ``missing`` who said that they
+    still run it; the others said nothing, or that they do not), ``unreachable`` (minions that no
+    master reaches, and listed ids without an accepted key), ``jobs`` (a list of master → job id),
+    ``targets`` (a list of master → target),
+    ``unknown`` (masters that could not be asked, and why; with the job id where the job may have
+    run). When the engine of this master answers
+    no more after the first batch, ``unknown`` says why for ``this master``, what came before is
+    returned, ``unsure`` are the ids of that batch, which may have run it, and ``not_begun`` those
+    of later ones, which have not. Exit code 2 where a master could not be asked, 1 where a minion
+    failed, did not return, or none matched, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.cmd 'web*' test.ping
+        salt-run ha.cmd '*' state.apply nginx batch=10% timeout=300
+        salt-run ha.cmd os:Debian pkg.version salt-minion tgt_type=grain test=True
+    """
+    given = {name: value for name, value in kwargs.items() if not name.startswith("__")}
+    options = {name: given.pop(name) for name in cmd_batches.OPTIONS if name in given}
+    given |= options.pop("kwarg", None) or {}
+    by = engine_client.caller(globals().get("__user__"))
+
+    def work(settings: mapping.HaConfig) -> Answer:
+        def ask(name: str, payload: Answer) -> Answer:
+            seconds = options.get("timeout", cmd_batches.TIMEOUT)
+            more = cmd_batches.BESIDE + 4 * settings.peer_timeout
+            return engine_client.engine(settings, name, {**payload, "by": by}, seconds, more)
+
+        return cmd_batches.run(ask, tgt, fun, list(args), given, **options)
+
+    return _answer(work)
+
+
 def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     """
     Which minion hears which master: every master pings the minions at once.
@@ -604,13 +816,13 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     timeout
         Seconds for their answers.
 
-    Returns a dict: ``masters``, ``minions`` (id, ``state``: ok, deaf, silent or unknown, ``type``,
-    ``note``, ``answers``: master → ``state`` and ``seconds``), ``strays`` (answers that came to
-    another master than the one that had asked), ``counts``, ``unknown`` (masters that could not
-    ask, and why) and ``partial``: whether there are such.
+    Returns a dict: ``masters``, ``minions`` (id, ``state``: ok, deaf, silent, astray or unknown,
+    ``type``, ``note``, ``answers``: master → ``state`` and ``seconds``), ``strays`` (answers that
+    came to another master than the one that had asked), ``counts``, ``unknown`` (masters that could
+    not ask, and why) and ``partial``: whether there are such.
 
-    Exit code 0 when all hear whom they have to, 1 when somebody is deaf or silent or an answer
-    went astray, 2 where something is unknown.
+    Exit code 0 when all hear whom they have to, 1 when somebody is deaf or silent or answers
+    another master (astray), 2 where something is unknown.
 
     CLI Example:
 
@@ -622,7 +834,9 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     return _ask("reachability", timeout, glob=str(tgt), timeout=timeout)
 
 
-def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
+def drain(
+    master: str, test: bool = False, batch: int = 50, timeout: float = 60, force: bool = False
+) -> Answer:
     """
     Move all minions off a master that have another one to go to, for planned work on it.
 
@@ -634,6 +848,8 @@ def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60)
         How many are moved at a time.
     timeout
         Seconds in which those of one batch have to be heard on their new master.
+    force
+        Drain it although no other master is ready, so that the group serves nobody afterwards.
 
     Minions that are bound to several masters at once are left alone: they go on with the others,
     where these hear them. Who was moved stays where it is until that master fails, or
@@ -641,9 +857,10 @@ def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60)
 
     Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why,
     ``goes_on``: whether another master hears it just now that is not drained, too; None: nobody
-    knows), ``unknown`` (masters that could not be asked). Exit code 1 when a minion did not move,
-    or stays and is not known to go on: it would be lost when that master is stopped; 2 where a
-    master could not be asked.
+    knows), ``unknown`` (masters that could not be asked), ``notes``. Exit code 1 when a minion did
+    not move, or stays and is not known to go on: it would be lost when that master is stopped; or
+    when it is the last master that is ready, which takes ``force``; 2 where a master could not be
+    asked.
 
     CLI Example:
 
@@ -652,7 +869,8 @@ def drain(master: str, test: bool = False, batch: int = 50, timeout: float = 60)
         salt-run ha.drain m1 test=True
         salt-run ha.drain m1
     """
-    return _ask("drain", LONG, name=str(master), test=bool(test), batch=batch, timeout=timeout)
+    asked: dict[str, Any] = {"name": str(master), "test": bool(test), "force": bool(force)}
+    return _ask("drain", LONG, batch=batch, timeout=timeout, **asked)
 
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
@@ -732,9 +950,9 @@ def proxy_config(
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
     """Have the engine carry out *command*; *work*: seconds that it is given for its work."""
-    payload["by"] = asking.caller(globals().get("__user__"))
-    return _answer(lambda settings: asking.engine(settings, command, payload, work))
+    payload["by"] = engine_client.caller(globals().get("__user__"))
+    return _answer(lambda settings: engine_client.engine(settings, command, payload, work))
 
 
-def _answer(work: Callable[[config.HaConfig], Answer]) -> Answer:
-    return asking.shaped(lambda: work(config.parse(__opts__)), __context__)
+def _answer(work: Callable[[mapping.HaConfig], Answer]) -> Answer:
+    return engine_client.shaped(lambda: work(mapping.parse(__opts__)), __context__)

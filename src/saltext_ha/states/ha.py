@@ -82,15 +82,17 @@ def multi_master(
             - masters: [10.0.0.1, 10.0.0.2]
             - finger: "3a:9f:…"
     """
-    from saltext_ha import binding, drop_in
-    from saltext_ha.errors import HaError
-    from saltext_ha.restarting import processes, restart
-    from saltext_ha.rollout import plan, record, trial
+    from saltext_ha.common.errors import HaError, reason_of
+    from saltext_ha.minion import files, options
+    from saltext_ha.minion.restarting import processes, restart
+    from saltext_ha.rollout import drop_in, plan, record, trial
 
     ret: dict[str, Any] = {"name": name, "changes": {}, "result": False, "comment": ""}
     opts = __opts__
     caller = bool(opts.get("caller"))
     try:
+        if unkept := files.problem(str(opts["cachedir"])):
+            raise HaError(f"{unkept}; what became of a restart could not be noted there")
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 1:
             raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
         wish = drop_in.wanted(
@@ -105,10 +107,9 @@ def multi_master(
             transport,
             jitter,
         )
-        pidfile = str(opts.get("pidfile") or "")
         if not caller and not opts.get("multiprocessing", True):
             raise HaError("multiprocessing is off: who restarts the minion would end with it")
-        minion = binding.minion_pid(pidfile, caller=caller, forks=True)
+        minion = options.pid(opts, caller)
         made = plan.make(opts, wish, minion, bool(retry))
         needed = minion is not None and (made.changes or made.stale) and not made.trying
         # Better now than when nobody can be told.
@@ -132,7 +133,7 @@ def multi_master(
             made.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             record.replace(made.path, made.new)
         except OSError as exc:
-            comment = f"{made.path}: cannot be written: {exc.strerror or exc}"
+            comment = f"{made.path}: cannot be written: {reason_of(exc)}"
             return ret | {"changes": {}, "comment": comment}
     if minion is None or way is None:
         what = "was written; no minion runs" if made.changes else "is as it should be"
@@ -140,7 +141,8 @@ def multi_master(
     order = trial.Order(
         conf_file=str(opts["conf_file"]),
         id=str(opts["id"]),
-        pidfile=pidfile,
+        pidfile=str(opts.get("pidfile") or ""),
+        bus=options.bus(opts),
         cachedir=str(opts["cachedir"]),
         path=str(made.path),
         new=made.new,

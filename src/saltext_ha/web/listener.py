@@ -3,7 +3,7 @@ The status listener: HTTP for whoever may look, and nobody may change anything.
 
 On loopback without TLS unless configured; a token, where one is set, is asked for everything but
 ``/live`` and ``/ready``, which say little and which balancers ask. Connections pass the same gate
-as those of peers (:mod:`saltext_ha.peering.connection`): deadlines, and no more than so many.
+as those of peers (:mod:`saltext_ha.transport.connection`): deadlines, and no more than so many.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from saltext_ha.errors import ConfigError, HaError
-from saltext_ha.health.checks import is_loopback
-from saltext_ha.peering.connection import Acceptor, Connection, Limits, wind_up
-from saltext_ha.peering.refusals import Allowance, HttpLog, Refusals
-from saltext_ha.web.settings import Settings
+from saltext_ha.common.addresses import is_loopback
+from saltext_ha.common.errors import ConfigError, HaError, reason_of
+from saltext_ha.common.refusals import Allowance, HttpLog, Refusals
+from saltext_ha.config.web import Settings
+from saltext_ha.transport.connection import Acceptor, Connection, Limits, wind_up
 
 log = logging.getLogger(__name__)
 
 # Nobody holds a connection for longer than that without asking, and a page asks every few seconds.
 LIMITS = Limits(header=5.0, keepalive=20.0, max_handshakes=32, max_anonymous=64)
 MAX_LINE = 4096
+BACKLOG = 64
 OPEN = ("/live", "/ready")
 RETRY = 5.0
 
@@ -71,7 +72,7 @@ class StatusListener:
         self._failures = Allowance()
         self._http: web.Server | None = None
         self._acceptor: Acceptor | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.Server | None = None
         self.port = settings.port
 
     @property
@@ -98,22 +99,21 @@ class StatusListener:
             lambda: self._context, self._http, self._refusals.add, self._limits
         )
         try:
-            # In two steps: whoever is cancelled in the second one has a server to stop.
+            # Bound only: who connects is let in by the acceptor.
             self._server = await asyncio.get_running_loop().create_server(
-                self._acceptor,
+                asyncio.Protocol,
                 self._settings.host,
                 self.port,
                 reuse_address=True,
-                backlog=64,
                 start_serving=False,
             )
-            await self._server.start_serving()
+            self._acceptor.listen(self._server, BACKLOG)
         except (OSError, ValueError, OverflowError) as exc:
             await self.stop()
             # A name that cannot be encoded is a ValueError, and must not end the engine.
             raise HaError(
                 f"status page: cannot listen on {self._settings.url}: "
-                f"{getattr(exc, 'strerror', None) or exc}; see ha: status: (another host or port, "
+                f"{reason_of(exc)}; see ha: status: (another host or port, "
                 "or false)"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
@@ -207,7 +207,7 @@ def _context(settings: Settings, source: str) -> ssl.SSLContext | None:
     except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
         raise ConfigError(
             f"{source}: ha: status: certificate: {settings.certificate} cannot be used: "
-            f"{getattr(exc, 'reason', None) or getattr(exc, 'strerror', None) or exc}; it takes a "
+            f"{getattr(exc, 'reason', None) or reason_of(exc)}; it takes a "
             "PEM certificate, and key: its private key, readable for the user of salt-master"
         ) from None
     return context

@@ -21,12 +21,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from saltext_ha import version
-from saltext_ha.peering import succession
-from saltext_ha.web.snapshot import DEGRADED, OK, UNKNOWN, Taken
+from saltext_ha.common import version
+from saltext_ha.health.group_state import DEGRADED, OK, UNKNOWN
+from saltext_ha.transport import succession
+from saltext_ha.web.snapshot import Taken
 
 if TYPE_CHECKING:
-    from saltext_ha.service.service import Service
+    from saltext_ha.engine.service import Service
 
 STATES = (OK, DEGRADED, UNKNOWN)
 KEY_STATES = ("accepted", "pending", "rejected", "denied")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from saltext_ha.errors import HaError, InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.web.listener import HEADERS, Page
 from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
 
 if TYPE_CHECKING:
-    from saltext_ha.service.service import Service
+    from saltext_ha.engine.service import Service
 
 STATIC = Path(__file__).parent / "static"
 FILES = {
@@ -32,6 +32,7 @@ STREAM_INTERVAL = 3.0
 HUNG = 10.0  # seconds that who follows may take for one message
 MAX_MINIONS = 1000
 MINIONS_GOOD_FOR = 5.0
+NO_API = "no salt-api: neither rest_cherrypy nor rest_tornado is configured there"
 
 
 class Pages:
@@ -158,20 +159,24 @@ class Pages:
 def callers(status: Mapping[str, Any]) -> dict[str, Any]:
     """
     The fields that clients of salt-api know (``status``, ``master_count``, ``healthy_count``,
-    ``masters``), and a little more. A master of which nothing is known is not healthy.
+    ``masters``), and a little more. Healthy is who can be called: a master of which nothing is
+    known is not, nor is one without a salt-api.
     """
     masters = []
     for row in status["masters"]:
         health = row["health"]
-        healthy = row["state"] == "running" and health.get("healthy") is True
+        serves = row["state"] == "running" and health.get("healthy") is True
+        url = health.get("url") or ""
+        healthy = serves and bool(url)
+        reason = health.get("reason") or ("" if healthy else row["note"])
         masters.append(
             {
-                "url": health.get("url") or "",
+                "url": url,
                 "healthy": healthy,
                 "name": row["name"],
                 "ready": healthy and health.get("ready") is True,
                 "known": row["state"] == "running" and health.get("healthy") is not None,
-                "reason": health.get("reason") or (row["note"] if not healthy else ""),
+                "reason": NO_API if serves and not url else reason,
             }
         )
     count = sum(master["healthy"] for master in masters)

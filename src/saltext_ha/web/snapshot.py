@@ -2,8 +2,9 @@
 The state of the group, taken once for all who look at it.
 
 A page, a scrape and a balancer together must cost the engine no more than one of them. A snapshot
-is good for two seconds; then the next who asks has another one taken, and is given the old one when
-that takes longer than he waits (a peer that hangs is waited for). Its age is always said.
+is good for two seconds; then the next caller has another one taken, and is given the old one where
+that takes longer than a second (a peer that does not respond is waited for). Its age is said.
+One that is older than 15 seconds is not given to anybody.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from saltext_ha.errors import HaError
-from saltext_ha.history_text import row as history_row
+from saltext_ha.common.errors import HaError
+from saltext_ha.replica.history_text import row as history_row
 
 if TYPE_CHECKING:
-    from saltext_ha.service.service import Service
+    from saltext_ha.engine.service import Service
 
 GOOD_FOR = 2.0
 PATIENCE = 1.0
+TOO_OLD = 15.0
 CHANGES = 20
 LISTED = 100  # conflicts, and differences of one section
-
-OK, DEGRADED, UNKNOWN = "ok", "degraded", "unknown"
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,27 @@ class Snapshots:
         """
         The latest.
 
-        :raises HaError: there is none yet, and none can be taken.
+        :raises HaError: there is none, or only one that is too old, and none can be taken now.
         """
         last = self._last
-        if last and time.monotonic() - last.at < GOOD_FOR:
+        if last and _age(last) < GOOD_FOR:
             return last
         if self._taking is None or self._taking.done():
             self._taking = asyncio.ensure_future(self._take())
-        # The first has nothing else to be given; peers answer within their timeout, or not at all.
-        patience = PATIENCE if last else self._service.config.peer_timeout + 5
+        # Without one to be given meanwhile: peers answer within their timeout, or not at all.
+        usable = last is not None and _age(last) < TOO_OLD
+        patience = PATIENCE if usable else self._service.config.peer_timeout + 5
         try:
             return await asyncio.wait_for(asyncio.shield(self._taking), patience)
         except asyncio.TimeoutError:
-            if last:
+            if last is None:
+                raise HaError("the state of the group is not known yet") from None
+            if usable:
                 return last
-            raise HaError("the state of the group is not known yet") from None
+            raise HaError(
+                f"the state of the group is not known: what was found {_age(last):.0f} s ago "
+                "is too old, and this master is still asking; see  salt-run ha.status"
+            ) from None
 
     async def _take(self) -> Taken:
         at = time.monotonic()
@@ -77,16 +83,14 @@ class Snapshots:
     async def _data(self) -> dict[str, Any]:
         service = self._service
         now = time.time()
-        status = await service.views.status({})
-        drift = _drift(service.watch.last.data(), service.watch.answer, service.watch.stale())
+        status = await service.views.status({"whole": True})
         data = {
             **{key: value for key, value in status.items() if key not in ("kind", "retcode")},
             "at": now,
             "master": service.config.name,
-            "state": _state(status, drift),
             "conflicts": status["conflicts"][:LISTED],
             "conflict_count": len(status["conflicts"]),
-            "consistency": drift,
+            "consistency": _listed(status["consistency"]),
             "changes": await self._latest(),
             "failovers": {
                 "count": service.failovers.count,
@@ -107,44 +111,19 @@ class Snapshots:
                 self._changes = version, [history_row(line, name) for line in lines]
             return self._changes[1]
 
-        return await core.run(read)
+        found = await core.glance(read, PATIENCE)
+        return self._changes[1] if found is None else found
 
 
-def _state(status: Mapping[str, Any], drift: Mapping[str, Any]) -> str:
-    """Never ok for what is not known."""
-    if status["state"] != OK or drift["status"] == "differ":
-        return DEGRADED
-    healths = [row["health"].get("healthy") for row in status["masters"]]
-    if None in healths or drift["status"] != "same":
-        return UNKNOWN
-    return OK if all(healths) else DEGRADED
+def _age(taken: Taken) -> float:
+    return time.monotonic() - taken.at
 
 
-def _drift(last: Mapping[str, Any], answer: Mapping[str, Any] | None, stale: str) -> dict[str, Any]:
-    """
-    The last consistency check: by section, with what differs as far as it is remembered.
-
-    Where it is *stale*, everything is unknown, and shown as what was known then.
-    """
-    sections: dict[str, Any] = {}
-    for name, section in (answer or {}).get("sections", {}).items():
+def _listed(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """*comparison* with so many differences of each section."""
+    sections = {}
+    for name, section in comparison["sections"].items():
         found = section["differences"]
-        sections[name] = {
-            "status": section["status"],
-            "count": last["counts"].get(name, 0),
-            "differences": found[:LISTED],
-            "left_out": max(0, len(found) - LISTED) + section.get("left_out", 0),
-            "unknown": section.get("unknown") or {},
-        }
-    for name, count in last["counts"].items():
-        left = {"status": "differ", "count": count, "differences": [], "left_out": count}
-        sections.setdefault(name, {**left, "unknown": {}})
-    if stale:
-        sections = {name: {**section, "status": UNKNOWN} for name, section in sections.items()}
-    return {
-        "status": UNKNOWN if stale else last["status"] or UNKNOWN,
-        "stale": stale,
-        "at": last["at"] or None,
-        "unknown": last["unknown"],
-        "sections": sections,
-    }
+        left_out = max(0, len(found) - LISTED) + section["left_out"]
+        sections[name] = {**section, "differences": found[:LISTED], "left_out": left_out}
+    return {**comparison, "sections": sections}

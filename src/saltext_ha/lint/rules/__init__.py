@@ -1,15 +1,7 @@
 """All rules, by code."""
 
 from saltext_ha.lint.model import Rule
-from saltext_ha.lint.rules import (
-    entries,
-    failover,
-    files,
-    group,
-    master,
-    native_cluster,
-    trust,
-)
+from saltext_ha.lint.rules import entries, failover, files, group, master, native_cluster, trust
 
 RULES: tuple[Rule, ...] = tuple(
     rule

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from saltext_ha.binding import (
+from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, Line
+from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.minion.binding import (
     DEFAULT_PUBLISH_PORT,
     DEFAULT_REQUEST_PORT,
     bare_ip,
     split_entry,
 )
-from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, Line
-from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
 
 BOOK = Book(MINION)
 
@@ -87,11 +87,31 @@ def told(facts: Facts, entry: Entry) -> int | None:
     ),
 )
 def publish_port_as_request_port(facts: Facts) -> Hits:
-    publish = own_publish_port(facts) or DEFAULT_PUBLISH_PORT
-    for entry in entries(facts):
-        if entry.port == publish:
+    known = list(entries(facts))
+    for entry in known:
+        if _is_publish_port(facts, entry):
             what = "" if entry.explicit else f", from master_port: {entry.port}"
             yield Hit("master", f"{entry.text}: {entry.port} is the publish port{what}", entry.item)
+        elif before := _mapped_beside(facts, known, entry):
+            mapped = f"beside {before.text}, {entry.port} is the publish port of the second master"
+            better = f"its request port is {entry.port + 1}"
+            yield Hit("master", f"{entry.text}: {mapped}; {better}", entry.item)
+
+
+def _is_publish_port(facts: Facts, entry: Entry) -> bool:
+    return entry.port == (own_publish_port(facts) or DEFAULT_PUBLISH_PORT)
+
+
+def _mapped_beside(facts: Facts, known: Iterable[Entry], entry: Entry) -> Entry | None:
+    """
+    The other of two masters at one address that are mapped side by side (4505 and 4506, 4507 and
+    4508), when *entry* names the first port of the second one.
+    """
+    for other in known if entry.explicit else ():
+        steps = 2 if _is_publish_port(facts, other) else 1
+        if other.same_host(entry) and entry.port == other.port + steps:
+            return other
+    return None
 
 
 @BOOK.rule(
@@ -100,7 +120,8 @@ def publish_port_as_request_port(facts: Facts) -> Hits:
     "host:port entries with master_failback",
     why="Salt compares the master it is on, without the port, with the entry, with it: they are "
     "never the same. A minion on its first master goes on failing back to it, about once a second.",
-    fix="write bare hosts in master:, and the port once as master_port",
+    fix="write bare hosts in master:, each master at an address of its own, and the port once as "
+    "master_port",
     sources=(
         Line(
             "salt/minion.py",
@@ -124,7 +145,8 @@ def ports_with_failback(facts: Facts) -> Hits:
     why="Salt looks for the lost master, without its port, among the entries, with theirs, does "
     "not find it, and starts again with the lost one instead of the next. On 3007.15 minions were "
     "still lost 90 s after their master died.",
-    fix="write bare hosts in master:, and the port once as master_port",
+    fix="write bare hosts in master:, each master at an address of its own, and the port once as "
+    "master_port",
     sources=(
         Line(
             "salt/minion.py",
@@ -140,9 +162,10 @@ def ports_with_failover(facts: Facts) -> Hits:
 
 
 def _with_port(facts: Facts) -> Hits:
-    publish = own_publish_port(facts) or DEFAULT_PUBLISH_PORT
-    for entry in entries(facts):
-        if entry.explicit and entry.port != publish:  # that is HA101
+    known = list(entries(facts))
+    for entry in known:
+        is_other = _is_publish_port(facts, entry) or _mapped_beside(facts, known, entry)  # HA101
+        if entry.explicit and not is_other:
             yield Hit("master", entry.text, entry.item)
 
 
@@ -157,10 +180,41 @@ def _with_port(facts: Facts) -> Hits:
 )
 def two_at_one_address(facts: Facts) -> Hits:
     for one, other in combinations(entries(facts), 2):
+        if not one.same_host(other) or one.port == other.port or _deaf(facts, one, other):
+            continue
         known = told(facts, one) and told(facts, other)
         if known and not facts.moving and facts.number("master_alive_interval") <= 0:
             continue  # nobody asks whether they are alive, and each publishes on its own port
-        if one.same_host(other) and one.port != other.port and not _deaf(facts, one, other):
+        if not _answers_both(facts, one, other):
+            yield Hit("master", f"{one.text} and {other.text}", other.item)
+
+
+def _answers_both(facts: Facts, one: Entry, other: Entry) -> bool:
+    """Whether a hot minion, which knows its masters by host, takes the two for one: HA114."""
+    twins = one.host == other.host and one.port != other.port
+    return facts.hot and twins and not _deaf(facts, one, other)
+
+
+@BOOK.rule(
+    "HA114",
+    ERROR,
+    "two masters at one address, and a minion of both at once",
+    why="A hot-hot minion tells its masters apart by their host, without the port. It sends every "
+    "answer to both: each master gets returns of jobs that the other one published.",
+    fix="give each master an address of its own, and all the same ports",
+    sources=(
+        Line(
+            "salt/minion.py",
+            4544,
+            "Minion.handle_event",
+            'if job_master == self.opts["master"]:',
+        ),
+        "tests/integration/test_lint_traps.py",
+    ),
+)
+def returns_to_both(facts: Facts) -> Hits:
+    for one, other in combinations(entries(facts), 2):
+        if _answers_both(facts, one, other):
             yield Hit("master", f"{one.text} and {other.text}", other.item)
 
 

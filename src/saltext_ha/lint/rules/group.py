@@ -83,8 +83,9 @@ def request_ports(members: Members) -> Hits:
     why="A minion keeps one master key: bound to several masters, or moved to another one, it says "
     "that the master key has changed and refuses it. Only failover minions that verify the "
     "masters' signature know masters by different keys.",
-    fix="salt-run ha.invite share_master_key=True on the master whose key the minions know, "
-    "ha.join TOKEN force=True on the others; or master_sign_pubkey: True on all, with one pair",
+    fix="salt-ha invite share_master_key=True on the master whose key the minions know, "
+    "salt-ha join --token-file - force=True on the others; or master_sign_pubkey: True on all, "
+    "with one pair",
     sources=(
         Line(
             "salt/crypt.py",
@@ -112,7 +113,7 @@ def different_keys(members: Members) -> Hits:
     why="A minion that verifies refuses a master that does not sign, and one that does not verify "
     "refuses a master that signs: each minion can use only some of the masters.",
     fix="master_sign_pubkey: True on all masters, with one master_sign pair "
-    "(ha.invite share_signing_key=True), or on none",
+    "(salt-ha invite share_signing_key=True), or on none",
     sources=(SIGNED_UNVERIFIED,),
 )
 def some_sign(members: Members) -> Hits:
@@ -159,8 +160,8 @@ def one_cache(members: Members) -> Hits:
     "masters that share one pki_dir",
     why="There is nothing to replicate, and both write the same files; who can read the share has "
     "master.pem. The state of ha below pki_dir would be one for both, too.",
-    fix="give each master a pki_dir of its own; ha.invite share_master_key=True hands master.pem "
-    "over",
+    fix="give each master a pki_dir of its own; salt-ha invite share_master_key=True hands "
+    "master.pem over",
     sources=(
         MASTER_PEM,
         "Salt's tutorial on several masters (Sharing Files Among Masters)",
@@ -262,7 +263,7 @@ def hash_types(members: Members) -> Hits:
     why="The first of the list founds the group when nobody answers: with different lists two "
     "masters may found two groups, and with two master keys.",
     fix="the same list in the same order on all masters",
-    sources=("saltext_ha/joining.py: by_secret",),
+    sources=("saltext_ha/commands/joining.py: by_secret",),
 )
 def seeds(members: Members) -> Hits:
     listed = [member for member in members if (member.get("ha") or {}).get("masters")]

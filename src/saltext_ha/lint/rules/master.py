@@ -165,8 +165,8 @@ def remote_cache(facts: Facts) -> Hits:
     "pki_dir on a network file system",
     why="Who can read the share has master.pem and with it all minions; when it is away, no minion "
     "can authenticate on any master. A shared pki_dir would also hold the state of ha twice.",
-    fix="give each master a pki_dir of its own: keys are replicated, and ha.invite "
-    "share_master_key=True hands master.pem over",
+    fix="give each master a pki_dir of its own: keys are replicated, and salt-ha "
+    "invite share_master_key=True hands master.pem over",
     sources=(
         MASTER_PEM,
         "Salt's tutorial on several masters (Sharing Files Among Masters)",
@@ -198,10 +198,29 @@ def unlocked_remote(facts: Facts) -> Hits:
     "keys pruned by one master's view of who is there",
     why="A failover minion answers on one master only: to the others it is down. Its key, healthy "
     "and accepted, is deleted, and with it on all masters of the group.",
-    fix="take removekeys out; ask all masters (salt-run ha.minions live=True) before deleting keys",
-    sources=(Line("salt/runners/manage.py", 192, "down", "if removekeys:"),),
+    fix="take removekeys, or the engine stalekey, out; ask all masters "
+    "(salt-run ha.minions live=True) before deleting keys",
+    sources=(
+        Line("salt/runners/manage.py", 192, "down", "if removekeys:"),
+        Line(
+            "salt/engines/stalekey.py",
+            119,
+            "start",
+            "present = ck.connected_ids()",
+            release="3007.15",
+        ),
+        Line(
+            "salt/engines/stalekey.py",
+            119,
+            "start",
+            "present = ck.connected_ids()",
+            release="3006.28",
+        ),
+    ),
 )
 def prunes(facts: Facts) -> Hits:
+    if "stalekey" in facts.engines:
+        yield Hit("engines", "stalekey")
     for name, job in _jobs(facts):
         function = str(job.get("function", job.get("fun", "")))
         if "manage.down" in function and _asks_for(job, "removekeys"):
@@ -225,6 +244,76 @@ def presence(facts: Facts) -> Hits:
                 yield Hit("reactor", str(event), number)
 
 
+@BOOK.rule(
+    "HA516",
+    INFO,
+    "thorium on a master whose keys are replicated",
+    why="key.timeout in a thorium state deletes or rejects the keys of minions that this master "
+    "has not heard of lately. A failover minion is heard by one master only: its key goes, healthy "
+    "as it is, on all masters of the group.",
+    fix="leave key.timeout out of the thorium states; ask all masters "
+    "(salt-run ha.minions live=True) before deleting keys",
+    sources=(
+        Line(
+            "salt/thorium/key.py",
+            70,
+            "timeout",
+            "# No report from minion recorded, mark for change if thorium has",
+        ),
+    ),
+)
+def thorium(facts: Facts) -> Hits:
+    if "thorium" in facts.engines and in_group(facts):
+        yield Hit("engines", "thorium")
+
+
+@BOOK.rule(
+    "HA517",
+    WARNING,
+    "engines: without reactor, beside reactor:",
+    why='The reactor runs, but salt-run reactor.list, add, delete and set_leader refuse: "Reactor '
+    'system is not running." They look for it in engines: alone as soon as anything is there.',
+    fix="list  - reactor: {}  in engines:, too",
+    sources=(
+        Line(
+            "salt/runners/reactor.py",
+            38,
+            "_reactor_system_available",
+            'any([True for engine in __opts__["engines"] if "reactor" in engine])',
+        ),
+    ),
+)
+def reactor_hidden(facts: Facts) -> Hits:
+    if facts.get("reactor") and facts.engines and "reactor" not in facts.engines:
+        yield Hit("engines", f"names {', '.join(facts.engines)}, and not reactor")
+
+
+@BOOK.rule(
+    "HA519",
+    ERROR,
+    "file_roots or pillar_roots that is a list",
+    why="Salt logs a warning and takes its default, as /srv/salt: this master has other "
+    "states or pillar than is written, or none. Salt's guide to master clusters has had it so.",
+    fix="write the environment above the folders:  file_roots: {base: [/srv/salt]}",
+    sources=(
+        Line(
+            "salt/config/__init__.py",
+            2202,
+            "_validate_file_roots",
+            '"The file_roots parameter is not properly formatted, using defaults"',
+        ),
+        "saltstack/salt issue 66799",
+    ),
+)
+def roots_listed(facts: Facts) -> Hits:
+    written = {each.option: each for each in facts.settings}
+    for option in ("file_roots", "pillar_roots"):
+        setting = written.get(option)
+        if setting and not isinstance(setting.value, dict):
+            what = f"{setting.value!r:.100} is no mapping"
+            yield Hit(option, what, place=setting.place)
+
+
 def _jobs(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
     schedule = facts.get("schedule", {})
     for name, job in schedule.items() if isinstance(schedule, dict) else ():
@@ -246,20 +335,29 @@ def _asks_for(job: dict[str, Any], argument: str) -> bool:
 @BOOK.rule(
     "HA510",
     INFO,
-    "salt-api with eauth tokens of this master only",
+    "salt-api with logins of this master only",
     why="A token from one master is 401 on another: callers behind a load balancer are logged out "
-    "when they are sent elsewhere.",
-    fix="have the load balancer keep a caller on one master, or eauth_tokens in a store that all "
-    "masters share (such as rediscluster)",
+    "when they are sent elsewhere. rest_cherrypy keeps its sessions in memory besides: there a "
+    "token is 401 on another master even where eauth_tokens is a store that all share.",
+    fix="have the load balancer keep a caller on one master, or use SaltApiPool, which logs in on "
+    "each (docs/api-pool.md); with rest_tornado alone, eauth_tokens in a store that all masters "
+    "share (such as rediscluster) is enough",
     sources=(
+        Line(
+            "salt/netapi/rest_cherrypy/app.py",
+            822,
+            "salt_auth_tool",
+            'if "token" not in cherrypy.session:',
+        ),
         Line("salt/tokens/localfs.py", 57, "get_token", "token_dir"),
         Line("salt/config/__init__.py", 1745, "", '"eauth_tokens": "localfs",'),
     ),
 )
 def local_tokens(facts: Facts) -> Hits:
-    for rest in REST:
-        if facts.get(rest) and in_group(facts) and facts.get("eauth_tokens") == "localfs":
-            yield Hit(rest, "eauth_tokens: localfs")
+    local = facts.get("eauth_tokens") == "localfs"
+    for rest in REST if in_group(facts) else ():
+        if facts.get(rest) and (local or rest == "rest_cherrypy"):
+            yield Hit(rest, "eauth_tokens: localfs" if local else "sessions in memory")
 
 
 @BOOK.rule(
@@ -322,3 +420,21 @@ def drops_cache(facts: Facts) -> Hits:
 def no_engine(facts: Facts) -> Hits:
     if set(facts.get("ha", {})) - {"lint"} and not in_group(facts):
         yield Hit("ha", "engines: does not name ha")
+
+
+@BOOK.rule(
+    "HA518",
+    ERROR,
+    "two masters with one state folder",
+    why="The folder says who a master is to its peers. The second would be the first: it is turned "
+    "away, its engine does not start, and no key is replicated to or from it.",
+    fix="give each master a pki_dir of its own; or, where they share it, each a folder of its own "
+    "as ha: state_dir, outside of it. Then start salt-master",
+    sources=(
+        "saltext_ha/replica/state_owner.py",
+        "tests/integration/test_shared_store.py",
+    ),
+)
+def one_state_folder(facts: Facts) -> Hits:
+    if facts.tenancy and in_group(facts):
+        yield Hit("ha", facts.tenancy)

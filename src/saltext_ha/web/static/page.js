@@ -3,6 +3,7 @@
 (() => {
   const OLD = 15; // seconds after which data is called old, and nothing counts as well any more
   const POLL = 5;
+  const MINIONS = 30; // with many it is work for all masters
   const $ = (id) => document.getElementById(id);
   let status = null, heard = 0, age = 0, trouble = "";
 
@@ -41,6 +42,16 @@
     return badge("unknown", "? unknown");
   };
 
+  const api = (row) => {
+    const health = row.health || {}, span = make("span");
+    if (!health.url) return make("span", row.state === "running" && health.url === "" ? "none" : "?");
+    const check = (health.checks || []).find((each) => each.name === "salt-api");
+    const known = row.state === "running" && check && check.ok !== null;
+    const [kind, text] = !known ? ["unknown", "?"] : check.ok ? ["ok", "✓"] : ["bad", "✗"];
+    span.append(badge(kind, text), " ", make("code", health.url));
+    return span;
+  };
+
   const masterRow = (row) => {
     const tr = make("tr", null, { "data-master": row.name });
     tr.append(make("th", row.name + (row.self ? " (this one)" : ""), { scope: "row" }));
@@ -56,23 +67,27 @@
     }
     cell("Behind", row.behind === 0 ? "–" : number(row.behind), "n");
     cell("Bound", number(row.bound), "n");
+    cell("salt-api", api(row));
     cell("Seen", row.self ? "here" : row.seen === null ? "never" : `${seconds(row.seen)} ago`);
     const key = row.master_key;
     cell("Master key", key ? make("code", `${key.slice(0, 11)}…`, { title: key }) : "?");
     return tr;
   };
 
+  const reasons = (...kinds) => (status.reasons || []).filter((reason) => kinds.includes(reason.kind));
+
   const masters = () => {
     fill($("rows"), status.masters.map(masterRow));
-    const notes = status.masters
-      .filter((row) => row.note || (row.health && row.health.reason))
-      .map((row) => {
-        const li = make("li");
-        const why = row.health && row.health.reason;
-        const known = why && (row.note || "").includes(why);
-        li.append(make("strong", row.name), `: ${[row.note, known ? "" : why].filter(Boolean).join("; ")}`);
-        return li;
-      });
+    const notes = status.masters.flatMap((row) => {
+      const note = row.note || "";
+      const why = reasons("serves", "ready").filter((reason) => reason.about === row.name)
+        .map((reason) => reason.text).filter((text) => !note.includes(text));
+      const said = [note, ...why].filter(Boolean);
+      if (!said.length) return [];
+      const li = make("li");
+      li.append(make("strong", row.name), `: ${said.join("; ")}`);
+      return [li];
+    });
     fill($("notes"), [...notes, ...(status.notes || []).map((note) => make("li", note))]);
     const own = status.masters.find((row) => row.self);
     const checks = (own && own.health && own.health.checks) || [];
@@ -96,16 +111,17 @@
       for (const conflict of conflicts) {
         const li = make("li");
         li.append(make("strong", conflict.id), ": ", Object.entries(conflict.keys)
-          .map(([master, key]) => `${master} ${key || "none"}`).join(" · "));
+          .map(([master, key]) => `${master} ${key || "none"}`).join(" · "), " → ");
+        const keys = new Set(Object.values(conflict.keys)
+          .flatMap((key) => (key || "").split(", ")).map((key) => key.split(" ").pop()));
+        keys.delete("");
+        li.append(make("code", `salt-run ha.resolve ${conflict.id} ${[...keys].join(" or ")}`));
         list.append(li);
       }
       shown.push(list);
       if (status.conflict_count > conflicts.length) {
         shown.push(make("p", `and ${number(status.conflict_count - conflicts.length)} more`));
       }
-      const fix = make("p", "→ ");
-      fix.append(make("code", "salt-run ha.resolve ID FINGERPRINT"));
-      shown.push(fix);
     }
     fill($("conflicts"), shown);
     fill($("held"), held.map((entry) => {
@@ -133,7 +149,9 @@
     const line = [badge(kind, text)];
     if (found.at) line.push(" compared ", time(found.at));
     else line.push(" not compared yet");
-    if (found.stale) line.push(`; ${found.stale}`);
+    const why = reasons("comparison").filter((reason) => reason.states.includes("unknown"));
+    if (found.at && why.length) line.push(`; ${why.map((reason) => reason.text).join("; ")}`);
+    else if (found.stale) line.push(`; ${found.stale}`);
     fill($("same"), line);
     const open = new Set([...document.querySelectorAll("#drift details[open]")].map((d) => d.dataset.name));
     const blocks = differing.map(([name, section]) => {
@@ -180,10 +198,11 @@
     attention();
     drift();
     $("search").hidden = !status.minions_known;
+    if (status.minions_known && !asked) find();
     const counts = status.masters.map((row) => `${row.name} ${number(row.bound)}`);
     $("bound").textContent = `Bound: ${counts.join(" · ")}`;
     list("changes", status.changes, (c) => `${c.id}: ${c.what} on ${c.on || "?"}` +
-      (c.by ? ` by ${c.by}` : "") + (c.why ? ` (${c.why})` : ""), "none yet");
+      (c.by ? ` by ${c.by}` : "") + (c.from && c.from !== c.on ? `, came from ${c.from}` : "") + (c.why ? ` (${c.why})` : ""), "none yet");
     list("failovers", status.failovers.last, (f) => `${f.id}: ${f.source} → ${f.target} (${f.why})`,
       "none heard of since this engine started");
   };
@@ -240,15 +259,21 @@
     });
   };
 
-  const find = async (event) => {
-    event.preventDefault();
+  let asked = 0;
+  const find = async () => {
+    const turn = ++asked; // the answer to another question may come later
     const typed = $("glob").value.trim();
     const glob = /[*?[]/.test(typed) ? typed : `*${typed}*`;
-    $("found").textContent = "asking the masters…";
     try {
       const answer = await fetch(`minions.json?limit=200&glob=${encodeURIComponent(glob)}`);
       const found = await answer.json();
+      if (turn !== asked) return;
       if (!answer.ok) throw new Error(found.error);
+      const online = found.online || {};
+      const counted = ["online", "offline", "unknown"]
+        .filter((word) => online[word] || word !== "unknown")
+        .map((word) => `${number(online[word])} ${word}`).join(" · ");
+      if ($("online").textContent !== counted) $("online").textContent = counted;
       const counts = Object.entries(found.counts || {}).map(([state, n]) => `${number(n)} ${state}`);
       const missing = Object.keys(found.unknown || {});
       $("found").textContent = `${number(found.total)} match${found.total === 1 ? "es" : ""}` +
@@ -264,16 +289,25 @@
         return tr;
       }));
     } catch (error) {
+      if (turn !== asked) return;
+      $("online").textContent = "unknown which are online";
       $("found").textContent = `not found out: ${error.message}`;
       $("minions").hidden = true;
     }
   };
 
-  $("search").addEventListener("submit", find);
+  $("search").addEventListener("submit", (event) => {
+    event.preventDefault();
+    $("found").textContent = "asking the masters…";
+    find();
+  });
   follow();
   // The stream is late, or there are too many that follow: ask.
   setInterval(() => {
     if (!heard || performance.now() - heard > POLL * 2000) poll();
   }, POLL * 1000);
+  setInterval(() => {
+    if (asked && !document.hidden) find();
+  }, MINIONS * 1000);
   setInterval(mood, 1000);
 })();

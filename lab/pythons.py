@@ -1,0 +1,172 @@
+"""
+``python -m lab.pythons``: the suite, or a core of it, on the other Pythons that are installed here.
+
+Looks on PATH and among pyenv's versions, makes a venv ``.venv-3.x`` for each, with a Salt that
+installs there, and says which Pythons were not tried. Without ``--all`` it takes the oldest and the
+newest, and the tests that meet most of what Pythons differ in; with it, all of them, and the whole
+unit and functional suite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+Version = tuple[int, int]
+
+OLDEST: Version = (3, 10)
+NEWEST: Version = (3, 14)
+"""The newest that is released, as far as is known here; a newer one that is found is tried."""
+LATER = 5
+AT_ONCE = 2
+
+# What Salt's own packages run, and what is tested otherwise: the last release of Salt.
+SALT = {(3, 10): "salt~=3007.0", (3, 11): "salt~=3006.0"}
+LAST_SALT = "salt>=3006"
+
+ALL = ("tests/unit", "tests/functional")
+CORE = (
+    "tests/unit/test_codec.py",
+    "tests/unit/test_deprecations.py",
+    "tests/unit/test_errors.py",
+    "tests/unit/test_heard.py",
+    "tests/unit/test_token.py",
+    "tests/unit/test_wire.py",
+    "tests/functional/test_antientropy.py",
+    "tests/functional/test_control.py",
+    "tests/functional/test_engines.py",
+    "tests/functional/test_joining.py",
+    "tests/functional/test_keystore_cache.py",
+    "tests/functional/test_keystore_files.py",
+    "tests/functional/test_keystore_writing.py",
+    "tests/functional/test_peering.py",
+    "tests/functional/test_replica.py",
+    "tests/functional/test_status_listener.py",
+)
+
+_printing = threading.Lock()
+
+PROBE = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try them side by side; 1 when anything failed on one of them."""
+    parser = argparse.ArgumentParser(prog="python -m lab.pythons", description=__doc__)
+    parser.add_argument("--all", action="store_true", help="each Python, and the whole suite")
+    whole = parser.parse_args(arguments).all
+    own = sys.version_info[:2]
+    others = {version: path for version, path in installed().items() if version != own}
+    tried = others if whole else ends(others)
+    # Two at a time: mostly they wait.
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        passed = threads.map(attempt, tried.keys(), tried.values(), [whole] * len(tried))
+        failed = [version for version, fine in zip(tried, passed, strict=True) if not fine]
+    print(f"pythons: {text(own)}: the one of this venv")
+    for version in tried:
+        print(f"pythons: {text(version)}: {'FAILED' if version in failed else 'passed'}")
+    for version in others.keys() - tried.keys():
+        print(f"pythons: {text(version)}: not tried; make test-all does")
+    for version in missing({own, *others}):
+        print(f"pythons: {text(version)}: NOT TRIED: it is not installed here")
+    return 1 if failed else 0
+
+
+def installed(environment: Mapping[str, str] = os.environ) -> dict[Version, Path]:
+    """
+    The Pythons that run here, and can make a venv.
+
+    :param environment: PATH and PYENV_ROOT are looked at; ``pyenv root`` is asked, if there is one.
+    :return: version → interpreter, the oldest first.
+    """
+    found: dict[Version, Path] = {}
+    root = pyenv_root(environment)
+    for minor in range(OLDEST[1], NEWEST[1] + LATER):
+        version = (3, minor)
+        for candidate in _candidates(version, root, environment):
+            # pyenv has a shim on PATH for each of its versions, which fails where that is not set.
+            if version not in found and _version(candidate) == version:
+                found[version] = candidate
+    return found
+
+
+def _candidates(
+    version: Version, root: Path | None, environment: Mapping[str, str]
+) -> Iterator[Path]:
+    if there := shutil.which(f"python{text(version)}", path=environment.get("PATH", "")):
+        yield Path(there)
+    if root is not None:
+        yield from sorted(root.glob(f"versions/{text(version)}.*/bin/python{text(version)}"))
+
+
+def pyenv_root(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where pyenv keeps its versions, if it is here."""
+    pyenv = shutil.which("pyenv", path=environment.get("PATH", ""))
+    if not environment.get("PYENV_ROOT") and pyenv:
+        done = subprocess.run(  # nosec B603
+            [pyenv, "root"], capture_output=True, text=True, env=dict(environment), check=False
+        )
+        return Path(done.stdout.strip()) if done.returncode == 0 and done.stdout.strip() else None
+    root = environment.get("PYENV_ROOT")
+    return Path(root) if root else None
+
+
+def _version(python: Path) -> Version | None:
+    try:
+        done = subprocess.run(  # nosec B603
+            [python, "-c", PROBE], capture_output=True, text=True, timeout=30, check=False
+        )
+        major, minor = done.stdout.split()
+        return int(major), int(minor)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def ends(found: Mapping[Version, Path]) -> dict[Version, Path]:
+    """The oldest and the newest of them."""
+    return {
+        version: found[version] for version in sorted({*sorted(found)[:1], *sorted(found)[-1:]})
+    }
+
+
+def missing(found: set[Version]) -> list[Version]:
+    """The supported ones that are not in *found*."""
+    every = [(3, minor) for minor in range(OLDEST[1], NEWEST[1] + 1)]
+    return [version for version in every if version not in found]
+
+
+def attempt(version: Version, python: Path, whole: bool) -> bool:
+    """Whether the tests pass on *python*, and in the core the demo; prints it all at the end."""
+    salt = SALT.get(version, LAST_SALT)
+    print(f"pythons: {text(version)} ({python}) with {salt}", flush=True)
+    options = {
+        "VENV": f".venv-{text(version)}",
+        "PYTHON": str(python),
+        "SALT": salt,
+        "EXTRAS": "test",
+        "TESTS": " ".join(ALL if whole else CORE),
+        "DEMO": "" if whole else "yes",
+    }
+    settings = [f"{name}={value}" for name, value in options.items()]
+    command = ["make", "--no-print-directory", "on-python", *settings]
+    done = subprocess.run(  # nosec B603
+        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    with _printing:
+        print(f"pythons: what {text(version)} says", done.stdout, sep="\n", flush=True)
+    return done.returncode == 0
+
+
+def text(version: Version) -> str:
+    """As in the name of the interpreter."""
+    return f"{version[0]}.{version[1]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

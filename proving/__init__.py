@@ -1,0 +1,11 @@
+"""
+What proves and measures the product, beside its tests.
+
+- ``torture``: random histories of disasters on real engines, checked from outside
+- ``hostile``: an engine, attacked through every door
+- ``simulation``: a million keys, fifty masters, with the product's own replication
+- ``suites``: Salt's own suites for several masters, with our engines on
+- ``benchmarks``: how long things take, beside others that do them
+
+All of them use real masters and engines from ``lab``.
+"""

@@ -1,0 +1,93 @@
+"""``ha.check_consistency`` over three masters: what their engines need for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab import key_folders
+from lab.engines import Engine, EngineProcess, Place, level
+from proving.benchmarks.report import Budget, Row
+from saltext_ha.transport import control_client
+
+BUDGET = Budget(median=1000, bytes=8 * 1024)
+FILES = 20_000
+# The checks measured are the only traffic.
+HA = {"sync_interval": 3600, "scan_interval": 86400, "consistency": {"interval": 0}}
+
+
+def measure(root: Path, size: int, runs: int, files: int = FILES) -> list[Row]:
+    """
+    All same: *size* keys, and *files* of states on each master.
+
+    Asked through the control socket of one of them as the runner does. The bytes are those of one
+    peer, both ways. The first check, which reads all files, is a row of its own.
+    """
+    places = [_place(root, name, files) for name in ("m1", "m2", "m3")]
+    level(places, key_folders.ids(size))
+    with EngineProcess(places[1]) as m2, EngineProcess(places[2]) as m3:
+        first, times, work, sent = asyncio.run(_checks(places, [m2, m3], runs))
+    name = f"check_consistency, 3 masters, {files} files"
+    return [
+        Row(f"{name}, first", size, first),
+        Row(name, size, times, bytes=sent, budget=BUDGET),
+        Row(f"{name}, work of the busiest engine", size, work, budget=Budget(median=1000)),
+    ]
+
+
+async def _checks(
+    places: list[Place], others: list[EngineProcess], runs: int
+) -> tuple[list[float], list[float], list[float], int]:
+    def cpu() -> list[float]:
+        return [time.process_time(), *(other.cpu() for other in others)]
+
+    async with Engine(places[0]) as m1:
+        await m1.meets(*places[1:])
+        await asyncio.gather(*(m1.link(place).exchange() for place in places[1:]))
+        first = [await _check(m1)]
+        client = m1.link(places[1]).client
+        before, used = client.bytes_sent + client.bytes_received, cpu()
+        times = [await _check(m1) for _ in range(runs)]
+        sent = (client.bytes_sent + client.bytes_received - before) // runs
+        # The system counts in hundredths of a second, so all checks together.
+        work = [(now - then) * 1000 / runs for now, then in zip(cpu(), used, strict=True)]
+    return first, times, [max(work)], sent
+
+
+async def _check(engine: Engine) -> float:
+    """Milliseconds."""
+    socket = engine.place.config.control_socket
+    began = time.perf_counter()
+    answer = await asyncio.to_thread(control_client.request, socket, "check")
+    took = (time.perf_counter() - began) * 1000
+    if answer["status"] != "same":
+        raise AssertionError(f"not the same: {_what(answer)}")
+    return took
+
+
+def _what(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: (part["unknown"], part["differences"][:3])
+        for name, part in answer["sections"].items()
+        if part["status"] != "same"
+    }
+
+
+def _place(root: Path, name: str, files: int) -> Place:
+    folder = root / name / "srv"
+    options = {"file_roots": {"base": [str(folder)]}, "pillar_roots": {"base": []}}
+    place = Place(root, name, HA, options)
+    for number in range(files):
+        path = folder / f"state{number // 100:03}" / f"file{number:06}.sls"
+        if number % 100 == 0:
+            path.parent.mkdir(parents=True)
+        path.write_text(f"# {number}\n" * 20)
+    # What salt-master would have been started with.
+    names = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
+    said = {**{option: place.opts[option] for option in names}, **options}
+    Path(place.opts["conf_file"]).write_text(json.dumps(said), encoding="utf-8")
+    return place

@@ -1,0 +1,105 @@
+"""One accept and one delete, from one engine to the last of several."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lab import key_folders
+from lab.engines import Engine, EngineProcess, Place, befriend
+from proving.benchmarks import rivals
+from proving.benchmarks.report import Budget, Row
+
+ONE = Budget(median=25, p99=100)
+PATIENCE = 60.0
+POLL = 0.0005
+
+
+def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> list[Row]:
+    """
+    Rows for *masters* engines that hold the same *size* keys, without salt-masters.
+
+    The first is an engine of this process, each other one has a process of its own.
+
+    :param runs: how often the other tools do it; they copy to one other place, and are not asked
+        when there are more. None when 0.
+    """
+    # Deleting so many keys in a minute would be held until an operator confirms it.
+    places = [
+        Place(root, f"m{number + 1}", {"hold_minimum": 2 * samples}) for number in range(masters)
+    ]
+    first = places[0]
+    key_folders.plant(first.pki_dir, key_folders.ids(size))
+    with EngineProcess(first):
+        pass  # takes the keys in
+    for other in places[1:]:
+        other.take_over(first)
+    befriend(*places)
+    accepts, deletes = asyncio.run(_times(places, samples))
+    compared = rivals.measure(first.pki_dir, root / "rivals", runs) if runs else None
+    # Eight processes on two processors wait for each other: the budget is one of two masters.
+    budget = ONE if masters == 2 else None
+    last = f"to the last of {masters} engines"
+    return [
+        Row(
+            f"accept, {last}",
+            size,
+            accepts,
+            rivals=compared.accept if compared else {},
+            budget=budget,
+        ),
+        Row(
+            f"delete, {last}",
+            size,
+            deletes,
+            rivals=compared.delete if compared else {},
+            budget=budget,
+        ),
+    ]
+
+
+async def _times(places: Sequence[Place], samples: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of every accept, and of every delete, until the last has it."""
+    first, others = places[0], places[1:]
+    accepts, deletes = [], []
+    processes = [EngineProcess(place) for place in others]
+    try:
+        for process in processes:
+            process.launch()
+        for process in processes:
+            await asyncio.to_thread(process.wait_ready)
+        async with Engine(first) as engine:
+            await engine.meets(*others)
+            for minion_id in key_folders.ids(samples, "fresh"):
+                key_folders.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
+                accepts.append(await _one(engine, minion_id, others, gone=False))
+            for minion_id in key_folders.ids(samples, "fresh"):
+                (first.pki_dir / key_folders.ACCEPTED / minion_id).unlink()
+                deletes.append(await _one(engine, minion_id, others, gone=True))
+            for other in others:
+                done = await engine.link(other).exchange()
+                if done.received or done.sent:
+                    raise AssertionError(f"not in sync with {other.name} at the end: {done}")
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                await asyncio.to_thread(process.stop)
+    return accepts, deletes
+
+
+async def _one(engine: Engine, minion_id: str, others: Sequence[Place], gone: bool) -> float:
+    """Milliseconds from the hint until the key file is there, or gone, on all *others*."""
+    waiting = [place.pki_dir / key_folders.ACCEPTED / minion_id for place in others]
+    began = time.perf_counter()
+    task = asyncio.ensure_future(engine.hint(minion_id, gone))
+    still: Callable[[Path], bool] = (lambda p: p.exists()) if gone else (lambda p: not p.exists())
+    while waiting := [path for path in waiting if still(path)]:
+        if time.perf_counter() - began > PATIENCE:
+            raise TimeoutError(f"not within {PATIENCE:g} s: {waiting[0]} {gone=}")
+        await asyncio.sleep(POLL)
+    took = (time.perf_counter() - began) * 1000
+    await task
+    return took

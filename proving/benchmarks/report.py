@@ -1,0 +1,278 @@
+"""Rows of measurements, the budgets they are held against, and the table that shows both."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from proving.benchmarks import rivals
+from proving.benchmarks.rsync import Shot
+
+RIVALS = ("rsync", "lsyncd", "unison", "Salt's cluster")
+COLUMNS = (
+    "work",
+    "keys",
+    "times faster",
+    "times smaller",
+    "median",
+    "p99",
+    "worst",
+    "bytes",
+    "memory",
+    "idle CPU",
+    *RIVALS,
+    "rsync bytes",
+    "budget",
+    "ok",
+)
+WORDS = (COLUMNS.index("budget"), COLUMNS.index("ok"))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """
+    What a piece of work may cost; None is not limited. Milliseconds, bytes on the wire, bytes of
+    memory, and percent of one processor while nothing happens. ``worst``: every sample is held
+    against it.
+    """
+
+    median: float | None = None
+    p99: float | None = None
+    worst: float | None = None
+    bytes: int | None = None
+    memory: int | None = None
+    idle: float | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"≤ {_ms(self.median)}" if self.median is not None else "",
+            f"p99 ≤ {_ms(self.p99)}" if self.p99 is not None else "",
+            f"worst ≤ {_ms(self.worst)}" if self.worst is not None else "",
+            f"≤ {_size(self.bytes)}" if self.bytes is not None else "",
+            f"≤ {_size(self.memory)}" if self.memory is not None else "",
+            f"≤ {_percent(self.idle)}" if self.idle is not None else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Row:
+    """
+    One piece of work at one size.
+
+    :param ms: the samples in milliseconds, None where only bytes count.
+    :param bytes: on the wire.
+    :param rivals: the same work by other tools, by their name.
+    :param memory: bytes that one engine holds.
+    :param idle: percent of one processor that it uses while nothing happens.
+    """
+
+    work: str
+    keys: int
+    ms: Sequence[float] = ()
+    bytes: int | None = None
+    rivals: Mapping[str, Shot] = field(default_factory=dict)
+    memory: int | None = None
+    idle: float | None = None
+    budget: Budget | None = None
+
+    @property
+    def median(self) -> float | None:
+        """Of the samples, in milliseconds."""
+        return median(self.ms) if self.ms else None
+
+    @property
+    def p99(self) -> float | None:
+        """The sample that 99 of 100 do not exceed; None with fewer than 20 samples."""
+        if len(self.ms) < 20:
+            return None
+        return sorted(self.ms)[math.ceil(len(self.ms) * 0.99) - 1]
+
+    @property
+    def worst(self) -> float | None:
+        """The longest of the samples, in milliseconds."""
+        return max(self.ms, default=None)
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the budget is kept; None without one."""
+        if self.budget is None:
+            return None
+        pairs = (
+            (self.median, self.budget.median),
+            (self.p99, self.budget.p99),
+            (self.worst, self.budget.worst),
+            (self.bytes, self.budget.bytes),
+            (self.memory, self.budget.memory),
+            (self.idle, self.budget.idle),
+        )
+        return all(limit is None or (value or 0) <= limit for value, limit in pairs)
+
+    def theirs(self, name: str) -> float | None:
+        """Milliseconds of the tool *name*, if it was measured."""
+        shot = self.rivals.get(name)
+        return shot.ms if shot else None
+
+    def cells(self) -> list[str]:
+        """One text a column."""
+        fastest = min((shot.ms for shot in self.rivals.values()), default=None)
+        size = next((s.bytes for s in self.rivals.values() if s.bytes is not None), None)
+        return [
+            self.work,
+            _spaced(self.keys),
+            _ratio(fastest, self.median),
+            _ratio(size, self.bytes),
+            _ms(self.median),
+            _ms(self.p99),
+            _ms(self.worst),
+            _size(self.bytes),
+            _size(self.memory),
+            _percent(self.idle),
+            *(_ms(self.theirs(name)) for name in RIVALS),
+            _size(size),
+            str(self.budget or "-"),
+            {True: "yes", False: "NO", None: "-"}[self.ok],
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for ``--json``; times in milliseconds."""
+        return {
+            "work": self.work,
+            "keys": self.keys,
+            "samples_ms": [round(value, 3) for value in self.ms],
+            "median_ms": self.median,
+            "p99_ms": self.p99,
+            "worst_ms": self.worst,
+            "bytes": self.bytes,
+            "memory": self.memory,
+            "idle_percent": self.idle,
+            "rivals": {name: dataclasses.asdict(shot) for name, shot in self.rivals.items()},
+            "budget": dataclasses.asdict(self.budget) if self.budget else None,
+            "ok": self.ok,
+        }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """All rows, aligned."""
+    lines = [list(COLUMNS), *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    shown = []
+    for line in lines:
+        # Words to the left, numbers to the right.
+        cells = [
+            cell.ljust(width) if i in (0, *WORDS) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        shown.append("  ".join(cells).rstrip())
+    return "\n".join(shown)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The same as docs have it."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *(row.cells() for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+GROWTH = ("work", "keys", "grows", *RIVALS[:3])
+
+
+def growth(rows: Sequence[Row]) -> str:
+    """
+    What grows how much from the fewest keys to the most, in Markdown; empty when all rows have the
+    same number of keys.
+    """
+    by_work: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.median:
+            by_work.setdefault(row.work, []).append(row)
+    lines = []
+    for work, found in by_work.items():
+        small, large = (pick(found, key=lambda row: row.keys) for pick in (min, max))
+        if small.keys < large.keys:
+            others = [_times(small.theirs(name), large.theirs(name)) for name in RIVALS[:3]]
+            keys = f"{_spaced(small.keys)} → {_spaced(large.keys)}"
+            lines.append([work, keys, _times(small.median, large.median), *others])
+    if not lines:
+        return ""
+    lines = [list(GROWTH), ["---"] * len(GROWTH), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _times(small: float | None, large: float | None) -> str:
+    return f"× {large / small:.3g}" if small and large else "-"
+
+
+def machine() -> dict[str, str]:
+    """What the numbers depend on."""
+    memory = psutil.virtual_memory().total / 2**30
+    return {
+        "machine": f"{psutil.cpu_count()} × {_processor()}, {memory:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "salt": version("salt"),
+        "saltext-ha": f"{version('saltext-ha')} {_commit()}",
+        "aiohttp": version("aiohttp"),
+        **rivals.versions(),
+        "load": " ".join(f"{load:.1f}" for load in psutil.getloadavg()),
+    }
+
+
+def _commit() -> str:
+    """Which source was measured; nothing of an unpacked archive."""
+    command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"{value / 1000:.3g} s"
+    return f"{value:.3g} ms"
+
+
+def _size(value: int | None) -> str:
+    if value is None:
+        return "-"
+    for limit, unit in ((2**20, "MB"), (2**10, "KB")):
+        if value >= limit:
+            return f"{value / limit:.4g} {unit}"
+    return f"{value} B"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} %"
+
+
+def _ratio(theirs: float | None, ours: float | None) -> str:
+    """How many times better than the best of the others."""
+    if not theirs or not ours:
+        return "-"
+    ratio = theirs / ours
+    return f"{ratio:.3g}" if ratio < 1000 else _spaced(round(ratio))
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")

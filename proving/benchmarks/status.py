@@ -1,0 +1,120 @@
+"""What the status listener answers with, beside many keys and minions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from lab import engines, key_folders
+from lab.engines import Engine, EngineProcess, Place, free_port, level
+from lab.wait import wait_for
+from proving.benchmarks.report import Budget, Row
+from saltext_ha.engine import service
+from saltext_ha.minions.presence import Heard
+from saltext_ha.web import pages, snapshot
+
+BUDGET = Budget(median=50)
+MINIONS = 10_000
+HEARD = "SALTEXT_HA_BENCHMARK_HEARD"
+PATIENCE = 60.0
+
+
+def measure(root: Path, size: int, samples: int) -> list[Row]:
+    """
+    Two engines with *size* accepted keys; both have heard the first ten thousand minions.
+
+    A key is accepted before each question, and nothing that was answered before is used again, as
+    if somebody came every minute. The first is an engine of this process, the other one has a
+    process of its own.
+    """
+    first, second = places = [
+        Place(root, name, {"status": {"port": free_port()}}) for name in ("m1", "m2")
+    ]
+    heard = min(size, MINIONS)
+    level(places, key_folders.ids(size))
+    # As the page asks when somebody looks for web0005; and for the first ten thousand.
+    some, every = "/minions.json?glob=*web0005*", "/minions.json?glob=web00*"
+    with EngineProcess(second, {HEARD: str(heard)}, module="proving.benchmarks.status"):
+        found = asyncio.run(_times(first, second, heard, samples, (some, every)))
+    again = found.pop("again")
+    return [
+        Row("/status.json", size, found["/status.json"], budget=BUDGET),
+        Row("/metrics", size, found["/metrics"], budget=BUDGET),
+        Row("/minions.json, 100 found", size, found[some]),
+        Row(f"/minions.json, {heard} found", size, found[every]),
+        Row(f"/minions.json, {heard} found, within 5 s", size, again, budget=BUDGET),
+    ]
+
+
+async def _times(
+    first: Place, second: Place, heard: int, samples: int, searches: tuple[str, ...]
+) -> dict[str, list[float]]:
+    """Path → milliseconds until the whole answer was there."""
+    assert first.config.status
+    url = first.config.status.url
+    fresh = iter(key_folders.ids(2 * samples * (len(searches) + 2), "fresh"))
+    found: dict[str, list[float]] = {}
+    kept = snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR
+    async with Engine(first) as m1, aiohttp.ClientSession() as session:
+        await m1.meets(second)
+        _hear(m1.service.heard, heard)
+
+        async def ask(path: str) -> float:
+            began = time.perf_counter()
+            async with session.get(url + path) as answer:
+                body = await answer.read()
+            took = (time.perf_counter() - began) * 1000
+            if answer.status != 200:
+                raise AssertionError(f"{path}: {answer.status} {body[:200]!r}")
+            return took
+
+        async def change() -> None:
+            minion_id = next(fresh)
+            key_folders.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
+            await m1.hint(minion_id)
+            there = second.pki_dir / key_folders.ACCEPTED / minion_id
+            await asyncio.to_thread(wait_for, there.exists, PATIENCE, "m2 has it", poll=0.005)
+            # A pass over the folder takes its time from whatever else this process does.
+            await m1.settle()
+
+        try:
+            snapshot.GOOD_FOR = pages.MINIONS_GOOD_FOR = 0.0
+            for path in ("/status.json", "/metrics", *searches):
+                found[path] = []
+                for _ in range(samples):
+                    await change()
+                    found[path].append(await ask(path))
+        finally:
+            snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR = kept
+        found["again"] = [await ask(searches[-1]) for _ in range(samples)]
+    return found
+
+
+def _hear(heard: Heard, count: int) -> None:
+    """Something of each of the first *count* minions."""
+    for minion_id in key_folders.ids(count):
+        heard(f"salt/beacon/{minion_id}/load", {"id": minion_id})
+
+
+class _Filled(Heard):
+    """What an engine knows that has been listening for a while."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _hear(self, int(os.environ[HEARD]))
+
+
+def main() -> None:
+    """An engine that has heard many minions."""
+    # mypy would not have a class assigned.
+    setattr(service, "Heard", _Filled)  # noqa: B010
+    engines.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""``python -m proving.hostile``: attack an engine through every door, print what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.engines import quiet
+from proving.benchmarks.report import machine
+from proving.hostile import run
+from proving.hostile.report import table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse *argv*, attack, print; 1 when anything is not as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m proving.hostile", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=100_000, help="through each door")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed: the same inputs")
+    parser.add_argument("--keep-log", type=Path, metavar="FILE", help="the engine's log")
+    parser.add_argument("--only", nargs="+", default=(), metavar="DOOR", help="as the table has it")
+    parser.add_argument("--short", action="store_true", help="smaller floods")
+    options = parser.parse_args(argv)
+    quiet()
+    print("\n".join(f"{key:11} {value}" for key, value in machine().items()))
+    print(f"seed        {options.seed}\n", flush=True)
+    # A short path: unix sockets lie below. In memory, where there is such a folder: it is not the
+    # disk that is tried here, and each key that is taken would wait for it several times.
+    memory = Path("/dev/shm")  # nosec B108
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="ha-", dir=memory if memory.is_dir() else None
+        ) as folder,
+        run.scene(Path(folder)) as scene,
+    ):
+        scene.only = tuple(options.only)
+        run.every_door(scene, options.inputs, options.seed, options.short)
+        run.look_after(scene)
+        log = scene.target.log.read_text(errors="replace")
+        if options.keep_log:
+            options.keep_log.write_text(log)
+    print(table(scene.rows, scene.quiet))
+    print(f"\nthe log of the engine: {len(log)} bytes, {len(log.splitlines())} lines")
+    for trouble, times in Counter(scene.troubles).items():
+        print(f"TROUBLE, {times} times: {trouble}")
+    return 1 if scene.troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

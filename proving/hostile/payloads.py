@@ -1,0 +1,243 @@
+"""
+What honest callers send: one sample or more of every method and command, to be bent out of shape.
+
+Which methods there are says the engine itself (``doors`` in ``target.py``); a test compares, so
+that a new one cannot be forgotten here. One without a sample is attacked all the same, blindly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from saltext_ha.membership.group_secret import NONCE, STANDING
+from saltext_ha.membership.group_secret import request_mac as standing_mac
+from saltext_ha.membership.token import mac_key
+from saltext_ha.replication.digest import BUCKETS, FANOUT
+from saltext_ha.replication.record import STATES
+from saltext_ha.transport import wire
+from saltext_ha.transport.trust import Peer
+
+ALL_STATES = sorted(STATES)
+Sample = Callable[[Random], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """
+    What an attacker who was let in may know: minions' public keys, a certificate that is nobody's,
+    the target's fingerprint and group; for joins, a secret that may be right.
+    """
+
+    keys: tuple[str, ...]
+    stranger: Peer
+    server: str
+    group: str
+    secret: bytes
+
+
+def methods(known: Known) -> dict[str, Sample]:
+    """Method → what an honest peer may send."""
+
+    def ids(rng: Random, count: int = 3) -> list[str]:
+        return [f"hostile{rng.randrange(2000)}" for _ in range(count)]
+
+    def nonce(rng: Random) -> bytes:
+        # A good one makes the master look at all of itself.
+        return rng.randbytes(16 if rng.random() < 0.01 else 8)
+
+    def digest(rng: Random) -> dict[str, Any]:
+        return {"tree": rng.choice(("records", "placements")), "root": rng.randbytes(16)}
+
+    def branches(rng: Random) -> dict[str, Any]:
+        numbers = sorted(rng.sample(range(FANOUT), 3))
+        return {"tree": rng.choice(("records", "placements")), "branches": numbers}
+
+    def compare(rng: Random) -> dict[str, Any]:
+        entries = [[minion_id, rng.randbytes(32), rng.randbytes(8)] for minion_id in ids(rng)]
+        return {"buckets": [[rng.randrange(BUCKETS), entries]]}
+
+    def members(rng: Random) -> dict[str, Any]:
+        other = known.stranger
+        return {
+            "self": {"name": "evil", "url": "https://127.0.0.1:1"},
+            "group": known.group,
+            "members": [{"name": other.name, "url": other.url, "certificate": other.certificate}],
+            "removed": [
+                {"fingerprint": rng.randbytes(32).hex(":"), "name": "m7", "removed": "2024-01-01"}
+            ],
+        }
+
+    def vouched(rng: Random) -> list[Any]:
+        owner = rng.choice((rng.randbytes(32), bytes.fromhex(known.server.replace(":", ""))))
+        return [[owner, rng.randbytes(8), rng.randrange(2**53), rng.randbytes(70)]]
+
+    def jids(rng: Random) -> list[str]:
+        return [f"{rng.randrange(10**19, 10**20)}" for _ in range(2)]
+
+    def order(rng: Random) -> dict[str, Any]:
+        what = rng.choice(("ping", "where", "move", "cmd.run"))
+        named = {"glob": "", "ids": ids(rng)} if rng.random() < 0.5 else {"glob": "*", "ids": []}
+        return {"what": what, **named, "to": rng.choice(("", "10.0.0.2")), "test": True}
+
+    return {
+        "hello": lambda rng: {"name": "evil", "group": known.group, "vouched": vouched(rng)},
+        "digest": digest,
+        "branches": branches,
+        "compare": compare,
+        "parts": lambda rng: {
+            "bucket": rng.randrange(BUCKETS),
+            "salt": rng.randbytes(16),
+            "parts": 1 << rng.randrange(14),
+        },
+        "placed": lambda rng: {"buckets": [rng.randrange(BUCKETS) for _ in range(3)]},
+        "push": lambda rng: {"records": [record(rng, known)], "vouched": vouched(rng)},
+        "dropped": lambda rng: {"dropped": [[ids(rng)[0], rng.randbytes(32), rng.randbytes(16)]]},
+        "level": lambda rng: {"root": rng.randbytes(16)},
+        "drop": lambda rng: {
+            "root": rng.randbytes(16),
+            "keys": [[minion_id, rng.randbytes(32)] for minion_id in ids(rng)],
+            "horizon": [[rng.randbytes(8).hex(), rng.randrange(1, 100)]],
+            "epoch": rng.randrange(1, 9),
+        },
+        "horizon": lambda rng: {},
+        "signature": lambda rng: {"anew": rng.random() < 0.1},
+        "members": members,
+        "introduced": lambda rng: {},
+        "wrote": lambda rng: {
+            "names": ["evil", "m7"],
+            "span": rng.choice((None, 3600.0)),
+            "after": rng.choice((None, [1.7e9, rng.randbytes(8).hex(), 1])),
+        },
+        "made": lambda rng: {
+            "writes": [[rng.randbytes(8).hex(), 1, ids(rng)[0], rng.randbytes(32), "accepted"]]
+        },
+        "summary": lambda rng: {},
+        "keys": lambda rng: {"glob": "hostile1*"} if rng.random() < 0.3 else {"ids": ids(rng)},
+        "lint": lambda rng: {},
+        "endpoint": lambda rng: {},
+        "salt_api": lambda rng: {},
+        "draining": lambda rng: {"name": rng.choice(["", "m1", "m9"]), "draining": True},
+        "minion_reports": lambda rng: {"glob": "hostile1*"},
+        "clock": lambda rng: {},
+        "consistency": lambda rng: {"nonce": nonce(rng), "sections": ["keys", "access", "clock"]},
+        "facts": lambda rng: {
+            "nonce": nonce(rng),
+            "buckets": {"access": rng.randbytes(rng.choice((2048, 2048, 8))), "keys": b""},
+        },
+        "pause": lambda rng: {"pause": rng.random() < 0.5},
+        "bound": lambda rng: {"glob": "hostile1*", "after": ids(rng)[0]},
+        "job_expect": lambda rng: {"jids": jids(rng), "timeout": 1},
+        "job_run": lambda rng: {"jid": jids(rng)[0], "order": order(rng), "timeout": 0.1},
+        "job_strays": lambda rng: {"jids": jids(rng), "counts": rng.random() < 0.5},
+        "join": lambda rng: join(rng, known),
+        "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
+        "certificates": lambda rng: {},
+        "renewed": lambda rng: {
+            "name": rng.choice(("honest", known.stranger.name)),
+            "certificates": [known.stranger.certificate] * rng.randrange(1, 4),
+        },
+    }
+
+
+def commands() -> dict[str, Sample]:
+    """Command of the control socket → what the runner may send."""
+
+    def decision(rng: Random) -> dict[str, Any]:
+        return {
+            "minion": f"hostile{rng.randrange(2000)}",
+            "fingerprint": rng.randbytes(4).hex(":"),
+            "since": "1h",
+            "test": True,
+            "by": "root",
+        }
+
+    def nothing(rng: Random) -> dict[str, Any]:
+        return {"test": True, "by": "root"}
+
+    return {
+        "status": nothing,
+        "keys": lambda rng: {"glob": "hostile1?"},
+        "peers": nothing,
+        "history": lambda rng: {
+            "glob": "hostile1?",
+            "limit": 10,
+            "since": "1h",
+            "by_whom": "root",
+        },
+        "check": nothing,
+        "lint": lambda rng: {"only": ["HA101"], "ignore": [], "by": "root"},
+        "minion_config": lambda rng: {"type": rng.choice(("failover", "hot")), "alive": 30},
+        "failover_safe": lambda rng: {"master": "m1", "glob": "hostile1*"},
+        "proxy_config": lambda rng: {"kind": rng.choice(("haproxy", "nginx")), "listen": "443"},
+        "sync": nothing,
+        "resolve": decision,
+        "restore": decision,
+        "release": nothing,
+        "refill": nothing,
+        "pause": lambda rng: {"by": "root"},
+        "resume": lambda rng: {"by": "root"},
+        "knowledge": lambda rng: {"after": rng.choice(("", rng.randbytes(20).hex()))},
+        "leave": nothing,
+        "renew": nothing,
+        "remove_peer": lambda rng: {
+            "name": rng.choice(("m9", "evil")),
+            "since": rng.choice(("", "1h", "all")),
+            "undo": rng.random() < 0.5,
+            "test": True,
+        },
+        "rewrite": decision,
+        "minions": lambda rng: {"glob": "hostile1?", "live": rng.random() < 0.1, "timeout": 0.1},
+        "reachability": lambda rng: {"glob": "hostile1?", "timeout": 0.1},
+        "where": lambda rng: {"glob": "hostile1?", "timeout": 0.1},
+        "cmd": lambda rng: {
+            "tgt": "hostile1?",
+            "tgt_type": rng.choice(("glob", "list", "grain")),
+            "fun": "test.arg",
+            "arg": [rng.randrange(9)],
+            "kwarg": {"n": rng.randrange(9)},
+            "timeout": 0.1,
+            "test": rng.random() < 0.9,
+            "operation": rng.randbytes(16).hex(),
+        },
+        "cmd_progress": lambda rng: {"operation": rng.randbytes(16).hex()},
+        "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
+        "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
+    }
+
+
+def record(rng: Random, known: Known) -> list[Any]:
+    """A record as peers send it (see ``sync/codec.py``)."""
+    node, counter = rng.randbytes(8).hex(), rng.randrange(1, 1000)
+    value = [node, counter, rng.choice(ALL_STATES), 1.7e9, "operator", "evil"]
+    minion_id = f"hostile{rng.randrange(2000)}"
+    return [minion_id, rng.choice(known.keys), [value], [[node, counter]]]
+
+
+def join(rng: Random, known: Known) -> dict[str, Any]:
+    """A request to join: by a token that is guessed, or by the secret of the group."""
+    joiner = known.stranger
+    request: dict[str, Any] = {
+        "invite": rng.randbytes(16).hex(),
+        "name": joiner.name,
+        "url": joiner.url,
+        "group": known.group,
+        "certificate": joiner.certificate,
+        "mac": rng.randbytes(32),
+    }
+    if rng.random() < 0.5:
+        nonce = rng.randbytes(NONCE)
+        key = mac_key(known.secret)
+        proof = standing_mac(key, known.server, joiner, known.group, nonce, False)
+        request |= {"invite": STANDING, "nonce": nonce, "wants_key": False, "mac": proof}
+    return request
+
+
+def packed(payload: Mapping[str, Any]) -> bytes:
+    """*payload* as a body; what msgpack cannot say becomes what it can."""
+    try:
+        return wire.pack(payload)
+    except (ValueError, TypeError, OverflowError, RecursionError, UnicodeEncodeError):
+        return b"\x81\xa1a\xc1"

@@ -1,0 +1,89 @@
+"""
+Has :class:`saltext_ha.sync.link.Link` run, as it is, in simulated time and on the simulated
+network: what its module knows as ``time``, ``asyncio``, ``random`` and
+``PeerClient`` is replaced meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import random
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from proving.simulation.kernel import Event, Kernel
+from proving.simulation.network import Host, Network
+from saltext_ha.keystore import minion_key
+from saltext_ha.sync import link
+from saltext_ha.transport.trust import Peer
+
+KEEPALIVE = 60.0  # as saltext_ha.transport.client has it
+
+
+class Client:
+    """As ``PeerClient``. What it takes for an identity is the calling :class:`Host`."""
+
+    bytes_sent = bytes_received = 0  # the network counts them
+
+    def __init__(self, caller: Any, peer: Peer, timeout: float) -> None:
+        self._caller: Host = caller
+        self._network: Network = caller.network
+        self._kernel: Kernel = caller.kernel
+        self._target: Host = self._network.hosts[int(peer.name[1:]) - 1]
+        self._timeout = timeout
+        self._used = float("-inf")
+
+    async def call(
+        self, method: str, payload: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The peer's answer."""
+        connected = self._kernel.now - self._used < KEEPALIVE
+        self._used = float("-inf")  # a call that fails takes its connection along
+        answer = await self._network.call(
+            self._caller,
+            self._target,
+            method,
+            payload or {},
+            self._timeout if timeout is None else timeout,
+            connected,
+        )
+        self._used = self._kernel.now
+        return answer
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Lock:
+    """A lock that nobody else wants: one link, one round."""
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
+    """Inside, links are made and run in the time of *kernel*, and what they draw is of *source*."""
+
+    async def wait_for(event: Event, seconds: float) -> None:
+        if not await event.wait_for(kernel, seconds):
+            raise asyncio.TimeoutError
+
+    names = SimpleNamespace(
+        Event=Event, Lock=Lock, TimeoutError=asyncio.TimeoutError, wait_for=wait_for
+    )
+    clock = SimpleNamespace(monotonic=lambda: kernel.now)
+    # That a text is an RSA key is found out once, not by each of fifty masters.
+    check = functools.lru_cache(maxsize=50_000)(minion_key.check)
+    with (
+        patch.multiple(link, time=clock, asyncio=names, random=source, PeerClient=Client),
+        patch.object(minion_key, "check", check),
+    ):
+        yield

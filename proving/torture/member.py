@@ -1,0 +1,251 @@
+"""One master of a history: its folders, its disk, its engine and its operator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.engines import Place
+from lab.wait import wait_for
+from proving.torture.caches import Caches
+from proving.torture.engine import BUS, EVENTS, LEGACY
+from proving.torture.faults import Disk
+from proving.torture.keys import Folders
+from proving.torture.nursery import Nursery
+from proving.torture.operators import Operator, make_folders
+from saltext_ha.transport import control_client
+
+STARTING = 30.0
+
+
+@dataclass
+class Copy:
+    """A backup: of what, where it lies, and what the master perhaps knew then."""
+
+    path: Path
+    known: set[int]
+    shown: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class Member:
+    """
+    One master.
+
+    :param place: as :class:`Place` takes it; ``root`` as text.
+    :param offset: seconds that its clock is ahead.
+    :param layout: ``legacy`` or ``3008``; how keys lie and are read.
+    """
+
+    def __init__(
+        self,
+        place: Mapping[str, Any],
+        nursery: Nursery,
+        *,
+        offset: float,
+        layout: str,
+        mutant: str,
+        mounting: bool,
+    ) -> None:
+        home = Path(place["root"]) / place["name"]
+        self.disk = Disk(home, home / "pki", mounting)
+        self.place = Place.of(place)
+        self.name = self.place.name
+        self.nursery = nursery
+        self.offset = offset
+        self.legacy = layout == LEGACY
+        self.log = Path(place["root"]) / f"{self.name}.log"
+        self.pid: int | None = None
+        self.stopped = False
+        self.gone = False
+        """Whether it was removed from the group."""
+        self.folders = Folders(self.place.pki_dir)
+        self.operator = Operator(self.folders, self.legacy)
+        self.caches = Caches(Path(self.place.opts["cachedir"]), nursery.salt)
+        self.revoked = 0
+        """Accepted keys that were taken away here by hand or by salt-key."""
+        self.copies: dict[str, Copy] = {}
+        self._spec = {
+            "place": dict(place),
+            "offset": offset,
+            "layout": layout,
+            "mutant": mutant,
+            "log": str(self.log),
+        }
+        make_folders(self.folders)
+
+    # -- the engine
+
+    @property
+    def healthy(self) -> bool:
+        """Whether its engine can notice, learn and apply."""
+        return self.pid is not None and not self.stopped and self.disk.healthy
+
+    def start(self) -> None:
+        """Start the engine, and wait until it listens if it can be expected to."""
+        if self.pid is not None:
+            return
+        self.stopped = False
+        self.pid = self.nursery.start(self._spec)
+        self.disk.limit(self.pid)
+        self.await_listening()
+
+    def await_listening(self) -> None:
+        """An engine that was started on a bad disk may need a moment once that is good again."""
+        if self.healthy:
+            wait_for(self._listens, STARTING, f"{self.name} listens; see {self.log}")
+
+    def kill(self) -> bool:
+        """``kill -9``; whether it ran."""
+        return self._end(signal.SIGKILL)
+
+    def stop(self) -> bool:
+        """An orderly end; whether it ran."""
+        if self.stopped:
+            self.cont()
+        return self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGSTOP)
+            self.stopped = True
+
+    def cont(self) -> None:
+        """SIGCONT."""
+        if self.pid and self.stopped:
+            os.kill(self.pid, signal.SIGCONT)
+        self.stopped = False
+
+    def control(self, command: str, **payload: Any) -> dict[str, Any]:
+        """What the runner would be answered."""
+        return control_client.request(
+            self.place.config.control_socket, command, payload, timeout=30.0
+        )
+
+    def tell(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Fire events on the master's bus; like Salt's, it does not care who listens."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
+            bus.setblocking(False)
+            for event in events:
+                with contextlib.suppress(OSError):
+                    bus.sendto(
+                        json.dumps(event).encode(), str(Path(self.place.opts["sock_dir"]) / BUS)
+                    )
+
+    def announced(self) -> list[dict[str, Any]]:
+        """The events that its engine fired."""
+        try:
+            lines = (self.place.folder / EVENTS).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # cut off by a full disk or a kill
+                found.append(json.loads(line))
+        return found
+
+    def close(self) -> None:
+        """End the engine, take the disk away."""
+        self.kill()
+        self.disk.close()
+
+    # -- what is lost, saved and put back while the engine is down
+
+    def lose_replica(self) -> None:
+        """replica.db is gone."""
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                self._replica(suffix).unlink()
+
+    def save_replica(self, known: set[int]) -> None:
+        """Back replica.db up as it is (the engine may run: what SQLite has committed so far)."""
+        target = self._backup("replica", known)
+        self._copy_replica(target)
+
+    def restore_replica(self) -> None:
+        """Put the backup in the place of replica.db."""
+        self._put_replica(self.copies["replica"].path)
+
+    def save_folder(self, known: set[int]) -> None:
+        """Back the key folder up."""
+        self._copy_folder(self._backup("folder", known))
+
+    def restore_folder(self) -> None:
+        """Put that backup in place of the key folder."""
+        self._put_folder(self.copies["folder"].path)
+
+    def save_machine(self) -> None:
+        """Back replica.db and the key folder up, as they are in one instant: the engine stands."""
+        target = self._backup("machine", set())
+        self._copy_replica(target)
+        self._copy_folder(target)
+
+    def restore_machine(self) -> None:
+        """Put both back."""
+        path = self.copies["machine"].path
+        self._put_replica(path)
+        self._put_folder(path)
+
+    def _backup(self, name: str, known: set[int]) -> Path:
+        target = self.place.root / f"{self.name}.{name}"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        self.copies[name] = Copy(target, known, self.folders.look())
+        return target
+
+    def _copy_replica(self, target: Path) -> None:
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy2(self._replica(suffix), target / f"replica.db{suffix}")
+        with contextlib.closing(sqlite3.connect(target / "replica.db")) as copy:
+            copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _put_replica(self, source: Path) -> None:
+        self.lose_replica()
+        shutil.copy2(source / "replica.db", self._replica())
+
+    def _copy_folder(self, target: Path) -> None:
+        shutil.copytree(self.place.pki_dir, target / "pki", symlinks=True)
+
+    def _put_folder(self, source: Path) -> None:
+        new = self.place.pki_dir.with_name("pki.new")
+        shutil.copytree(source / "pki", new, symlinks=True)
+        self.place.pki_dir.rename(self.place.folder / f"pki.old-{os.urandom(3).hex()}")
+        new.rename(self.place.pki_dir)
+
+    def _replica(self, suffix: str = "") -> Path:
+        path = self.place.replica_file
+        return path.with_name(path.name + suffix)
+
+    def _listens(self) -> bool:
+        if self.pid and self.nursery.ended(self.pid):
+            self.pid = None
+            raise RuntimeError(f"{self.name} ended while starting; see {self.log}")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(self.place.config.control_socket))
+        return True
+
+    def _end(self, number: signal.Signals) -> bool:
+        if self.pid is None:
+            return False
+        pid, self.pid, self.stopped = self.pid, None, False
+        if self.nursery.ended(pid):
+            return False
+        os.kill(pid, number)
+        if number != signal.SIGKILL:
+            try:
+                wait_for(lambda: self.nursery.ended(pid), 15, f"{self.name} ended")
+                return True
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+        self.nursery.wait(pid)
+        return True

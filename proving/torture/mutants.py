@@ -1,0 +1,173 @@
+"""
+The product with one of its guards taken out: torture must go red on each of them.
+
+A mutant is made in the process of an engine only, see :mod:`proving.torture.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proving.torture.history import History
+from saltext_ha.engine import startup
+from saltext_ha.keystore import revoke as revoking
+from saltext_ha.reconciler import keeper, observer, provenance
+from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.observer import Observer
+from saltext_ha.replica.dropped import Dropped
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication import guard, placement
+from saltext_ha.replication.record import ACCEPTED, DELETED, Record
+
+
+def tombstones() -> None:
+    """A deleted key is forgotten, instead of being remembered as deleted."""
+    put = Replica.put
+
+    def put_or_forget(self: Replica, record: Record) -> None:
+        put(self, record)
+        if record.state == DELETED:
+            self.drop(record)
+
+    vars_of(Replica)("put", put_or_forget)
+
+
+def causal_context() -> None:
+    """The last write by the clock wins."""
+
+    def merge(ours: Record, theirs: Record) -> Record:
+        def age(record: Record) -> Any:
+            return max((value.at, value.dot) for value in record.values)
+
+        return max(ours, theirs, key=age)
+
+    vars(keeper)["merge"] = merge
+
+
+def too_many() -> None:
+    """However many keys are gone from the right folder: it is believed."""
+    vars_of(guard.RevocationGuard)("allows", lambda self, ids, accepted, now: True)
+
+
+def signature() -> None:
+    """Whosever folder it is: it is believed."""
+    vars_of(provenance.Provenance)("look", lambda self: provenance.OURS)
+
+
+def apply_journal() -> None:
+    """What was still to be applied is forgotten when the engine ends."""
+    begin = Replica.__init__
+
+    def begin_afresh(self: Replica, path: Path | None) -> None:
+        begin(self, path)
+        self._db.execute("UPDATE stored SET dirty = 0, doing = NULL")
+
+    vars_of(Replica)("__init__", begin_afresh)
+
+
+def pull_before_push() -> None:
+    """After a lost replica what the store shows is taken for news, before any peer was asked."""
+    begin = Observer.__init__
+
+    def begin_at_once(self: Observer, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **{**options, "adopting": False})
+
+    vars_of(Observer)("__init__", begin_at_once)
+
+
+def late_knowledge() -> None:
+    """An operator is taken to have known all that the engine knows by now."""
+
+    def contexts_of_now(self: Observer, found: observer.Found, by: str) -> list[Record]:
+        kept = self.replica.applied(found.minion_id)
+        if kept.dirty:
+            now = observer.contexts(self.replica.get(found.minion_id))
+            found = found._replace(applied=kept._replace(known=now))
+        return record(self, found, by)
+
+    record = Observer._record
+    vars_of(Observer)("_record", contexts_of_now)
+
+
+def horizon() -> None:
+    """Of tombstones that were dropped, nothing is remembered at all."""
+    vars_of(Dropped)("horizon", lambda self: {})
+
+
+def rotation() -> None:
+    """Key files go, and the AES key stays."""
+    vars(startup)["revoke"] = lambda opts, gone, rotate: None
+
+
+def caches() -> None:
+    """Of minions whose keys are gone everything is kept."""
+    vars(revoking)["_clean"] = lambda options, gone: None
+    vars(revoking)["_clean_all"] = lambda options: None
+
+
+def quiet_conflicts() -> None:
+    """Of two accepted keys one is chosen, so that all masters show the same."""
+
+    def choose(keys: Mapping[str, Iterable[bytes]], current: Any) -> tuple[str, bytes]:
+        return ACCEPTED, min(keys[ACCEPTED])
+
+    vars(placement)["_kept_in_conflict"] = choose
+
+
+def idle_apply() -> None:
+    """Every look at the store writes it again."""
+    apply = Keeper.apply
+
+    def again(self: Keeper) -> Any:
+        with self.replica.transaction():
+            self.replica.meta.revocation_due = True
+        return apply(self)
+
+    vars_of(Keeper)("apply", again)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """
+    One guard.
+
+    :param take_out: takes it out of this process.
+    :param wanted: whether a history has what only this guard is for; the others tell nothing.
+    """
+
+    take_out: Callable[[], None]
+    wanted: Callable[[History], bool] = lambda history: True
+
+
+def _drops_and_reverts(history: History) -> bool:
+    return history.drops and history.has("restore_machine")
+
+
+MUTANTS: dict[str, Mutant] = {
+    "tombstones": Mutant(tombstones),
+    "causal-context": Mutant(causal_context),
+    "guard": Mutant(too_many, lambda history: history.has("wipe")),
+    "provenance": Mutant(signature, lambda history: history.has("restore_folder")),
+    "apply-journal": Mutant(apply_journal),
+    "pull-before-push": Mutant(pull_before_push),
+    "late-knowledge": Mutant(late_knowledge),
+    "horizon": Mutant(horizon, _drops_and_reverts),
+    "rotation": Mutant(rotation),
+    "caches": Mutant(caches),
+    "quiet-conflicts": Mutant(quiet_conflicts),
+    "idle-apply": Mutant(idle_apply),
+}
+
+
+def take_out(name: str) -> None:
+    """Take the guard *name* out of this process; nothing when it is empty."""
+    if name:
+        MUTANTS[name].take_out()
+
+
+def vars_of(kind: type) -> Callable[[str, Any], None]:
+    """Sets attributes of a class that mypy takes for constant."""
+    return lambda name, value: setattr(kind, name, value)

@@ -1,0 +1,243 @@
+"""One connection to a salt-api: plain HTTP with one deadline for all of a request."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import io
+import json
+import select
+import socket
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from requests.certs import where as usual_authorities
+
+from saltext_ha.api.config import Secret
+from saltext_ha.api.deadline import Deadline
+
+CONNECT_LIMIT = 3.0
+PIECE = 1 << 16
+
+FAULTS = (
+    OSError,  # of the network and of TLS
+    http.client.HTTPException,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+"""What comes of speaking to a server, whatever it answers."""
+
+
+class TooMuch(OSError):
+    """The answer has more bytes than anybody can use."""
+
+
+class BrokenOff(OSError):
+    """The answer ended before its end."""
+
+
+class _Reader(io.RawIOBase):
+    """What a socket receives before *deadline*, however small the pieces are in which it comes."""
+
+    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(left(self._deadline))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, deadline: Deadline, sock: socket.socket, *args: Any, **more: Any) -> None:
+        super().__init__(sock, *args, **more)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Reader(sock, deadline))
+
+
+class Connection(http.client.HTTPConnection):
+    """
+    A connection to the salt-api at *url*, which is not open yet.
+
+    :param verify: as in :class:`~saltext_ha.api.config.Endpoint`.
+    """
+
+    def __init__(self, url: str, verify: bool | str) -> None:
+        parts = urlsplit(url)
+        self._tls = parts.scheme == "https"
+        self._verify, self._prefix = verify, quote(parts.path, safe="/%:@!$&'()*+,;=~")
+        self.default_port = 443 if self._tls else 80
+        super().__init__(parts.hostname or "", parts.port or self.default_port)
+        self._deadline = Deadline(0)
+
+    def open(self, deadline: Deadline) -> None:
+        """
+        Connect: name, TCP, TLS and certificate. No byte of a request is sent.
+
+        :raises OSError: it cannot be connected to. So with ValueError: its name is none.
+        """
+        context = tls_context(self._verify) if self._tls else None
+        self.timeout = min(CONNECT_LIMIT, left(deadline))
+        self.connect()
+        if context is not None:
+            self.sock.settimeout(min(CONNECT_LIMIT, left(deadline)))
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open still, and nothing came that nobody asked for."""
+        if self.sock is None:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return not poll.poll(0)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        data: Secret | None,
+        token: Secret | None,
+        deadline: Deadline,
+    ) -> http.client.HTTPResponse:
+        """
+        Send a request; the answer as far as its head.
+
+        :param data: JSON.
+        :raises OSError: no answer, or none in time. So with the others of :data:`FAULTS`.
+        """
+        self._deadline = deadline
+        self.response_class = partial(_Response, deadline)  # type: ignore[assignment]
+        headers = {"Accept": "application/json"}
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        if token is not None:
+            headers["X-Auth-Token"] = token.read()
+        body = None if data is None else data.read().encode()
+        self.request(method, f"{self._prefix}{path}", body, headers)
+        return self.getresponse()
+
+    def send(self, data: Any) -> None:
+        """Send what http.client has put together, in pieces: TLS counts its time for each."""
+        for begin in range(0, len(data), PIECE):
+            self.sock.settimeout(left(self._deadline))
+            super().send(data[begin : begin + PIECE])
+
+
+def read(response: http.client.HTTPResponse, most: int) -> bytes:
+    """
+    All of the body.
+
+    :param most: bytes.
+    :raises OSError: it broke off, is too large, or did not come in time.
+    """
+    expected, size, pieces = response.length, 0, list[bytes]()
+    while piece := response.read(PIECE):
+        size += len(piece)
+        if size > most:
+            raise TooMuch(f"its answer has more than {most} bytes")
+        pieces.append(piece)
+    # http.client takes an early end for the end.
+    if expected is not None and size < expected:
+        raise BrokenOff(f"the answer broke off after {size} of {expected} bytes")
+    return b"".join(pieces)
+
+
+def left(deadline: Deadline) -> float:
+    """
+    Seconds for the next step.
+
+    :raises TimeoutError: there are none.
+    """
+    seconds = deadline.remaining()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
+
+
+def encoded(payload: Any) -> Secret:
+    """
+    *payload* as JSON; it may have :class:`Secret` in it, and so is one itself.
+
+    :raises TypeError: it is nothing that JSON has.
+    """
+
+    def revealed(value: Any) -> Any:
+        if isinstance(value, Secret):
+            return value.read()
+        raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+    return Secret(json.dumps(payload, default=revealed))
+
+
+class _NoAuthorities(OSError):
+    pass
+
+
+def tls_context(verify: bool | str) -> ssl.SSLContext:
+    """
+    What is asked of the certificate of a salt-api.
+
+    :raises OSError: the file or folder of *verify* cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    if verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    trusted = usual_authorities() if verify is True else str(verify)
+    folder = Path(trusted).is_dir()
+    try:
+        context.load_verify_locations(None if folder else trusted, trusted if folder else None)
+    except (OSError, ValueError):
+        raise _NoAuthorities from None
+    return context
+
+
+REFUSED = "refused the connection"
+MISMATCH = (62, 64)  # of a name, of an address
+
+
+def described(exc: BaseException) -> str:
+    """What went wrong, in words that hold no part of the request."""
+    for kind, meaning in (
+        (_NoAuthorities, "the CA file of verify cannot be read"),
+        (http.client.RemoteDisconnected, "closed the connection without an answer"),
+        (ConnectionRefusedError, REFUSED),
+        ((ConnectionResetError, BrokenPipeError), "reset the connection"),
+        (socket.gaierror, "its name cannot be resolved"),
+        (http.client.IncompleteRead, "the answer broke off"),
+        (UnicodeError, "its name cannot be resolved"),
+    ):
+        if isinstance(exc, kind):
+            return meaning
+    if isinstance(exc, (TooMuch, BrokenOff)):
+        return str(exc)
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        if exc.verify_code in MISMATCH:
+            return "its certificate is for another host"
+        return "its certificate is not trusted; give verify=PATH of its CA"
+    if isinstance(exc, ssl.SSLError):
+        plain = exc.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+        return "does not speak TLS: is it http://?" if plain else f"TLS failed ({exc.reason})"
+    if isinstance(exc, OSError) and exc.errno == errno.EHOSTUNREACH:
+        return "no route to host"
+    if isinstance(exc, OSError) and exc.errno == errno.ENETUNREACH:
+        return "network is unreachable"
+    if isinstance(exc, OSError):
+        return f"connection failed ({type(exc).__name__})"
+    return f"its answer is no HTTP ({type(exc).__name__})"

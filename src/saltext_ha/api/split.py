@@ -1,0 +1,90 @@
+"""
+Which master a job goes to, so that every minion hears it, and hears it once. Pure.
+
+A minion that is bound to several masters hears all of them, one with failover a single one. What
+the group says of that (``ha.where``) divides a target: each part is published on one master, and
+no minion matches two parts, whatever master it goes to meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# How a target of that type is written as one word of a compound target.
+PREFIXES = {
+    "glob": "",
+    "compound": "",
+    "list": "L@",
+    "grain": "G@",
+    "grain_pcre": "P@",
+    "pcre": "E@",
+    "pillar": "I@",
+    "pillar_pcre": "J@",
+    "ipcidr": "S@",
+    "nodegroup": "N@",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A target, and the master that its minions listen to."""
+
+    master: str
+    tgt: str | list[str]
+    tgt_type: str
+
+
+def divide(
+    tgt: str | list[str],
+    tgt_type: str,
+    reached: Mapping[str, Sequence[str]],
+    order: Sequence[str],
+) -> list[Part]:
+    """
+    The parts of a target.
+
+    :param reached: minion → the masters that reach it, for those that not every master reaches;
+        who is not in *order* does not count.
+    :param order: the masters, the one to be preferred first.
+    :return: at least one; the first is that of the minions that any master reaches, and of those
+        that none does.
+    """
+    homes = {
+        minion: [name for name in order if name in masters]
+        for minion, masters in reached.items()
+        if not {",", " "} & set(minion)  # those cannot be named in a target
+    }
+    homes = {minion: names for minion, names in homes.items() if names}
+    everyone = [name for name in order if all(name in names for names in homes.values())]
+    if everyone:
+        return [Part(everyone[0], tgt, tgt_type)]
+    first = next(name for name in order if any(name in names for names in homes.values()))
+    away: dict[str, list[str]] = {}
+    for minion, names in sorted(homes.items()):
+        if first not in names:
+            away.setdefault(names[0], []).append(minion)
+    word = _word(tgt, tgt_type)
+    if word is None:
+        return [Part(first, tgt, tgt_type)]
+    gone = ",".join(sorted(minion for minions in away.values() for minion in minions))
+    rest = Part(first, f"( {word} ) and not L@{gone}", "compound")
+    return [rest, *(_only(word, tgt_type, name, away[name]) for name in order if name in away)]
+
+
+def _only(word: str, tgt_type: str, master: str, minions: Iterable[str]) -> Part:
+    if tgt_type == "list":
+        return Part(master, list(minions), "list")  # of others nothing was asked
+    return Part(master, f"( {word} ) and L@{','.join(minions)}", "compound")
+
+
+def _word(tgt: str | list[str], tgt_type: str) -> str | None:
+    """The target within a compound one; None where it cannot stand there."""
+    if tgt_type not in PREFIXES:
+        return None
+    text = tgt if isinstance(tgt, str) else ",".join(map(str, tgt))
+    if tgt_type != "compound" and len(text.split()) != 1:
+        return None  # Salt divides compound targets at every space
+    if tgt_type == "glob" and text[1:2] == "@":
+        return None
+    return PREFIXES[tgt_type] + text

@@ -1,0 +1,206 @@
+"""The configuration of a balancer, from what is known of the masters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.balancer.servers import Server, check_host
+from saltext_ha.common.errors import HaError
+
+TEMPLATES = {"haproxy": "haproxy.cfg.j2", "nginx": "nginx.conf.j2"}
+CERTIFICATE = "/etc/ssl/private/salt-api.pem"
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+LONGEST = 86400
+# nginx goes on from one location to another no more than ten times with one request.
+MOST_OF_NGINX = 10
+
+# Nothing that a shell, haproxy or nginx reads as more than a part of a path.
+_PATH = re.compile(r"/[A-Za-z0-9_./@+-]{1,1000}")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """
+    What the operator decides.
+
+    :param kind: ``haproxy`` or ``nginx``.
+    :param cert: PEM file on the balancer: certificate, chain and private key.
+    :param listen: ``port`` or ``address:port`` that callers come to.
+    :param ca: PEM file on the balancer with whoever signed the masters' certificates.
+    :param name: the name that all the masters' certificates are for; empty: each one's own host.
+    :param api_port: of salt-api on masters that cannot be asked; 0: as on the others.
+    :param timeout: seconds that one call may take.
+    """
+
+    kind: str
+    cert: str = CERTIFICATE
+    listen: str = "443"
+    ca: str = AUTHORITIES
+    name: str = ""
+    api_port: int = 0
+    timeout: int = 3600
+
+
+def wishes(**given: Any) -> Wishes:
+    """
+    Check what was given on the command line.
+
+    :raises HaError: names the argument and what it takes.
+    """
+    kind = given.pop("kind", None)
+    if not isinstance(kind, str) or kind not in TEMPLATES:
+        raise HaError(f"{ascii(kind)[:80]}: takes {' or '.join(sorted(TEMPLATES))}")
+    found: dict[str, Any] = {"kind": kind}
+    for key, value in given.items():
+        if key not in _CHECKS:
+            raise HaError(f"{ascii(key)[:80]}: no such argument; takes {', '.join(_CHECKS)}")
+        if value in ("", 0, None) and not isinstance(value, bool):
+            continue
+        try:
+            found[key] = _CHECKS[key](value)
+        except ValueError as exc:
+            raise HaError(f"{key}={exc}") from None
+    return Wishes(**found)
+
+
+def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) -> str:
+    """
+    The text of the configuration.
+
+    :param asked: the master that it is made on.
+    :param masters: all of the group, also those without salt-api.
+    :raises HaError: nobody has a salt-api, or this kind of balancer cannot serve such a mixture.
+    """
+    import jinja2  # heavy, and loader modules are imported often
+
+    served = [master for master in masters if master.api]
+    if not served:
+        raise HaError(
+            "no master of the group has a salt-api in its configuration (rest_cherrypy: port: …); "
+            "configure it, restart salt-master and salt-api"
+        )
+    _check(wanted, served)
+    environment = jinja2.Environment(  # nosec B701: no HTML; every value was checked
+        loader=jinja2.PackageLoader("saltext_ha.balancer", "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATES[wanted.kind]).render(
+        wanted=wanted,
+        group=group,
+        asked=asked,
+        notes=[note for master in masters for note in _notes(master, wanted.kind)],
+        bind=wanted.listen if ":" in wanted.listen else f":{wanted.listen}",
+        servers=[_server(master, wanted) for master in served],
+        tls=any(master.api and master.api.tls for master in served),
+    )
+
+
+def _server(master: Server, wanted: Wishes) -> str:
+    """The line of one master."""
+    api, status = master.api, master.status
+    assert api is not None
+    if wanted.kind == "nginx":
+        return f"server {api.netloc} max_fails=1 fail_timeout=30s;  # {master.name}"
+    words = ["server", master.name, api.netloc, "check"]
+    if status:
+        words += ["addr", status.host] if status.host != api.host else []
+        words += ["port", str(status.port), "check-ssl" if status.tls else "no-check-ssl"]
+    words += ["ssl"] if api.tls else []
+    if api.tls or (status and status.tls):
+        name = wanted.name or api.host
+        words += ["verify", "required", "ca-file", wanted.ca, "verifyhost", name]
+    return " ".join(words)
+
+
+def _notes(master: Server, kind: str) -> list[str]:
+    """What the operator should know about one master."""
+    if master.api is None:
+        return [f"{master.name} is left out: its configuration has no salt-api (rest_cherrypy)."]
+    if master.problem:
+        return [
+            f"{master.name} could not be asked; assumed: {master.api.netloc}, "
+            f"{'TLS' if master.api.tls else 'no TLS'}. Make this anew when it is back."
+        ]
+    if kind == "haproxy" and master.status is None:
+        return [
+            f"{master.name} has no status listener that can be reached from here: only whether",
+            "its salt-api accepts connections is looked at, which it also does when salt-master "
+            "is dead.",
+            "Set  ha: status: {host, certificate, key, token_file}  there, make this anew.",
+        ]
+    return []
+
+
+def _check(wanted: Wishes, served: Sequence[Server]) -> None:
+    """What this kind of balancer cannot do."""
+    kinds = {master.api.tls: master.name for master in served if master.api}
+    if wanted.kind == "nginx" and len(kinds) > 1:
+        raise HaError(
+            f"nginx: the salt-api of {kinds[True]} speaks TLS, that of {kinds[False]} does not: "
+            "make them the same (rest_cherrypy: ssl_crt, ssl_key), or take haproxy"
+        )
+    if wanted.kind == "nginx" and len(served) > MOST_OF_NGINX:
+        raise HaError(
+            f"nginx: the group has {len(served)} masters with salt-api, and nginx can look for the "
+            f"one that knows a token among {MOST_OF_NGINX} at most: take haproxy"
+        )
+    if wanted.name:
+        return
+    why = "for one name on all masters" if wanted.kind == "nginx" else "for a name, not an address"
+    for master in served:
+        addresses = (master.api, master.status if wanted.kind == "haproxy" else None)
+        for address in addresses:
+            if address and address.tls and (wanted.kind == "nginx" or address.is_ip):
+                raise HaError(
+                    f"{master.name}, {address.netloc}: {wanted.kind} checks certificates {why}. "
+                    "Say with name= which name is in the certificates of all masters, such as "
+                    "name=salt-api.example.org"
+                )
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not _PATH.fullmatch(value):
+        raise ValueError(f"{value!r:.80}: takes an absolute path without spaces")
+    return value
+
+
+def _name(value: Any) -> str:
+    return check_host(value)
+
+
+def _listen(value: Any) -> str:
+    """``443``, ``10.0.0.9:443`` or ``[::]:443``."""
+    host, _, port = str(value).rpartition(":")
+    if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{value!r:.80}: takes a port, or address:port")
+    if not host or host == "*":
+        return str(int(port))
+    try:
+        host = check_host(host)
+    except ValueError as exc:
+        raise ValueError(f"{exc}, a colon and a port") from None
+    return f"[{host}]:{int(port)}" if ":" in host else f"{host}:{int(port)}"
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{value!r:.80}: takes a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "cert": _path,
+    "listen": _listen,
+    "ca": _path,
+    "name": _name,
+    "api_port": _whole(1, 65535),
+    "timeout": _whole(1, LONGEST),
+}

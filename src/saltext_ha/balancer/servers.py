@@ -1,0 +1,157 @@
+"""Where the salt-api and the status listener of one master are."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.common.addresses import is_loopback
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.config.mapping import HaConfig
+
+# What is said here ends up in a configuration that a balancer reads as root.
+HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+# Without a scope (fe80::1%eth0): it may be any text, line breaks included, and another machine's
+# means nothing here.
+_ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A TCP port that speaks HTTP."""
+
+    host: str
+    port: int
+    tls: bool
+
+    @property
+    def netloc(self) -> str:
+        """``host:port``, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_ip(self) -> bool:
+        """Whether its host is an IP address: no name, then, that a certificate could be for."""
+        return _is_address(self.host)
+
+
+@dataclass(frozen=True)
+class Server:
+    """
+    One master as a balancer calls it.
+
+    :param api: None where no salt-api is configured.
+    :param status: None where it has none, or none that can be reached from other machines.
+    :param problem: why it is not known for sure; empty when the master said it itself.
+    """
+
+    name: str
+    api: Address | None
+    status: Address | None = None
+    problem: str = ""
+
+
+def of_master(opts: Mapping[str, Any], config: HaConfig) -> Server:
+    """The master that *opts* and *config* configure."""
+    api = _api(opts, config.address)
+    status = None
+    if config.status is not None:
+        host = _seen(config.status.host, config.address)
+        status = Address(host, config.status.port, config.status.certificate is not None)
+    return Server(config.name, api, status if _meet(api, status) else None)
+
+
+def to_wire(server: Server) -> dict[str, Any]:
+    """For a peer that asks."""
+    return {
+        kind: address and {"host": address.host, "port": address.port, "tls": address.tls}
+        for kind, address in (("api", server.api), ("status", server.status))
+    }
+
+
+def from_wire(name: str, raw: Mapping[str, Any]) -> Server:
+    """
+    The peer *name*, which answered *raw*.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        return Server(name, _read(raw["api"]), _read(raw["status"]))
+    except (KeyError, TypeError, ValueError):
+        raise InvalidRecord("its answer makes no sense") from None
+
+
+def assumed(name: str, host: str, like: Address, problem: str) -> Server:
+    """
+    A master that did not answer, when its salt-api is *like* that of others.
+
+    :param host: of its URL, which it chose itself.
+    :raises HaError: that is nothing for a configuration.
+    """
+    try:
+        return Server(name, Address(check_host(host), like.port, like.tls), problem=problem)
+    except ValueError as exc:
+        raise HaError(
+            f"{name} could not be asked, and its URL has a host that a balancer cannot be told: "
+            f"{exc}; start it, or take it out with salt-run ha.remove_peer {name}"
+        ) from None
+
+
+def check_host(value: Any) -> str:
+    """
+    Return *value* when it is a host name or an IP address, and nothing else.
+
+    :raises ValueError: it is not.
+    """
+    host = str(value).strip("[]")
+    if not _is_address(host) and not HOST.fullmatch(host):
+        raise ValueError(f"{value!r:.80}: takes a host name or an IP address")
+    return host
+
+
+def _api(opts: Mapping[str, Any], address: str) -> Address | None:
+    for name, key in (("rest_cherrypy", "host"), ("rest_tornado", "address")):
+        conf = opts.get(name)
+        if not isinstance(conf, Mapping) or not isinstance(conf.get("port"), int):
+            continue  # without a port, Salt does not start it either
+        tls = bool(conf.get("ssl_crt")) and not conf.get("disable_ssl")
+        return Address(_seen(str(conf.get(key) or ""), address), conf["port"], tls)
+    return None
+
+
+def _seen(host: str, address: str) -> str:
+    """Where others find what listens on *host* of the master at *address*."""
+    host = host.strip("[]")
+    try:
+        return address if not host or ipaddress.ip_address(host).is_unspecified else host
+    except ValueError:
+        return host
+
+
+def _meet(api: Address | None, status: Address | None) -> bool:
+    """Whether who reaches the one reaches the other."""
+    if api is None or status is None:
+        return False
+    return is_loopback(api.host) or not is_loopback(status.host)
+
+
+def _read(raw: Any) -> Address | None:
+    if raw is None:
+        return None
+    port = raw["port"]
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+        raise ValueError("port")
+    return Address(check_host(raw["host"]), port, raw["tls"] is True)
+
+
+def _is_address(host: str) -> bool:
+    if not _ADDRESS.fullmatch(host):
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

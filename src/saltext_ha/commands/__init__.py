@@ -1,0 +1,1 @@
+"""A file for each ``ha.*`` command: takes what it needs, returns plain data."""

@@ -1,0 +1,177 @@
+"""``ha.cmd``: a job for minions of the whole group, each on a master that it listens to."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltext_ha.api.split import Part, divide
+from saltext_ha.commands.minions import seconds_of
+from saltext_ha.commands.where import Where
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minions.job_specs import Command
+from saltext_ha.minions.jobs import Answers, Count, Jobs, new_jids
+from saltext_ha.sync.group import Command as Answerer
+from saltext_ha.sync.group import Group
+
+TIMEOUT = 60.0
+OPERATION = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass
+class UnderWay:
+    """
+    The parts of a job while they run: ``jids`` of those that still do, by master; ``done``: how far
+    the others came; ``unknown``: what could not be published, and why.
+    """
+
+    jids: dict[str, str] = field(default_factory=dict)
+    done: dict[str, Count] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
+class Commands:
+    """Publishes an operator's job: one part on each master that its minions need."""
+
+    def __init__(self, group: Group, jobs: Jobs, where: Where) -> None:
+        self._group, self._jobs, self._where = group, jobs, where
+        self._under_way: dict[str, UnderWay] = {}
+        """By the name of the operation; as many as commands are being carried out, at most."""
+
+    def commands(self) -> dict[str, Answerer]:
+        """What the control socket answers of this."""
+        return {"cmd": self.cmd, "cmd_progress": self.progress}
+
+    async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """``ha.cmd``; with ``operation`` in *payload*, :meth:`progress` tells how far it is."""
+        if "operation" not in payload:
+            return await self._cmd(payload, UnderWay())
+        operation = _operation(payload)
+        if operation in self._under_way:
+            raise InvalidRecord("operation: that one is under way already")
+        self._under_way[operation] = under_way = UnderWay()
+        try:
+            return await self._cmd(payload, under_way)
+        finally:
+            del self._under_way[operation]
+
+    async def progress(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        How far the operation of that name is: ``masters`` (name → ``targeted``: how many its part
+        is for, None before it was published; ``returned``, and how many of these ``failed``), and
+        ``unknown`` (masters that do not say, and why). Both are empty when it is not under way.
+        """
+        under_way = self._under_way.get(_operation(payload), UnderWay())
+        counts, unknown = await self._jobs.counts(dict(under_way.jids))
+        # Parts may have ended meanwhile: what came of those is what counts.
+        masters = {n: each for n, each in counts.items() if n not in under_way.unknown}
+        unknown = {n: why for n, why in unknown.items() if n not in under_way.done}
+        return {
+            "masters": {n: each._asdict() for n, each in {**masters, **under_way.done}.items()},
+            "unknown": {**unknown, **under_way.unknown},
+        }
+
+    async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
+        seconds, arg = seconds_of(payload, TIMEOUT), payload.get("arg") or []
+        if not isinstance(arg, list):
+            raise InvalidRecord("arg: takes a list")
+        tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
+        if tgt_type == "list" and isinstance(tgt, str):
+            tgt = [each for each in tgt.split(",") if each]
+        wanted = Command(
+            tgt, tgt_type, payload.get("fun", ""), tuple(arg), payload.get("kwarg") or {}
+        )
+        question = (
+            {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
+        )
+        told = await self._where.where(question)
+        own = self._group.service.config.name
+        order = [own, *(name for name in self._jobs.masters if name != own)]
+        parts = divide(wanted.tgt, tgt_type, told["minions"], order)
+        plan = {part.master: part for part in parts}
+        found: dict[str, Answers] = {}
+        if not payload.get("test"):
+            under_way.jids = dict(zip(plan, new_jids(len(plan)), strict=True))
+            done = await asyncio.gather(
+                *(self._part(part, wanted, seconds, under_way, told["unknown"]) for part in parts)
+            )
+            found = dict(zip(plan, done, strict=True))
+        return answer(wanted, plan, found, told, bool(payload.get("test")))
+
+    async def _part(
+        self,
+        part: Part,
+        wanted: Command,
+        seconds: float,
+        under_way: UnderWay,
+        unreached: Collection[str],
+    ) -> Answers:
+        name = part.master
+        job = Command(part.tgt, part.tgt_type, wanted.fun, wanted.arg, wanted.kwarg)
+        jids = {name: under_way.jids[name]}
+        answers, _ = await self._jobs.run(job, seconds, [name], jids, unreached)
+        found = answers[name]
+        if found.error:
+            under_way.unknown[name] = found.error
+        else:
+            under_way.done[name] = Count(
+                len(found.targeted), len(found.returned), len(found.failed)
+            )
+        del under_way.jids[name]
+        return found
+
+
+def _operation(payload: Mapping[str, Any]) -> str:
+    name = payload.get("operation")
+    if not isinstance(name, str) or not OPERATION.fullmatch(name):
+        raise InvalidRecord("operation: takes 32 hexadecimal digits")
+    return name
+
+
+def _problem(found: Answers) -> str:
+    return f"{found.error}; may have run: job {found.jid}" if found.unsure else found.error
+
+
+def answer(
+    wanted: Command,
+    plan: Mapping[str, Part],
+    found: Mapping[str, Answers],
+    told: Mapping[str, Any],
+    test: bool,
+) -> dict[str, Any]:
+    """What ``ha.cmd`` says: see the runner."""
+    unknown = {**told["unknown"], **{n: _problem(each) for n, each in found.items() if each.error}}
+    returned, failed, missing = dict[str, Any](), dict[str, int](), dict[str, str]()
+    running = dict[str, str]()
+    for name, each in found.items():
+        failed |= each.failed
+        returned |= {i: value for i, (_, value) in each.returned.items()}
+        left = sorted(each.targeted - each.returned.keys())
+        missing |= dict.fromkeys(left, name)
+        running |= {i: each.jid for i in left if i in each.running}
+    listed = wanted.tgt_type in ("glob", "list")  # of other targets, the group was asked for all
+    unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
+    keyless: set[str] = set()  # listed, and without an accepted key on the masters that published
+    if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
+        keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
+    unreachable = sorted({*unreachable, *keyless})
+    # Without a minion that it is for, Salt publishes nothing.
+    jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
+    troubled = bool(failed or missing or keyless) or (not test and not returned)
+    return {
+        "kind": "cmd",
+        "test": test,
+        "fun": wanted.fun,
+        "targets": {name: part.tgt for name, part in plan.items()},
+        "jobs": jobs,
+        "returned": dict(sorted(returned.items())),
+        "failed": failed,
+        "missing": missing,
+        "running": running,
+        "unreachable": [i for i in unreachable if i not in returned],
+        "unknown": unknown,
+        "retcode": 2 if unknown else 1 if troubled else 0,
+    }

@@ -1,0 +1,163 @@
+"""``ha.cmd`` as the runner does it: batch after batch, by the engine of this master."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from saltext_ha.commands.engine_client import UNKNOWN
+from saltext_ha.common.errors import HaError
+
+Answer = dict[str, Any]
+Ask = Callable[[str, Answer], Answer]
+TIMEOUT = 60.0
+EACH = 1.0
+"""Seconds between two lines about how far it is."""
+OPTIONS = ("tgt_type", "timeout", "batch", "progress", "test", "kwarg")
+"""Arguments of ``ha.cmd`` that are none of the function's."""
+BESIDE = 60.0
+"""Seconds the engine may take to find the minions, to publish, to ask who still runs it."""
+THIS = "this master"
+"""Who is to blame, in ``unknown``, where the engine of this master answers no more."""
+
+
+def run(
+    ask: Ask,
+    tgt: str | list[str],
+    fun: str,
+    arg: list[Any],
+    kwarg: Answer,
+    tgt_type: str = "glob",
+    timeout: float = TIMEOUT,
+    batch: int | str = 0,
+    progress: bool = False,
+    test: bool = False,
+) -> Answer:
+    """
+    What ``ha.cmd`` answers; see the runner.
+
+    :param ask: has the engine carry out a command; called from two threads with *progress*.
+    :param progress: say on standard error how far it is.
+    :raises HaError: an argument is wrong, or the engine refused before anything has come back.
+    """
+    if tgt_type == "glob" and isinstance(tgt, list):
+        tgt_type = "list"
+    job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": bool(test)}
+    targets: list[tuple[str | list[str], str]] = [(tgt, tgt_type)]
+    if batch:
+        if tgt_type not in ("glob", "list"):
+            raise HaError(f"batch={batch}: takes a glob or a list of ids, no tgt_type={tgt_type}")
+        ids = tgt.split(",") if tgt_type == "list" and isinstance(tgt, str) else tgt
+        asked = {"glob": tgt} if tgt_type == "glob" else {"ids": ids}
+        found = ask("where", {**asked, "all": True})["ids"]
+        size = batch_size(batch, len(found))
+        targets = [(found[i : i + size], "list") for i in range(0, len(found), size)] or targets
+    whole: Answer = {}
+    for number, (part, kind) in enumerate(targets, 1):
+        wanted = {**job, "tgt": part, "tgt_type": kind}
+        name = f"batch {number} of {len(targets)}"
+        try:
+            if not progress or test:
+                whole = _together(whole, ask("cmd", wanted))
+                continue
+            with _Watching(ask, f"{name}: " if batch else "") as watching:
+                whole = _together(whole, ask("cmd", {**wanted, "operation": watching.operation}))
+        except HaError as exc:
+            if not whole:
+                raise
+            # Minions have done their work: what they returned is not thrown away.
+            later = [each for ids, _ in targets[number:] for each in ids]
+            whole["unknown"] = {**whole["unknown"], THIS: str(exc)}
+            return {**whole, "unsure": list(part), "not_begun": later, "retcode": UNKNOWN}
+        counts = (f"{len(whole[each])} {each}" for each in ("returned", "failed", "missing"))
+        done = f"{name} done, in all" if batch else "done"
+        print(f"{done}: {', '.join(counts)}", file=sys.stderr, flush=True)
+    return whole
+
+
+class _Watching:
+    """
+    Says on standard error how far an operation is, whenever that has changed.
+
+    It asks in a thread of its own, which nobody waits for: neither the end of the operation nor
+    Ctrl-C is held up by a master that does not answer.
+
+    :ivar operation: the name under which the engine knows it.
+    :param front: what every line begins with.
+    """
+
+    def __init__(self, ask: Ask, front: str) -> None:
+        self.operation = secrets.token_hex(16)
+        self._ask, self._front = ask, front
+        self._over = threading.Event()
+        self._saying = threading.Lock()
+
+    def __enter__(self) -> _Watching:
+        threading.Thread(target=self._watch, name="ha.cmd progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._saying:
+            self._over.set()
+
+    def _watch(self) -> None:
+        said = ""
+        while not self._over.wait(EACH):
+            try:
+                line = how_far(self._ask("cmd_progress", {"operation": self.operation}))
+            except HaError as exc:
+                line = f"how far it is, is not known: {exc}"
+            with self._saying:
+                if line and line != said and not self._over.is_set():
+                    print(f"{self._front}{line}", file=sys.stderr, flush=True)
+                    said = line
+
+
+def how_far(told: Answer) -> str:
+    """
+    One line for what the engine answers to ``cmd_progress``; empty before anything was published.
+
+    Of how many is said only when every master has said how many its part is for.
+    """
+    counts, unknown = list(told["masters"].values()), sorted(told["unknown"])
+    targeted = [each["targeted"] for each in counts]
+    if not unknown and targeted.count(None) == len(targeted):
+        return ""
+    returned, failed = (sum(each[name] for each in counts) for name in ("returned", "failed"))
+    of = "" if unknown or None in targeted else f" of {sum(targeted)}"
+    nothing = f"; nothing is known of {', '.join(unknown)}" if unknown else ""
+    return f"{returned}{of} returned, {failed} failed{nothing}"
+
+
+def batch_size(batch: int | str, count: int) -> int:
+    """
+    How many minions at a time.
+
+    :param batch: a number, or a share as ``10%``.
+    :raises HaError: it is neither.
+    """
+    match = re.fullmatch(r"(\d{1,6})(%?)", str(batch))
+    number = int(match[1]) if match and not isinstance(batch, bool) else 0
+    if not match or not number:
+        raise HaError(f"batch={batch!r}: takes a number from 1, or a share as 10%")
+    return max(1, count * number // 100) if match[2] else number
+
+
+def _together(before: Answer, now: Answer) -> Answer:
+    """Two answers as one."""
+    if not before:
+        found = {**now}
+        found["jobs"] = [now["jobs"]]
+        found["targets"] = [now["targets"]]
+        return {**found, "unsure": [], "not_begun": []}
+    for name in ("returned", "failed", "missing", "running", "unknown"):
+        before[name] = {**before[name], **now[name]}
+    for name in ("jobs", "targets"):
+        before[name] = [*before[name], now[name]]
+    before["unreachable"] = sorted({*before["unreachable"], *now["unreachable"]})
+    before["retcode"] = max(before["retcode"], now["retcode"])
+    return before

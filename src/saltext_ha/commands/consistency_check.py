@@ -1,0 +1,276 @@
+"""
+``ha.check_consistency``: asks every master about itself, and compares.
+
+Every peer is sent one question, for a digest a section. What differs is asked for; where nothing
+does, that was all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from saltext_ha.commands.key_section import KeySection
+from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.consistency import clock, result, sections
+from saltext_ha.consistency.facts import Facts, Told
+from saltext_ha.consistency.section import Mine
+from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
+from saltext_ha.sync.link import Link
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+#: Questions about the time; the shortest round trip counts.
+ROUNDS = 3
+#: Checks of different masters whose facts are kept between the first question and the second.
+KEPT = 4
+KEPT_FOR = 60.0
+#: Seconds until what this master tells of itself is there, or is called unknown.
+PATIENCE = 25.0
+HANGS = "still being read there: does a file system hang?"
+MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
+
+
+class OwnFacts:
+    """What this master tells of itself, for the checks of all masters."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._told: dict[bytes, dict[str, Told]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+
+        async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return {"time": time.time(), "group": self._group.service.config.group}
+
+        async def digests(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            wanted = payload.get("sections")
+            if not isinstance(wanted, list):
+                raise InvalidRecord("sections are a list")
+            told = await self.told(_nonce(payload), wanted)
+            answer: dict[str, Any] = {"digests": {name: one.digest for name, one in told.items()}}
+            if sections.KEYS in wanted:
+                answer["keys"] = await KeySection(self._group).counts()
+            return answer
+
+        async def facts(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            wanted = payload.get("buckets")
+            if not isinstance(wanted, dict):
+                raise InvalidRecord("buckets are a map, by section")
+            told = await self.told(_nonce(payload), list(wanted))
+            return {
+                "facts": {
+                    name: await asyncio.to_thread(one.answer, wanted[name])
+                    for name, one in told.items()
+                }
+            }
+
+        return {"clock": clocked, "consistency": digests, "facts": facts}
+
+    async def told(self, nonce: bytes, wanted: Sequence[Any]) -> dict[str, Told]:
+        """The sections *wanted* of this master, as they were when first asked for by *nonce*."""
+        service = self._group.service
+        names = [name for name in sections.OF_MASTERS if name in wanted]
+        mine = Mine(service.opts, service.config, nonce)
+
+        def take(missing: list[str]) -> dict[str, Told]:
+            return {name: Told(_facts(name, mine), nonce) for name in missing}
+
+        def silent(missing: list[str]) -> dict[str, Told]:
+            return {name: Told(Facts({}, {"": HANGS}), nonce) for name in missing}
+
+        try:
+            await asyncio.wait_for(self._one_at_a_time.acquire(), PATIENCE)
+        except asyncio.TimeoutError:
+            return silent(names)
+        known = self._told.get(nonce, {})
+        missing = [name for name in names if name not in known]
+        # A file system that hangs keeps the thread, and with it the lock; nobody waits for that.
+        taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
+        taking.add_done_callback(lambda _: self._one_at_a_time.release())
+        done, _ = await asyncio.wait({taking}, timeout=PATIENCE)
+        known = {**known, **(taking.result() if done else silent(missing))}
+        self._keep(nonce, known)
+        return {name: known[name] for name in names}
+
+    def _keep(self, nonce: bytes, told: dict[str, Told]) -> None:
+        if nonce not in self._told:
+            loop = asyncio.get_running_loop()
+            loop.call_later(KEPT_FOR, self._told.pop, nonce, None)
+        self._told[nonce] = told
+        while len(self._told) > KEPT:
+            del self._told[next(iter(self._told))]
+
+
+class ConsistencyCheck:
+    """The command itself."""
+
+    def __init__(self, group: Group, own: OwnFacts) -> None:
+        self._group = group
+        self._own = own
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"check": self.check}
+
+    async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.check_consistency``."""
+        names = sections.select(payload.get("only"))
+        answer = await self.answer(names)
+        if names == sections.NAMES:
+            self._group.service.watch.note(answer)
+        return {**answer, "retcode": result.exit_code(answer)}
+
+    async def answer(self, names: Sequence[str] = sections.NAMES) -> dict[str, Any]:
+        """The answer about the sections *names*."""
+        service = self._group.service
+        settings = service.config.consistency
+        own, nonce = service.config.name, secrets.token_bytes(32)
+        check = _Check(names, nonce)
+        for name in service.trust.peers().keys() - service.links.keys():
+            check.unreached[name] = "joined just now; not asked yet"
+        links = dict(service.links)
+        rounds = ROUNDS if clock.NAME in names else 1
+        await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
+        # All at the same time: each has to look at its own files.
+        own_part = asyncio.ensure_future(self._own.told(nonce, names))
+        asked = [link for link in links.values() if link.peer.name not in check.unreached]
+        looking = [service.core.scan()] if sections.KEYS in names else []
+        await asyncio.gather(*looking, *map(check.ask, asked))
+        told = await own_part
+        await asyncio.gather(
+            *(
+                check.complete(link, told)
+                for link in links.values()
+                if link.peer.name not in check.unreached
+            )
+        )
+        found: dict[str, Any] = {}
+        if sections.KEYS in names:
+            # It may find out that one more cannot be asked.
+            found[sections.KEYS] = await KeySection(self._group).answer(
+                check.counts, check.unreached, settings
+            )
+        groups = {own: service.config.group, **check.groups}
+        if len(set(groups.values())) > 1 and tuple(names) == sections.NAMES:
+            found["group"] = _group_section(groups, check.unreached)
+        for name, section in sections.OF_MASTERS.items():
+            if name in names:
+                parts = {own: told[name].facts}
+                parts.update({peer: facts[name] for peer, facts in check.facts.items()})
+                parts = {peer: parts[peer] for peer in parts if peer not in check.unreached}
+                found[name] = await asyncio.to_thread(
+                    result.of_section, section, parts, check.unreached, settings
+                )
+        if clock.NAME in names:
+            apart = clock.compare(own, check.offsets, check.unreached)
+            found[clock.NAME] = {
+                **result.of_differences(clock.NAME, apart, check.unreached, settings),
+                "offsets": {name: offset.data() for name, offset in check.offsets.items()},
+            }
+        return result.answer(found, {own, *links, *check.unreached}, check.unreached)
+
+
+class _Check:
+    """One check: what the peers have answered so far."""
+
+    def __init__(self, names: Sequence[str], nonce: bytes) -> None:
+        self.names = list(names)
+        self.nonce = nonce
+        self.unreached: dict[str, str] = {}
+        self.groups: dict[str, str] = {}
+        self.offsets: dict[str, clock.Offset] = {}
+        self.counts: dict[str, dict[str, int]] = {}
+        self.facts: dict[str, dict[str, Facts]] = {}
+        self._digests: dict[str, Mapping[str, Any]] = {}
+
+    async def meet(self, link: Link, rounds: int) -> None:
+        """
+        Ask a peer a trifle, before anything that takes its time: one that hangs is noticed as soon
+        as ever, and nobody is busy yet while the clocks are compared.
+        """
+        name = link.peer.name
+        measured = []
+        try:
+            for _ in range(rounds):
+                asked = time.time()
+                answer = await link.call("clock", {})
+                measured.append((float(answer["time"]), asked, time.time()))
+            self.groups[name] = str(answer["group"])
+            offset = clock.offset(measured)
+            if offset:
+                self.offsets[name] = offset
+        except HaError as exc:
+            self.unreached[name] = str(exc)
+        except NO_SENSE:
+            self.unreached[name] = MALFORMED
+
+    async def ask(self, link: Link) -> None:
+        """Ask a peer for its digests."""
+        name = link.peer.name
+        try:
+            answer = await link.call(
+                "consistency", {"nonce": self.nonce, "sections": self.names}, SLOW
+            )
+            self._digests[name] = dict(answer["digests"])
+            if sections.KEYS in self.names:
+                self.counts[name] = {
+                    str(what): int(number) for what, number in answer["keys"].items()
+                }
+        except HaError as exc:
+            self.unreached[name] = str(exc)
+        except NO_SENSE:
+            self.unreached[name] = MALFORMED
+
+    async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
+        """Ask a peer for the facts whose digests are not as they are here."""
+        name = link.peer.name
+        theirs = self._digests[name]
+        differ = [section for section, one in told.items() if theirs.get(section) != one.digest]
+        facts = {section: one.facts for section, one in told.items()}
+        if differ:
+            buckets = {section: told[section].buckets for section in differ}
+            try:
+                answer = await link.call("facts", {"nonce": self.nonce, "buckets": buckets}, SLOW)
+                for section in differ:
+                    facts[section] = told[section].facts.completed(answer["facts"].get(section))
+            except InvalidRecord:
+                self.unreached[name] = MALFORMED
+            except HaError as exc:
+                self.unreached[name] = str(exc)
+            except NO_SENSE:
+                self.unreached[name] = MALFORMED
+        self.facts[name] = facts
+
+
+def _facts(name: str, mine: Mine) -> Facts:
+    """One section of this master. What fails makes that one unknown, and says so in the log."""
+    try:
+        return sections.OF_MASTERS[name].take(mine)
+    except Exception as exc:
+        log.exception("ha consistency: section %s failed", name)
+        return Facts({}, {"": f"failed there: {type(exc).__name__}; its log says why"})
+
+
+def _group_section(groups: Mapping[str, str], unreached: Mapping[str, str]) -> dict[str, Any]:
+    """Masters that trust each other and are configured for different groups."""
+    values: dict[str, Any] = dict(groups)
+    values.update({name: {"unknown": why} for name, why in unreached.items()})
+    fix = "make ha: group: the same in the configuration of all, restart salt-master there"
+    return result.of_differences(
+        "group", [{"path": "ha:group", "values": values, "fix": fix}], dict(unreached)
+    )
+
+
+def _nonce(payload: Mapping[str, Any]) -> bytes:
+    nonce = payload.get("nonce")
+    if not isinstance(nonce, bytes) or not 16 <= len(nonce) <= 64:
+        raise InvalidRecord("nonce is not 16 to 64 bytes")
+    return nonce

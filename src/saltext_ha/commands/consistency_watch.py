@@ -1,0 +1,184 @@
+"""
+Checks at intervals whether the masters are the same, and says so when the answer changes.
+
+A master that left is dropped from the last answer at once. When one comes, or comes back, all are
+compared as soon as it has been there for a moment; with one that came, it is unknown until then
+whether they differ. So after a restart that finds an answer other than "the same": of what differed
+only the number is kept, and part of it may be over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.files import read_plain, write_whole
+from saltext_ha.consistency import freshness, news
+from saltext_ha.consistency.remaining import without
+from saltext_ha.health import group_state
+
+log = logging.getLogger(__name__)
+
+FILE = "consistency.json"
+# After a start: engines have met by then, and files are read while nobody waits for it.
+FIRST = 60.0
+# Seconds for which all must have answered before those that came are compared.
+SETTLED = 3.0
+LOOK = 0.5
+# After a comparison in which a master that is there had no part.
+RETRY = 60.0
+
+
+class ConsistencyWatch:
+    """
+    Keeps the last answer.
+
+    :param folder: where it outlives a restart; who was told of a difference is not told again.
+    :param announce: fires ``salt/ha/drift`` and ``salt/ha/consistent``.
+    :param interval: seconds between two checks that the engine makes; 0: it makes none.
+    :param members: who is in the group now.
+    :param up: who of them answers.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        master: str,
+        announce: Callable[[str, Mapping[str, Any]], None],
+        interval: float,
+        members: Callable[[], Collection[str]] | None = None,
+        up: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._path = folder / FILE
+        self._master = master
+        self._announce = announce
+        self._interval = interval
+        self._members = members
+        self._up = up
+        self._failed = ""
+        self.last = self._load()
+        self.answer: Mapping[str, Any] | None = None
+        """The last answer with all that differs; not kept over a restart."""
+        self._asked = self.last.masters if self.last.status == group_state.SAME else frozenset()
+        """Who was there when masters were last compared, and has been since."""
+
+    def note(self, answer: Mapping[str, Any]) -> None:
+        """An answer about all sections is there."""
+        self._failed = ""
+        self._asked = frozenset(answer["masters"]) - answer["unknown"].keys()
+        self._take(answer, time.time())
+
+    def compared(self, level: bool) -> dict[str, Any]:
+        """
+        What the last comparison says now, for whoever shows it; see :func:`.group_state.compared`.
+
+        :param level: whether all masters have the same keys now.
+        """
+        stale = self.stale()
+        return group_state.compared(self.last.data(), self.answer, stale, level)
+
+    def shown(self, level: bool = False) -> dict[str, Any] | None:
+        """The part of :meth:`compared` that ``ha.status`` tells; None before the first."""
+        found = self.compared(level)
+        if not self.last.status and not found["stale"]:
+            return None
+        told = {key: found[key] for key in ("status", "counts", "unknown", "stale")}
+        return {**told, "at": self.last.at}
+
+    def stale(self) -> str:
+        """Why the last answer does not count any more; empty while it does."""
+        why = freshness.stale(self.last.at, time.time(), self._interval, self._failed)
+        return why or self._others()
+
+    async def run(self, check: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        """Check every so many seconds, for ever; never when the interval is 0."""
+        interval = self._interval
+        if not interval:
+            return
+        # Not all masters of a group at the same time.
+        pause = min(FIRST, interval) * random.uniform(0.8, 1.2)  # nosec B311
+        while True:
+            await self._pause(pause)
+            pause = interval * random.uniform(0.9, 1.1)  # nosec B311
+            up = frozenset(self._up())
+            try:
+                self.note(await check())
+            except HaError as exc:
+                self._failed = str(exc)
+                log.warning("ha consistency: not checked: %s", exc)
+            except Exception as exc:
+                self._failed = f"{type(exc).__name__}; salt-master's log says why"
+                # Keys are to be the same whatever becomes of this.
+                log.exception("ha consistency: not checked")
+            # Whoever is there and cannot be compared is not asked again at once, but soon; who went
+            # meanwhile is, when it is back.
+            now = frozenset(self._up())
+            self._asked = up & now
+            if now & (self.last.unknown or {}).keys():
+                pause = min(pause, RETRY)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until that is over, or somebody is there who was not when they were last compared."""
+        now = time.monotonic()
+        end, settled, before = now + seconds, now + _settling(1), frozenset(self._up())
+        while (now := time.monotonic()) < end:
+            up = frozenset(self._up())
+            if up != before:
+                # Who comes back may have been given another configuration meanwhile.
+                self._asked -= before - up
+                before, settled = up, now + _settling(len(up))
+            if now >= settled and up - self._asked:
+                return
+            await asyncio.sleep(min(LOOK, end - now))
+
+    def _take(self, answer: Mapping[str, Any], at: float) -> None:
+        """What follows from *answer*, of *at*, for who is told."""
+        self.answer = answer
+        before = self.last
+        self.last, happened = news.follow(before, answer, at)
+        if happened:
+            data = news.event(answer, self._master)
+            log.info("ha %s: differences=%d", happened, data["count"])
+            if happened == news.DRIFTED:
+                self._announce("drift", data)
+            else:
+                self._announce("consistent", data)
+        if self.last.data() != before.data():
+            with contextlib.suppress(OSError):
+                write_whole(self._path, json.dumps(self.last.data()).encode())
+
+    def _others(self) -> str:
+        """
+        Drop who has left from the last answer. Why it does not count: somebody came, or somebody
+        left and it is not known any more what differed there.
+        """
+        if self._members is None or not self.last.masters:
+            return ""
+        members = frozenset(self._members())
+        gone = self.last.masters - members
+        if gone and self.answer is not None:
+            self._take(without(self.answer, gone), self.last.at)
+            gone = frozenset()
+        came = members - self.last.masters
+        if came:
+            return f"{', '.join(sorted(came))} came since"
+        return f"{', '.join(sorted(gone))} left since" if gone else ""
+
+    def _load(self) -> news.Last:
+        try:
+            return news.Last.read(json.loads(read_plain(self._path)))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return news.Last()
+
+
+def _settling(masters: int) -> float:
+    """Seconds; all masters of a large group are not to ask all others at once."""
+    return SETTLED * random.uniform(1, 1 + masters / 4)  # nosec B311

@@ -1,0 +1,364 @@
+"""
+What masters did in the group, as the others saw it: whom they introduced, and what they wrote.
+
+Nobody is believed about itself here. Who introduced a master, and from whom a write came, is told
+by those who pinned that one and took that in; a write counts as another's only where that other
+made it, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.config.mapping import NAME
+from saltext_ha.keystore.minion_key import MAX_ID_BYTES
+from saltext_ha.replica.history import BEGINNING, Place, Write
+from saltext_ha.replication.record import STATES
+from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
+from saltext_ha.sync.group import SLOW, Group, PeerHandler
+from saltext_ha.transport.trust import FINGERPRINT, Peer
+
+PORTION = 2000
+"""Lines in one message."""
+MOST_PAGES = 250
+"""
+Of one member's answer: half a million writes, which is five for each of 100 000 minions, and some
+hundred megabytes. Who is accused may be the one that answers, and go on for ever.
+"""
+MAX_NAMES = 1000
+MAX_KEY = 64
+"""Bytes of a fingerprint."""
+ALWAYS = float("-inf")
+_INTRODUCED, _WROTE, _MADE = "introduced", "wrote", "made"
+
+
+class Pin(NamedTuple):
+    """That the master ``on`` trusts ``name``: who introduced it (as in Peer), and when."""
+
+    on: str
+    name: str
+    fingerprint: str
+    introducer: str | None
+    added: str
+
+    @property
+    def at(self) -> float:
+        """When it was pinned, in Unix seconds; 0 where nobody knows."""
+        try:
+            return datetime.fromisoformat(self.added).timestamp()
+        except (ValueError, OverflowError, OSError):
+            return 0.0
+
+
+class Dealings:
+    """Asks all members, and answers them."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+        return {
+            _INTRODUCED: self._tell_pins,
+            _WROTE: self._tell_writes,
+            _MADE: self._tell_made,
+        }
+
+    # -- what is asked
+
+    async def pins(self, but: str, unknown: dict[str, str]) -> list[Pin]:
+        """
+        Whom each member has pinned.
+
+        :param but: who is not asked.
+        :param unknown: reasons, by name: there come those who do not answer.
+        """
+        service = self._group.service
+        found = self._own_pins()
+        asked = sorted(service.trust.pinned().keys() - {but})
+        answers = await self._ask_all(asked, unknown, lambda name: self._pins_of(name))
+        for pins in answers.values():
+            found += pins
+        return found
+
+    async def writes(
+        self,
+        names: Sequence[str],
+        span: float | None,
+        asked: Iterable[str],
+        unknown: dict[str, str],
+    ) -> list[Write]:
+        """
+        What came from masters of *names*, or is said to have been made on one, each write once,
+        those first that came last.
+
+        :param span: how far back, in seconds; None: all that is known.
+        :param asked: the members to ask beside this one.
+        :param unknown: as for :meth:`pins`.
+        """
+        core = self._group.service.core
+        read = core.replica.history.told_by
+        since = ALWAYS if span is None else time.time() - span
+
+        async def own(after: Place) -> list[Write]:
+            return await core.run(read, names, since, after, PORTION)
+
+        found = {(w.node, w.counter): w for w in await _all_of(own)}
+        told = await self._ask_all(
+            list(asked),
+            unknown,
+            lambda name: _all_of(partial(self._writes_of, name, list(names), span), MOST_PAGES),
+        )
+        for writes in told.values():
+            for write in writes:
+                found.setdefault((write.node, write.counter), write)
+        rest = await self._without_made(list(found.values()), told, unknown)
+        return sorted(rest, key=lambda write: write.received, reverse=True)
+
+    async def _without_made(
+        self, writes: list[Write], asked: Iterable[str], unknown: dict[str, str]
+    ) -> list[Write]:
+        """Those that the master which they name did not make."""
+        core = self._group.service.core
+        own = await core.run(core.replica.history.made_here, [w[:5] for w in writes])
+        writes = [w for position, w in enumerate(writes) if position not in set(own)]
+        claims: dict[str, list[Write]] = {}
+        for write in writes:
+            claims.setdefault(write.on, []).append(write)
+        answers = await self._ask_all(
+            [name for name in asked if name in claims],
+            unknown,
+            lambda name: self._made_by(name, claims[name]),
+        )
+        made = {(w.node, w.counter) for theirs in answers.values() for w in theirs}
+        return [write for write in writes if (write.node, write.counter) not in made]
+
+    async def _ask_all(
+        self,
+        names: Sequence[str],
+        unknown: dict[str, str],
+        ask: Callable[[str], Awaitable[Any]],
+    ) -> dict[str, Any]:
+        answers = await asyncio.gather(*(self._ask(name, ask) for name in names))
+        for name, (_, why) in zip(names, answers, strict=True):
+            if why:
+                unknown.setdefault(name, why)
+        return {name: answer for name, (answer, why) in zip(names, answers, strict=True) if not why}
+
+    @staticmethod
+    async def _ask(name: str, ask: Callable[[str], Awaitable[Any]]) -> tuple[Any, str]:
+        try:
+            return await ask(name), ""
+        except NO_SENSE as exc:
+            return None, f"its answer makes no sense: {exc!r:.100}"
+        except HaError as exc:
+            return None, str(exc)
+
+    async def _pins_of(self, name: str) -> list[Pin]:
+        answer = await self._call(name, _INTRODUCED, {})
+        return [_pin(name, raw) for raw in answer["pins"][:MAX_NAMES]]
+
+    async def _writes_of(
+        self, name: str, names: list[str], span: float | None, after: Place
+    ) -> list[Write]:
+        where = None if after == BEGINNING else list(after)
+        asked = {"names": names, "span": span, "after": where}
+        writes = (await self._call(name, _WROTE, asked))["writes"]
+        if len(writes) > PORTION:
+            raise InvalidRecord(f"its answer makes no sense: more than {PORTION} writes")
+        return [_write(raw) for raw in writes]
+
+    async def _made_by(self, name: str, writes: list[Write]) -> list[Write]:
+        made: list[Write] = []
+        for batch in batches(writes, PORTION):
+            answer = await self._call(name, _MADE, {"writes": [list(w[:5]) for w in batch]})
+            made += [batch[position] for position in _positions(answer["made"], len(batch))]
+        return made
+
+    async def _call(self, name: str, method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        link = self._group.service.links.get(name)
+        if link is None:
+            raise HaError("joined or left just now")
+        return await link.call(method, payload, SLOW)
+
+    # -- what is answered
+
+    def _own_pins(self) -> list[Pin]:
+        service = self._group.service
+        return [
+            Pin(service.config.name, peer.name, peer.fingerprint, peer.introducer, peer.added)
+            for peer in service.trust.pinned().values()
+        ]
+
+    async def _tell_pins(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"pins": [list(pin[1:]) for pin in self._own_pins()]}
+
+    async def _tell_writes(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        core = self._group.service.core
+        names, span = payload.get("names"), payload.get("span")
+        if not isinstance(names, list) or not 1 <= len(names) <= MAX_NAMES:
+            raise InvalidRecord("takes a list of names")
+        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
+            raise InvalidRecord("takes names of masters")
+        if span is not None and not _is_time(span):
+            raise InvalidRecord("takes a span of seconds")
+        since = ALWAYS if span is None else time.time() - span
+        after = _place(payload.get("after"))
+        writes = await core.run(core.replica.history.told_by, names, since, after, PORTION)
+        return {"writes": [list(write) for write in writes]}
+
+    async def _tell_made(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        core, raw = self._group.service.core, payload.get("writes")
+        if not isinstance(raw, list) or len(raw) > PORTION:
+            raise InvalidRecord(f"takes a list of at most {PORTION} writes")
+        writes = [_named(entry) for entry in raw]
+        return {"made": await core.run(core.replica.history.made_here, writes)}
+
+
+async def _all_of(
+    page: Callable[[Place], Awaitable[list[Write]]], most: int | None = None
+) -> list[Write]:
+    """
+    All pages, each of which begins where the one before ended.
+
+    :param most: pages; None: as many as there are.
+    :raises InvalidRecord: they go round in circles, or there are more.
+    """
+    found: list[Write] = []
+    after: Place = BEGINNING
+    for number in itertools.count(1):
+        writes = await page(after)
+        found += writes
+        if len(writes) < PORTION:
+            return found
+        last = (writes[-1].received, writes[-1].node, writes[-1].counter)
+        if last <= after:
+            raise InvalidRecord("its pages go round in circles")
+        if number == most:
+            raise InvalidRecord(f"its answer does not end within {most * PORTION} writes")
+        after = last
+    raise AssertionError("it counts for ever")
+
+
+def _pin(on: str, raw: Any) -> Pin:
+    name, fingerprint, introducer, added = raw
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        raise InvalidRecord("its answer makes no sense: no list of masters")
+    if not (isinstance(fingerprint, str) and FINGERPRINT.fullmatch(fingerprint)):
+        raise InvalidRecord("its answer makes no sense: no fingerprint")
+    if introducer is not None and not isinstance(introducer, str):
+        raise InvalidRecord("its answer makes no sense: no list of masters")
+    return Pin(on, name, fingerprint, introducer, str(added)[:40])
+
+
+def _named(raw: Any) -> tuple[str, int, str, bytes, str]:
+    """
+    The name of a write and what it is about.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    if not isinstance(raw, list) or len(raw) < 5:
+        raise InvalidRecord("a write is a list")
+    node, counter, minion_id, key, state = raw[:5]
+    read_context([[node, counter]])
+    if not isinstance(minion_id, str) or not isinstance(key, bytes) or state not in STATES:
+        raise InvalidRecord("a write is a list of node, counter, id, key and state")
+    if len(minion_id) > MAX_ID_BYTES or len(key) > MAX_KEY:
+        raise InvalidRecord("a write is of an id and a fingerprint")
+    return node, counter, minion_id, key, state
+
+
+def _write(raw: Any) -> Write:
+    at, by, on, received, sender = raw[5:10]
+    texts = (by, on, "" if sender is None else sender)
+    if not (_is_time(at) and _is_time(received) and all(map(_is_text, texts))):
+        raise InvalidRecord("its answer makes no sense: no list of writes")
+    return Write(*_named(raw), float(at), by, on, float(received), sender)
+
+
+def _is_text(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= MAX_TEXT
+
+
+def _place(raw: Any) -> Place:
+    if raw is None:
+        return BEGINNING
+    if not isinstance(raw, list) or len(raw) != 3 or not _is_time(raw[0]):
+        raise InvalidRecord("no page begins there")
+    read_context([raw[1:]])
+    return float(raw[0]), raw[1], raw[2]
+
+
+def _is_time(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < MAX_TIME
+
+
+def _positions(raw: Any, count: int) -> list[int]:
+    if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < count for n in raw):
+        raise InvalidRecord("its answer makes no sense: no positions")
+    return raw
+
+
+def introduced_by(
+    name: str, pins: Sequence[Pin], own: str, since: float = ALWAYS
+) -> dict[str, list[Pin]]:
+    """
+    The masters that *name* introduced, and those that these did: each with the pins that say so.
+
+    Not one that a master which is none of them let in itself. What one of them says counts for
+    nothing, so none clears itself, nor do two of them clear each other: who is accused clears
+    others only when it was cleared by one that is not.
+
+    :param pins: what each master says whom it trusts.
+    :param own: the master on which that is asked.
+    :param since: pins before this (Unix seconds) do not count.
+    """
+    pins = [pin for pin in pins if pin.on not in (name, pin.name)]
+    accusing = [pin for pin in pins if pin.at >= since]
+    accused = _led_to({}, name, [pin for pin in accusing if pin.on == own], {own})
+    accused = _led_to(accused, name, accusing, {own})
+    cleared = {own}
+    while True:
+        heard = [pin for pin in pins if pin.on not in accused or pin.on in cleared]
+        more = {pin.name for pin in heard if pin.introducer == ""} - cleared - {name}
+        if not more:
+            break
+        cleared |= more
+    # Those first that nobody accuses: who is found by these cannot accuse others any more.
+    clean = [pin for pin in accusing if pin.on not in accused or pin.on in cleared]
+    found = _led_to({}, name, clean, cleared)
+    return _led_to(found, name, accusing, cleared)
+
+
+def _led_to(
+    found: Mapping[str, list[Pin]],
+    name: str,
+    pins: Sequence[Pin],
+    cleared: Collection[str],
+) -> dict[str, list[Pin]]:
+    """
+    *found*, and whom *name* and these introduced by what *pins* of others say, but for those
+    *cleared*.
+    """
+    found = dict(found)
+    while True:
+        suspects = {name, *found}
+        more: dict[str, list[Pin]] = {}
+        for pin in pins:
+            if pin.name in suspects or pin.name in cleared:
+                continue
+            if pin.introducer in suspects and pin.on not in suspects:
+                more.setdefault(pin.name, []).append(pin)
+        if not more:
+            return found
+        found |= more

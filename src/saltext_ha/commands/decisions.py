@@ -1,0 +1,297 @@
+"""What operators decide: ``ha.resolve``, ``ha.restore``, ``ha.release``, ``ha.refill``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.health.fitness import counted
+from saltext_ha.keystore import minion_key
+from saltext_ha.reconciler.attribution import name
+from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.replica.history import VIA
+from saltext_ha.replication import change
+from saltext_ha.replication.placement import ABSENT, accepted_keys, place
+from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
+from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
+
+# How ha.release is told that it is meant.
+CONFIRM = (
+    "What is known comes back by salt-run ha.refill. If {number} are to be deleted on all masters: "
+    "salt-run ha.release deletes={count}"
+)
+GLOB = re.compile(r"[*?\[]")
+SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+
+
+class Held(NamedTuple):
+    """What is known of an id that is held, what the store shows, and what its release would do."""
+
+    minion_id: str
+    known: str
+    shown: str
+    deletes: int
+    """How many of its accepted keys are deleted on all masters by that."""
+
+
+class Decisions:
+    """Commands that decide about keys."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {
+            "resolve": self.resolve,
+            "restore": self.restore,
+            "release": self.release,
+            "refill": self.refill,
+        }
+
+    async def resolve(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.resolve``: of several accepted keys of an id one stays, the others are deleted."""
+        core = self._group.service.core
+        minion_id = str(payload.get("minion"))
+        records = await core.run(core.replica.get, minion_id)
+        accepted = accepted_keys(records.values())
+        if len(accepted) < 2:
+            raise HaError(
+                f"{minion_id} is not in conflict; ha.status lists the ids that are"
+                if records
+                else f"no key of {minion_id!r} is known here"
+            )
+        right = minion_key.find(accepted, str(payload.get("fingerprint")))
+        states = {key: ACCEPTED if key == right else DELETED for key in accepted}
+        return await self._decide(minion_id, records, states, payload, "ha.resolve")
+
+    async def restore(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.restore``: deleted or rejected keys are accepted again, everywhere."""
+        core = self._group.service.core
+        minion = str(payload.get("minion"))
+        if GLOB.search(minion):
+            return await self._restore_many(minion, payload)
+        records = await core.run(core.replica.get, minion)
+        key = _revoked_key(minion, records, str(payload.get("fingerprint") or ""))
+        return await self._decide(minion, records, {key: ACCEPTED}, payload, "ha.restore")
+
+    async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Every id that matches, and was revoked since then; those in doubt are left, and named."""
+        core = self._group.service.core
+        if payload.get("fingerprint"):
+            raise HaError("a fingerprint belongs to one minion: name that, not a glob")
+        since = time.time() - seconds(payload.get("since") or 0)
+        if not payload.get("since"):
+            raise HaError(f"{glob!r} is a glob: say since when, for instance since=2h")
+        recent: dict[str, list[bytes]] = {}
+        for record in await core.run(core.replica.revoked, glob):
+            if max(value.at for value in record.values) >= since:
+                recent.setdefault(record.minion_id, []).append(record.fingerprint)
+        plans, notes = [], []
+        for minion_id, keys in recent.items():
+            records = await core.run(core.replica.get, minion_id)
+            wanted = minion_key.show(keys[0], short=False) if len(keys) == 1 else ""
+            try:
+                key = _revoked_key(minion_id, records, wanted)
+                plans.append((minion_id, records, {key: ACCEPTED}))
+            except HaError as exc:
+                notes.append(f"left as it is: {exc}")
+        changes: list[dict[str, Any]] = []
+        answer: dict[str, Any] = self._answer([], payload)
+        failed = bool(notes)
+        for done, (minion_id, records, states) in enumerate(plans):
+            try:
+                answer = await self._decide(minion_id, records, states, payload, "ha.restore")
+            except HaError as exc:
+                notes.append(f"{len(plans) - done} ids from {minion_id} on are left: {exc}")
+                failed = True
+                break
+            failed = failed or bool(answer["retcode"])
+            changes += answer["changes"]
+            notes += [note for note in answer["notes"] if note not in notes]
+        return {**answer, "changes": changes, "notes": notes, "retcode": 1 if failed else 0}
+
+    async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.release``: believe what the key store shows, though it was held back."""
+        core, wish = self._group.service.core, payload.get("deletes")
+        if wish is not None and type(wish) is not int:
+            raise HaError(f"deletes={wish!r}: takes the number of keys that are to be deleted")
+        held, elsewhere, errors = await self._all_held()
+        if elsewhere:
+            raise HaError(elsewhere)
+        deletes = sum(each.deletes for each in held)
+        confirmed = CONFIRM.format(number=counted(deletes), count=deletes)
+        if not payload.get("test"):
+            if deletes != (wish or 0):
+                raise HaError(f"nothing was done. {confirmed}")
+            await core.release(signed(payload, "ha.release"), [each.minion_id for each in held])
+        answer = self._answer(
+            [change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held],
+            payload,
+        )
+        if deletes and payload.get("test"):
+            answer["notes"].append(confirmed)
+        unreachable = {**answer["unreachable"], **errors}
+        retcode = 2 if errors else answer["retcode"]
+        return {**answer, "deletes": deletes, "unreachable": unreachable, "retcode": retcode}
+
+    async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.refill``: bring this master's key store back to what is known, instead."""
+        service = self._group.service
+        core, here = service.core, service.config.name
+        held, elsewhere, _ = await self._all_held()
+        if not held and not core.keeper.holds.doubt:
+            well = f"nothing is held on {here}: its key store is as it should be"
+            raise HaError(elsewhere or well)
+        if not payload.get("test"):
+            if service.only_reports:
+                raise HaError(
+                    f"{here} does not write its key store: {service.only_reports}. Bring it "
+                    "back by hand; what is there again is no longer held"
+                )
+            await core.refill()
+        rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
+        return self._answer(rows, payload, only=here)
+
+    async def _all_held(self) -> tuple[list[Held], str, dict[str, str]]:
+        """
+        What is held here; if nothing is, and it is not asked for in doubt: where something is, as a
+        sentence, and who could not be asked for it, and why.
+        """
+        service = self._group.service
+        held = await service.core.run(self._held)
+        if held or service.core.keeper.holds.doubt:
+            return held, "", {}
+        answers, errors = await self._group.ask("summary", {}, service.config.peer_timeout)
+        counts = {name: answer.get("held") for name, answer in sorted(answers.items())}
+        there = [f"{counted(n)} on {name}" for name, n in counts.items() if type(n) is int and n]
+        if not there:
+            return [], "", errors
+        return (
+            [],
+            f"nothing is held on {service.config.name}, but {', '.join(there)}: there, with "
+            "test=True first, salt-run ha.refill; or, if it was meant, salt-run ha.release",
+            errors,
+        )
+
+    def _held(self) -> list[Held]:
+        """All that is held on this master."""
+        core = self._group.service.core
+        found = []
+        for minion_id in core.replica.held():
+            records = core.replica.get(minion_id)
+            known = place(records.values(), ABSENT)
+            content = core.keeper.peek(minion_id)
+            shown, deletes = "unreadable", 0
+            if content:
+                shown = text(content.stored) or NO_KEY
+                states = {key: record.state for key, record in records.items()}
+                before = core.replica.applied(minion_id).stored
+                writes = change.interpret(before, content.stored, states)
+                gone = {write.key for write in writes if write.state == DELETED}
+                deletes = sum(states.get(key) == ACCEPTED for key in gone)
+            found.append(Held(minion_id, text(known) or NO_KEY, shown, deletes))
+        return found
+
+    async def _decide(
+        self,
+        minion_id: str,
+        records: Mapping[bytes, Record],
+        states: Mapping[bytes, str],
+        payload: Mapping[str, Any],
+        command: str,
+    ) -> dict[str, Any]:
+        overruled = set()
+        if not payload.get("test"):
+            by = signed(payload, command)
+            changed = await self._group.service.core.decide(minion_id, states, by, records)
+            overruled = {r.fingerprint for r in changed if r.state != states[r.fingerprint]}
+        changes = [
+            change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))
+            for key, state in states.items()
+            if records[key].state != state and key not in overruled
+        ]
+        answer = self._answer(changes, payload)
+        if overruled:
+            answer["notes"].append(
+                f"{minion_id}: another decision arrived at the same moment, and stands against "
+                f"this one: salt-run ha.history {minion_id}. If this one is right, run it again"
+            )
+            answer["retcode"] = 1
+        return answer
+
+    def _answer(
+        self, changes: list[dict[str, Any]], payload: Mapping[str, Any], only: str = ""
+    ) -> dict[str, Any]:
+        """
+        What was decided. Its ``retcode`` is 1 where there is something to be written, and no master
+        writes it now.
+
+        :param only: the one master whose key store is to follow; else all.
+        """
+        service, test = self._group.service, bool(payload.get("test"))
+        modes = {service.config.name: service.mode}
+        modes |= {n: str(link.info.get("mode")) for n, link in service.links.items() if link.up}
+        modes = {only: modes[only]} if only else modes
+        idle = {name: mode for name, mode in sorted(modes.items()) if mode != "enforce"}
+        written = len(idle) < len(modes)
+        notes = []
+        if changes and not test:
+            notes = [f"{name}: not changed: its mode is {mode}" for name, mode in idle.items()]
+        return {
+            "kind": "sync",
+            "test": test,
+            "changes": changes,
+            "written": written and not test,
+            "conflicts": [],
+            "notes": notes,
+            "unreachable": {n: link.error for n, link in service.links.items() if not link.up},
+            "retcode": 1 if changes and not test and not written else 0,
+        }
+
+
+def seconds(text: Any) -> float:
+    """
+    A span of time: seconds, or a number with s, m, h or d.
+
+    :raises HaError: it is none.
+    """
+    found = SPAN.fullmatch(str(text))
+    if not found:
+        raise HaError(f"{text!r} is no span of time; takes for instance 90s, 30m, 2h, 1d")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+
+
+def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = "") -> bytes:
+    """
+    The one deleted or rejected key of an id that can be accepted again.
+
+    :raises HaError: there is none, or several, or another key is accepted.
+    """
+    revoked = [
+        key
+        for key, record in records.items()
+        if any(value.state in (DELETED, REJECTED) for value in record.values)
+    ]
+    if not revoked:
+        raise HaError(f"no deleted or rejected key of {minion_id!r} is known here")
+    if not wanted and len(revoked) > 1:
+        shown = ", ".join(minion_key.show(key) for key in sorted(revoked))
+        raise HaError(f"several keys of {minion_id} were revoked, name one: {shown}")
+    key = minion_key.find(revoked, wanted) if wanted else revoked[0]
+    others = [k for k in accepted_keys(records.values()) if k != key]
+    if others:
+        raise HaError(
+            f"{minion_id} is accepted with another key ({minion_key.show(others[0])}); "
+            f"delete that first: salt-key -d {minion_id}"
+        )
+    return key
+
+
+def signed(payload: Mapping[str, Any], command: str) -> str:
+    """By whom a decision was made, and with which command."""
+    return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"

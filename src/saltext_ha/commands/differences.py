@@ -1,0 +1,156 @@
+"""Where the keys of masters differ, and what mends it: ``ha.sync``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from saltext_ha.commands import key_pages
+from saltext_ha.commands.key_section import KeySection
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.replication import preview
+from saltext_ha.replication.placement import accepted_keys
+from saltext_ha.replication.record import Record
+from saltext_ha.sync import antientropy
+from saltext_ha.sync.answers import RECORDS
+from saltext_ha.sync.group import SLOW, Command, Group
+from saltext_ha.sync.key_rows import moved_row
+from saltext_ha.sync.link import Link
+
+
+class Differences:
+    """Commands that compare what the masters know of keys."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._keys = KeySection(group)
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {"sync": self.sync, "knowledge": self.knowledge}
+
+    async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """All that this master knows of keys, page by page: for ``ha.join test=True``."""
+        service = self._group.service
+        core = service.core
+        try:
+            after = bytes.fromhex(str(payload.get("after", "")))
+        except ValueError:
+            raise InvalidRecord("no page ends there") from None
+        if not after:
+            await core.scan()
+        packed = await core.run(key_pages.page, core.replica, after)
+        return {
+            "writes_not": service.notes.get("paused", "") or service.only_reports,
+            "one_denied": core.keeper.store.one_denied,
+            "page": packed.hex(),
+        }
+
+    async def sync(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.sync``: what would be changed where, and, unless ``test``, that it is done."""
+        service = self._group.service
+        test = bool(payload.get("test"))
+        await service.core.scan()
+        changes, conflicts, unreachable = await self._plan()
+        notes: list[str] = []
+        if not test:
+            await service.core.apply()
+            for name, link in list(service.links.items()):
+                if name in unreachable:
+                    continue
+                try:
+                    await link.exchange()
+                except HaError as exc:
+                    unreachable[name] = str(exc)
+            if changes:
+                changes, notes = await self._made(changes)
+        return {
+            "kind": "sync",
+            "test": test,
+            "changes": changes,
+            "conflicts": await self._group.conflicts(sorted(conflicts)),
+            "unreachable": unreachable,
+            "notes": notes,
+            "retcode": 2 if unreachable else 1 if conflicts or notes else 0,
+        }
+
+    async def _made(self, planned: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Which of the planned changes were made, and a note for every master that left some."""
+        service = self._group.service
+        still, _, _ = await self._plan()
+        left = {(change["master"], change["id"]) for change in still}
+        made = [change for change in planned if (change["master"], change["id"]) not in left]
+        notes = []
+        for name, count in sorted(Counter(master for master, _ in left).items()):
+            link = service.links.get(name)
+            mode = link.info.get("mode") if link else service.mode
+            why = f"its mode is {mode}" if mode != "enforce" else "see salt-run ha.status"
+            notes.append(f"{name}: {count} not changed: {why}")
+        return made, notes
+
+    async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
+        """What anti-entropy with every peer would change: computed here, nothing is stored."""
+        service, core = self._group.service, self._group.service.core
+        merged: dict[str, dict[bytes, Record]] = {}
+        unreachable: dict[str, str] = {}
+        lagging: set[str] = set()
+
+        def learn(records: Iterable[Record]) -> None:
+            for record in records:
+                preview.add(merged.setdefault(record.minion_id, {}), [record])
+
+        for name, link in list(service.links.items()):
+            try:
+                buckets = await antientropy.differing_buckets(
+                    core.replica.records, RECORDS, link.call
+                )
+                async for answer in self._compared(link, buckets):
+                    learn(antientropy.read_records(answer.get("records"))[0])
+                    learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
+                # Where the records agree, a store may still lag: paused, or not writable.
+                lagging |= await self._keys.differing_ids(link)
+            except HaError as exc:
+                unreachable[name] = str(exc)
+        lagging.update(await core.run(core.replica.dirty))
+        ids = sorted({*merged, *lagging})
+
+        def own() -> list[Record]:
+            return [
+                record for i in core.replica.brought(ids) for record in core.replica.get(i).values()
+            ]
+
+        learn(await core.run(own))
+        tables = await self._group.keys_of(ids, unreachable)
+        changes = []
+        conflicts = set()
+        for minion_id in ids:
+            records = merged.get(minion_id, {})
+            if len(accepted_keys(records.values())) > 1:
+                conflicts.add(minion_id)
+            for name, stored in tables[minion_id].items():
+                wanted = preview.settled(records, stored, self._one_denied(name))
+                if wanted != stored:
+                    changes.append(moved_row(name, minion_id, stored, wanted))
+        return changes, conflicts, unreachable
+
+    def _compared(self, link: Link, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
+        """What a peer answers about *buckets*."""
+        core = self._group.service.core
+
+        async def call(method: str, payload: dict[str, Any]) -> dict[str, Any]:
+            return await link.call(method, payload, SLOW)
+
+        in_parts = link.info.get("parts") is True
+        limit = antientropy.Limit()
+        return antientropy.Comparison(
+            core.replica, core.run, call, limit, in_parts=in_parts
+        ).answers(buckets)
+
+    def _one_denied(self, name: str) -> bool:
+        """Whether that master's store holds one denied key an id only; files do."""
+        service = self._group.service
+        if name == service.config.name:
+            return service.core.keeper.store.one_denied
+        link = service.links.get(name)
+        return bool(link.info.get("one_denied", True)) if link else True

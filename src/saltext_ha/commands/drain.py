@@ -1,0 +1,311 @@
+"""``ha.drain`` and ``ha.rebalance``: move failover minions between masters that work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.commands.minions import Bound, seconds_of, shown
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minions import rebalance_planner
+from saltext_ha.minions.job_specs import MOVE, WHERE, Order
+from saltext_ha.minions.jobs import Answers, Jobs
+from saltext_ha.minions.rebalance_planner import Found, Step
+from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+ASKING = 5.0  # seconds for minions to answer where they are,
+PER_SECOND = 500  # and for so many of them one more
+ANSWERING = 15.0  # and for one that asks its other masters first whether they answer
+ARRIVING = 60.0  # for it to be heard by the other master
+POLL = 0.5
+BATCH = 50
+LARGEST = 500
+LAST = "no other master than {0} is ready: without it the group serves nobody"
+NOT_HEARD = "hot-hot, and no other master that stays in service has heard from it just now"
+
+
+class Drain:
+    """Moves minions, in batches, and says what became of each."""
+
+    def __init__(self, group: Group, jobs: Jobs, bound: Bound) -> None:
+        self._group, self._jobs, self._bound = group, jobs, bound
+        self._turn = asyncio.Lock()
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"drain": self.drain, "rebalance": self.rebalance}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+
+        async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            self._draining(payload)
+            return {}
+
+        return {"draining": draining}
+
+    def _draining(self, payload: Mapping[str, Any]) -> None:
+        service = self._group.service
+        if payload.get("name") in ("", service.config.name):
+            service.draining = payload.get("draining") is True
+
+    async def _mark(self, name: str, draining: bool) -> None:
+        """Whether the master *name* is to be given callers; "" means every one."""
+        payload = {"name": name, "draining": draining}
+        self._draining(payload)
+        await self._group.ask("draining", payload, self._group.service.config.peer_timeout)
+
+    async def _healths(self) -> dict[str, Mapping[str, Any]]:
+        """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
+        service = self._group.service
+        told, _ = await self._group.ask("summary", {}, service.config.peer_timeout)
+        healths = {name: each.get("health") for name, each in told.items()}
+        healths[service.config.name] = service.health.told()
+        return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
+
+    async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.drain``."""
+        source, masters = payload.get("name"), self._jobs.masters
+        if not isinstance(source, str) or source not in masters:
+            there = ", ".join(masters)
+            raise HaError(f"no master {shown(source)} in the group; there are: {there}")
+        batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
+        async with self._alone():
+            healths = await self._healths()
+            ready = {name for name, each in healths.items() if each.get("ready") is True}
+            last = LAST.format(source) if not ready - {source} else ""
+            if last and not (payload.get("test") or payload.get("force")):
+                raise HaError(f"{last}. Bring another one back, or insist: force=True")
+            answers = await self._where()
+            if answers[source].error:
+                raise HaError(
+                    f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
+                    "it hear nobody else; those with the watchdog leave it when it does not work"
+                )
+            if not payload.get("test"):
+                await self._mark(source, True)
+            everyone = _everyone(answers)
+            load = {
+                name: sum(each.on == name and not each.stays for each in everyone.values())
+                for name, told in answers.items()
+                if name != source and not told.error
+            }
+            # Empty by intention: it would be taken for the one with the most room.
+            out = {name for name, each in healths.items() if each.get("draining") is True}
+            drained = {name: load.pop(name) for name in out & load.keys()}
+            here = {i: each for i, each in everyone.items() if each.on == source}
+            # Of a hot-hot minion any master may have been the first to be looked at.
+            here.update(
+                (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
+            )
+            steps, stay = rebalance_planner.drain(here, self._names(everyone), load, drained)
+            quiet = await self._quiet(source, {*here, *everyone})
+            stay.update((i, f"was heard on {source} and does not answer now") for i in quiet)
+            others = {n: each for n, each in answers.items() if n != source and n not in drained}
+            fates = {i: _fate(here[i], i, others) if i in here else None for i in stay}
+            deaf = (i for i, fate in fates.items() if not fate and i in here)
+            stay.update((i, NOT_HEARD) for i in deaf if here[i].type == rebalance_planner.HOT)
+            done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
+        answer = self._answer("drain", done, stay, answers, payload) | {"master": source}
+        answer["notes"] = [last] if last else []
+        for row in answer["stay"]:
+            row["goes_on"] = fates[row["id"]]
+        if last or not all(fates.values()):
+            answer["retcode"] = answer["retcode"] or 1
+        return answer
+
+    async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.rebalance``."""
+        batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
+        async with self._alone():
+            if not payload.get("test"):
+                await self._mark("", False)
+            answers = await self._where()
+            everyone = _everyone(answers)
+            working = [name for name, told in answers.items() if not told.error]
+            steps = rebalance_planner.level(everyone, self._names(everyone), working)
+            stay = {i: each.stays for i, each in everyone.items() if each.stays}
+            before = Counter(each.on for each in everyone.values() if not each.stays)
+            done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
+        after = before.copy()
+        for row in done:
+            if row["moved"] or row["planned"]:
+                after[row["from"]] -= 1
+                after[row["to"]] += 1
+        spreading = {
+            name: {"before": before[name], "after": after[name]} for name in sorted(working)
+        }
+        return self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+
+    async def _where(self) -> dict[str, Answers]:
+        many = len(await self._bound.accepted("*"))
+        answers, _ = await self._jobs.run(Order(WHERE, glob="*"), ASKING + many / PER_SECOND)
+        return answers
+
+    def _alone(self) -> asyncio.Lock:
+        if self._turn.locked():
+            raise HaError("minions are being moved already; wait until that is done")
+        return self._turn
+
+    def _names(self, everyone: Mapping[str, Found]) -> dict[str, str]:
+        service = self._group.service
+        addresses = {
+            name: {urlsplit(peer.url).hostname or ""}
+            for name, peer in service.trust.peers().items()
+        }
+        addresses[service.config.name] = {rebalance_planner.host_of(service.config.address)}
+        return rebalance_planner.names_of(everyone.values(), addresses)
+
+    async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
+        """Minions that are bound to *source* by what was heard last, and did not answer."""
+        view = await self._bound.minions({"glob": "*"})
+        return [
+            row["id"]
+            for row in view["minions"]
+            if row["id"] not in answered and source in (row["masters"] or _last(row["on"]))
+        ]
+
+    async def _carry_out(
+        self, steps: list[Step], batch: int, seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
+        rows = []
+        if steps and not test:
+            log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
+        for part in batches(steps, batch):
+            rows += await self._batch(part, seconds, test)
+        return rows
+
+    async def _batch(self, steps: list[Step], seconds: float, test: bool) -> list[dict[str, Any]]:
+        """Have some minions move, and wait until they are heard where they went."""
+        told: dict[str, Any] = {}
+        problems: dict[str, str] = {}
+        # The first have arrived when the last has not answered yet.
+        began = asyncio.get_running_loop().time()
+
+        async def ask(source: str, entry: str) -> None:
+            ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
+            order = Order(MOVE, ids=ids, to=entry, test=test)
+            answers, _ = await self._jobs.run(order, ANSWERING, [source])
+            problems.update((i, answers[source].error) for i in ids if answers[source].error)
+            told.update((i, value) for i, (_, value) in answers[source].returned.items())
+
+        await asyncio.gather(*(ask(*each) for each in {(s.source, s.entry) for s in steps}))
+        rows = [
+            _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
+        ]
+        leaving = {row["id"]: row for row in rows if row["leaves"]}
+        if leaving:
+            await self._await_arrival(leaving, began, seconds)
+        for row in rows:
+            del row["leaves"]
+        return rows
+
+    async def _await_arrival(
+        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
+    ) -> None:
+        """Until each was surely heard by another master after it was asked, or the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        missing = dict(leaving)
+        while missing and loop.time() < end:
+            await asyncio.sleep(POLL)
+            known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
+            for minion_id, row in list(missing.items()):
+                ages = {
+                    name: each.sights[minion_id].sure
+                    for name, each in known.items()
+                    if name != row["from"] and minion_id in each.sights
+                }
+                heard = [
+                    n for n, age in ages.items() if age is not None and age < loop.time() - began
+                ]
+                if heard:
+                    row.update(moved=True, to=heard[0], note="")
+                    del missing[minion_id]
+        for row in missing.values():
+            row["note"] = f"left, and was heard nowhere within {seconds:g} s: ha.minions live=True"
+
+    def _answer(
+        self,
+        kind: str,
+        rows: list[dict[str, Any]],
+        stay: Mapping[str, str],
+        answers: Mapping[str, Answers],
+        payload: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        unknown = {name: each.error for name, each in answers.items() if each.error}
+        failed = [row for row in rows if not (row["moved"] or row["planned"])]
+        return {
+            "kind": kind,
+            "test": bool(payload.get("test")),
+            "moves": rows,
+            "stay": [{"id": i, "why": why} for i, why in sorted(stay.items())],
+            "unknown": unknown,
+            "retcode": 2 if unknown else 1 if failed else 0,
+        }
+
+
+def _everyone(answers: Mapping[str, Answers]) -> dict[str, Found]:
+    """Each minion that answered, with one of the masters that it answered."""
+    return {
+        minion_id: _found(minion_id, name, value)
+        for name, each in sorted(answers.items(), reverse=True)
+        for minion_id, (_, value) in each.returned.items()
+    }
+
+
+def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The master that heard a minion last, from ``on`` of a row of ``ha.minions``."""
+    return sorted(heard, key=lambda name: (float(heard[name]["seen"]), name))[:1]
+
+
+def _fate(minion: Found, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
+    """Whether a minion that stays goes on with one of the *others*; see :func:`spread.goes_on`."""
+    hears = [name for name, each in others.items() if minion_id in each.returned]
+    return rebalance_planner.goes_on(minion, hears, not any(each.error for each in others.values()))
+
+
+def _found(minion_id: str, on: str, value: Any) -> Found:
+    if "," in minion_id:
+        why = "its id has a comma, so that Salt cannot name it in a list"
+        return replace(rebalance_planner.found(on, value), stays=why)
+    return rebalance_planner.found(on, value)
+
+
+def _row(step: Step, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
+    row = {
+        "id": step.minion,
+        "from": step.source,
+        "to": step.target,
+        "moved": False,
+        "planned": False,
+        "note": "",
+        "leaves": False,
+    }
+    if problem:
+        return row | {"note": problem}
+    if not isinstance(answer, Mapping):
+        return row | {"note": "did not answer"}
+    said = str(answer.get("comment") or answer.get("error") or "")
+    if test:
+        # None: it could; False: it says why not.
+        able = "result" in answer and answer["result"] is None
+        return row | {"planned": able, "note": "" if able else said}
+    leaves = answer.get("result") is True
+    return row | {"leaves": leaves, "note": "" if leaves else said}
+
+
+def _batch(payload: Mapping[str, Any]) -> int:
+    value = payload.get("batch", BATCH)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise InvalidRecord(f"batch={shown(value)}: takes a whole number from 1 to {LARGEST}")
+    return value

@@ -1,0 +1,151 @@
+"""How minions reach each master of the group, and know it: asked of the peers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.common import master_key
+from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.minion import binding
+from saltext_ha.sync.group import Group, PeerHandler
+from saltext_ha.transport.trust import Peer
+
+_HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+_FINGER = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){31}")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """
+    One master as minions meet it.
+
+    ``finger`` is that of its key, ``sign_finger`` that of its signing key; empty: it has none.
+    ``workers`` and ``open_files`` are what it has for them, ``max_minions`` is how many it lets in
+    (0: any number). None of it is known of a master that
+    was not ``reached``, but the address.
+    """
+
+    name: str
+    address: str
+    request_port: int = binding.DEFAULT_REQUEST_PORT
+    publish_port: int = binding.DEFAULT_PUBLISH_PORT
+    finger: str = ""
+    sign_finger: str = ""
+    transport: str = "zeromq"
+    workers: int = 0
+    open_files: int = 0
+    reached: bool = True
+    max_minions: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """For a peer that asks."""
+        names = ("address", "request_port", "publish_port", "finger", "sign_finger", "transport")
+        return {
+            name: getattr(self, name) for name in (*names, "workers", "open_files", "max_minions")
+        }
+
+
+def own(name: str, address: str, opts: Mapping[str, Any]) -> Endpoint:
+    """
+    This master.
+
+    :raises HaError: its keys cannot be read.
+    """
+    keys = master_key.describe(opts)
+    for key in ("fingerprint", "sign_fingerprint"):
+        if isinstance(keys[key], dict):
+            raise HaError(str(keys[key]["unknown"]))
+    return Endpoint(
+        name,
+        address,
+        int(opts.get("ret_port") or binding.DEFAULT_REQUEST_PORT),
+        int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT),
+        str(keys["fingerprint"] or ""),
+        str(keys["sign_fingerprint"] or ""),
+        str(opts.get("transport") or "zeromq"),
+        _workers(opts),
+        # The engine is a child of the master, which has raised it to max_open_files.
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        max_minions=int(opts.get("max_minions") or 0),
+    )
+
+
+def from_wire(name: str, raw: Mapping[str, Any]) -> Endpoint:
+    """
+    The peer *name* as it describes itself; read as if a stranger had sent it.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        host = str(raw["address"])
+        if not _HOST.fullmatch(host):
+            raise ValueError("no host")
+        found = Endpoint(
+            name,
+            host,
+            int(raw["request_port"]),
+            int(raw["publish_port"]),
+            str(raw["finger"]),
+            str(raw["sign_finger"]),
+            str(raw["transport"]),
+            int(raw["workers"]),
+            int(raw["open_files"]),
+            max_minions=int(raw.get("max_minions") or 0),  # older peers do not say
+        )
+        if not all(0 < port < 65536 for port in (found.request_port, found.publish_port)):
+            raise ValueError("no port")
+        if not all(_FINGER.fullmatch(f) for f in (found.finger, found.sign_finger) if f):
+            raise ValueError("no fingerprint")
+        if not found.transport.isalnum():
+            raise ValueError("no transport")
+        return found
+    except NO_SENSE as exc:
+        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
+
+
+def _workers(opts: Mapping[str, Any]) -> int:
+    """Its worker threads; 3008 can have them in several pools."""
+    pools = opts.get("worker_pools")
+    if opts.get("worker_pools_enabled") and isinstance(pools, Mapping) and pools:
+        counts = [pool.get("worker_count") for pool in pools.values() if isinstance(pool, Mapping)]
+        return sum(count for count in counts if isinstance(count, int))
+    return int(opts.get("worker_threads") or 0)
+
+
+class Endpoints:
+    """Those of all masters of the group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+        return {"endpoint": self._answer}
+
+    async def all(self) -> tuple[list[Endpoint], dict[str, str]]:
+        """All masters by name, and why some could not be asked."""
+        service = self._group.service
+        answers, errors = await self._group.ask("endpoint", {}, service.config.peer_timeout)
+        found = [await asyncio.to_thread(self._own)]
+        for name, raw in answers.items():
+            try:
+                found.append(from_wire(name, raw))
+            except HaError as exc:
+                errors[name] = str(exc)
+        for name, peer in service.trust.peers().items():
+            if name in errors:
+                found.append(Endpoint(name, str(urlsplit(peer.url).hostname), reached=False))
+        return sorted(found, key=lambda endpoint: endpoint.name), errors
+
+    def _own(self) -> Endpoint:
+        service = self._group.service
+        return own(service.config.name, service.config.address, service.opts)
+
+    async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return (await asyncio.to_thread(self._own)).to_wire()

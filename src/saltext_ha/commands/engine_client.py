@@ -1,0 +1,65 @@
+"""How a runner asks the engine of this master, and what becomes of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import salt.utils.user
+
+from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.replica import state_owner
+from saltext_ha.transport import control_client
+
+Answer = dict[str, Any]
+
+SOON = 60.0  # seconds for what the engine answers without asking minions
+MAX_WORK = 7200.0  # more than any command takes
+UNKNOWN = 2  # exit code
+
+
+def engine(
+    settings: HaConfig, command: str, payload: Answer, work: Any = 0, more: float = 0.0
+) -> Answer:
+    """
+    What the engine answers.
+
+    :param work: seconds that it is given for its work, as a user said it: the engine checks that.
+    :param more: seconds that it may take beside that.
+    :raises HaError: it does not run, refused or failed; says why.
+    """
+    sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
+    wait = SOON + more + (3 * work if sensible else 0)
+    try:
+        return control_client.request(settings.control_socket, command, payload, wait)
+    except EngineUnavailable:
+        why = state_owner.conflict(settings) or state_owner.restart_due(settings)
+        if why:
+            raise EngineUnavailable(f"the ha engine of this master is not running: {why}") from None
+        raise
+
+
+def caller(user: Any) -> str:
+    """
+    Who calls.
+
+    :param user: ``__user__``, where Salt runs a runner for somebody (salt-api, eauth, the reactor).
+    """
+    if isinstance(user, str) and user and user != "UNKNOWN":
+        return user
+    return str(salt.utils.user.get_specific_user())
+
+
+def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Answer:
+    """
+    What *work* answers, with its outputter and its exit code; an error as text, no traceback.
+
+    :param context: ``__context__``, where Salt looks for the exit code.
+    """
+    try:
+        answer = work()
+    except HaError as exc:
+        answer = {"kind": "error", "error": str(exc), "retcode": UNKNOWN}
+    context["retcode"] = answer["retcode"]
+    return {"outputter": "ha", **answer}

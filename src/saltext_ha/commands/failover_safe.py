@@ -1,0 +1,209 @@
+"""``ha.failover_safe``: gathers what :mod:`saltext_ha.minions.safety` judges by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.commands.consistency_check import ConsistencyCheck
+from saltext_ha.commands.endpoints import Endpoint, Endpoints
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minion import binding
+from saltext_ha.minions import reports, safety
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.safety import MinionReport, Room
+from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler, table, tables, texts
+from saltext_ha.transport.trust import Peer
+
+PATIENCE = 60.0  # seconds for the answers of a peer's minions
+MAX_GLOB = 1000
+MAX_WAITING = 3  # questions; each is a job for the minions, one after another
+
+
+class FailoverSafe:
+    """The command, and what peers ask for it."""
+
+    def __init__(
+        self, group: Group, jobs: Jobs, endpoints: Endpoints, checking: ConsistencyCheck
+    ) -> None:
+        self._group, self._jobs = group, jobs
+        self._endpoints, self._checking = endpoints, checking
+        # One job at a time: whoever asks often must not flood the minions.
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"failover_safe": self.failover_safe}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+        return {"minion_reports": self._reports}
+
+    async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.failover_safe``."""
+        service = self._group.service
+        own = service.config.name
+        names: list[str] = sorted({own, *service.trust.peers()})
+        lost, glob = str(payload.get("master") or ""), _glob(payload)
+        if lost and lost not in names:
+            raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
+        keys, refused = await self._group.ask("keys", {"glob": glob}, SLOW)
+        shown = tables(keys, refused)
+        shown[own] = table(await self._group.shown({"glob": glob}))
+        if glob != "*" and not safety.accepted(shown):
+            raise HaError(f"minions={glob!r}: no accepted minion is called so")
+        # What takes longest, beside all that follows.
+        asking = asyncio.gather(
+            self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, PATIENCE)
+        )
+        masters, unreached = await self._endpoints.all()
+        summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
+        sections = await self._checking.answer(safety.SECTIONS)
+        mine, (theirs, unasked) = await asking
+        unreached = {**sections["unknown"], **silent, **refused, **unreached}
+        known = [each for each in masters if each.reached]
+        minions, failed = await asyncio.to_thread(
+            _told,
+            {own: mine, **{name: one.get("minions") for name, one in theirs.items()}},
+            masters,
+        )
+        summaries[own] = await self._group.summary()
+        group = safety.Group(
+            names,
+            {each.name: Room(each.workers, each.open_files, each.max_minions) for each in known},
+            shown,
+            sections["sections"],
+            minions,
+            {name: _notes(summary) for name, summary in summaries.items()},
+            unreached,
+            {**unasked, **failed},
+            signed=len({each.finger for each in known}) > 1,
+            number=max(_number(summary) for summary in summaries.values()),
+            per_worker=service.config.minions_per_worker,
+        )
+        if glob == "*":
+            service.unknown_to_minions = safety.unknown_to_minions(group)
+        return _answer(group, [lost] if lost else names)
+
+    async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        found = await self._mine(_glob(payload))
+        if isinstance(found, str):
+            raise HaError(found)
+        return {"minions": found}
+
+    async def _mine(self, glob: str) -> dict[str, Any] | str:
+        """What the minions say that listen to this master; or why nobody could be asked."""
+        if self._waiting >= MAX_WAITING:
+            return "they are being asked already, for others; ask again in a minute"
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._jobs.reports(glob)
+        except HaError as exc:
+            return str(exc)[:300]
+        finally:
+            self._waiting -= 1
+
+
+def _glob(payload: Mapping[str, Any]) -> str:
+    glob = payload.get("glob") or "*"
+    if not isinstance(glob, str) or len(glob) > MAX_GLOB:
+        raise InvalidRecord("takes a glob")
+    return glob
+
+
+def _number(summary: Mapping[str, Any]) -> int:
+    """How many minions that master has accepted, as far as it says so."""
+    found = summary.get("accepted")
+    return found if isinstance(found, int) else 0
+
+
+def _notes(summary: Mapping[str, Any]) -> list[str]:
+    """What ``ha.status`` says of that master, as far as it is a doubt."""
+    notes = texts(summary, "notes")
+    for name, what in (("held", "keys are held"), ("dirty", "keys are still to be applied")):
+        if summary.get(name):
+            notes.append(f"{summary[name]} {what}")
+    health = summary.get("health")
+    # That it is being drained is among its notes already.
+    if isinstance(health, Mapping) and not (health.get("ready", True) or health.get("draining")):
+        what = "does not serve" if health.get("healthy") is False else "is not ready"
+        notes.append(f"{what}: {health.get('reason')}")
+    return notes
+
+
+def _told(
+    answers: Mapping[str, Any], masters: list[Endpoint]
+) -> tuple[dict[str, MinionReport], dict[str, str]]:
+    """The minions by id; and by master, why its minions could not be asked."""
+    lookup = _lookup(answers, masters)
+    found: dict[str, MinionReport] = {}
+    failed: dict[str, str] = {}
+    for master, raw in answers.items():
+        try:
+            if isinstance(raw, str):
+                raise HaError(raw)
+            # Minions that are bound to several masters answer each; any answer will do.
+            for name, report in reports.read(raw, lookup).items():
+                if name not in found or found[name].problem:
+                    found[name] = report
+        except HaError as exc:
+            failed[master] = str(exc)
+    return found, failed
+
+
+def _lookup(answers: Mapping[str, Any], masters: list[Endpoint]) -> reports.Lookup:
+    """
+    Who is where, by the addresses of the masters; and by the minions, which may know them by
+    others, behind a port map: they know better. Where they contradict each other, a master knows
+    its own address: one minion that says otherwise makes it nobody else's.
+    """
+    addresses: dict[reports.Place, set[str]] = defaultdict(set)
+    for each in masters:
+        for host in {each.address, *_resolved(each.address)}:
+            addresses[reports.place(host, each.request_port)].add(each.name)
+    learnt: dict[reports.Place, set[str]] = defaultdict(set)
+    for name, raw in answers.items():
+        for where in reports.met(raw):
+            learnt[where].add(name)
+    known: dict[str, frozenset[str]] = {}
+
+    def lookup(host: str, port: int) -> set[str]:
+        where = reports.place(host, port)
+        if binding.bare_ip(host):
+            met, own = learnt.get(where, set()), addresses.get(where, set())
+            return met & own or met or own
+        # A name may stand for several masters, of which these minions have met but one.
+        if host not in known:
+            known[host] = _resolved(host)
+        found = (addresses.get((each, port), set()) for each in {where[0], *known[host]})
+        return learnt.get(where, set()).union(*found)
+
+    return lookup
+
+
+def _resolved(host: str) -> frozenset[str]:
+    try:
+        return binding.resolve(host)
+    except (OSError, UnicodeError):
+        return frozenset()
+
+
+def _answer(group: safety.Group, asked: list[str]) -> dict[str, Any]:
+    judged = {name: safety.judge(group, name) for name in asked}
+    doubts = any(reason.unknown for reasons in judged.values() for reason in reasons)
+    safe = not any(judged.values())
+    everybody = safety.accepted(group.keys)
+    return {
+        "kind": "failover_safe",
+        "safe": safe,
+        "masters": [
+            {"name": name, "safe": not reasons, "reasons": [reason.data() for reason in reasons]}
+            for name, reasons in judged.items()
+        ],
+        "minions": {"accepted": len(everybody), "answered": len(everybody & group.minions.keys())},
+        "retcode": 0 if safe else 2 if doubts else 1,
+    }

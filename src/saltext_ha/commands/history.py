@@ -1,0 +1,89 @@
+"""What was: ``ha.history``, and how long it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from saltext_ha.commands.decisions import seconds
+from saltext_ha.common.errors import HaError
+from saltext_ha.reconciler.core import Core
+from saltext_ha.replica import history_text
+from saltext_ha.replica.history import BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line, Place
+from saltext_ha.sync.group import Command, Group
+
+log = logging.getLogger(__name__)
+
+MAX_LINES = 100_000
+PRUNE_INTERVAL = 3600.0
+
+
+class HistoryCommand:
+    """The command that looks back."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {"history": self.history}
+
+    async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.history``: who did what to which key, when, on which master, and why."""
+        core = self._group.service.core
+        limit = payload.get("limit", 100)
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LINES:
+            raise HaError(f"limit={limit!r}: takes a whole number from 1 to {MAX_LINES}")
+        glob, by = str(payload.get("glob", "*")), str(payload.get("by_whom") or "*")
+        span = payload.get("since")
+        since = time.time() - seconds(span) if span else None
+
+        def read() -> list[Line]:
+            # One more than is shown, to know whether there is more.
+            return core.replica.history.lines(glob, limit + 1, since, by)
+
+        lines = await core.run(read)
+        name = self._group.service.config.name
+        return {
+            "kind": "history",
+            "writes": [history_text.row(line, name) for line in lines[:limit]],
+            "more": len(lines) > limit,
+            "retcode": 0,
+        }
+
+
+async def prune_regularly(core: Core, days: float, interval: float = PRUNE_INTERVAL) -> None:
+    """Drop what is older than *days*, every *interval* seconds."""
+    while True:
+        await asyncio.sleep(interval)
+        try:
+            await prune(core, time.time() - days * 86400)
+        except HaError as exc:
+            # A disk that is full says so in the status; the next round may find it better.
+            log.debug("ha history: not pruned: %s", exc)
+
+
+async def prune(core: Core, before: float) -> None:
+    """
+    Drop history older than *before* (Unix seconds), in transactions that hold nobody up.
+
+    :raises ReplicaError: replica.db cannot be written.
+    """
+    replica = core.replica
+
+    def lines(place: Place) -> Place | None:
+        with replica.transaction():
+            return replica.history.prune(before, place)
+
+    def accounts(told: AccountPlace) -> AccountPlace | None:
+        with replica.transaction():
+            return replica.history.prune_accounts(before, told)
+
+    place: Place | None = BEGINNING
+    while place:
+        place = await core.run(lines, place)
+    told: AccountPlace | None = BEGINNING_OF_ACCOUNTS
+    while told:
+        told = await core.run(accounts, told)

@@ -1,0 +1,140 @@
+"""
+``ha.invite``: a token with which one more master gets into the group, and how it is taken back.
+
+Whatever a runner returns, Salt tells all who follow its events, and keeps in its job cache for all
+users of the machine. So the token itself is printed by ``salt-ha`` only; ``salt-run`` says in which
+file it is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.commands.decisions import seconds
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.master_key import SIGN
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.membership import handover, invites
+from saltext_ha.membership.invites import EXPIRES_IN, Invitation, Invites
+from saltext_ha.transport import identity
+
+LONGEST = 86400
+JOIN = "salt-ha join --token-file -"
+
+Answer = dict[str, Any]
+
+
+def printed(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    expires: Any = EXPIRES_IN,
+    share_master_key: bool = False,
+    share_signing_key: bool = False,
+) -> Answer:
+    """
+    Make one, for whoever prints it on a terminal.
+
+    :param expires: seconds until it is worthless, or a span as ``1h``.
+    :return: what ``salt-ha invite`` shows: kind, invitation (its name), ``token``, expires_in,
+        command, notes, retcode. A secret: nothing for a runner's return, an event or a log.
+    :raises HaError: a wrong *expires*, or there is no key that could be shared.
+    """
+    made = _make(opts, settings, expires, bool(share_master_key), bool(share_signing_key))
+    return {**_answer(made, JOIN), "token": made.token}
+
+
+def laid_down(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    expires: Any = EXPIRES_IN,
+    share_master_key: bool = False,
+    share_signing_key: bool = False,
+) -> Answer:
+    """
+    Make one, and put it into a file that only the user of salt-master, and root, may read.
+
+    :return: as :func:`printed`, with ``token_file`` instead of the token.
+    :raises HaError: as :func:`printed`.
+    """
+    made = _make(opts, settings, expires, bool(share_master_key), bool(share_signing_key))
+    path = str(Invites(settings.state_dir).lay_down(made.name, made.token))
+    command = f"ssh {settings.address} cat {shlex.quote(path)} | {JOIN}"
+    return {**_answer(made, command), "token_file": path}
+
+
+def withdraw(settings: HaConfig, invitation: str, test: bool) -> Answer:
+    """
+    Take back the *invitation* of that name, or all that are open on this master.
+
+    :return: what the outputter shows: kind, notes, retcode: 1 where it was used already, or there
+        is none.
+    """
+    known = Invites(settings.state_dir)
+    still_open = known.open()
+    found = [name for name in sorted(still_open) if invitation in ("", name)]
+    if not test:
+        for name in found:
+            known.discard(still_open[name])
+    notes = [f"invitation {name} {'would be' if test else 'is'} withdrawn" for name in found]
+    if found or not invitation:
+        return _notice(0, *(notes or ["no invitation of this master is open"]))
+    if invitation in known.used():
+        return _notice(
+            1,
+            f"invitation {invitation} was used already; was that not the master it was meant for? "
+            "salt-run ha.peers shows the members, salt-run ha.remove_peer NAME shuts one out, and "
+            "if the invitation shared the master key, that is to be replaced",
+        )
+    return _notice(1, f"no invitation {invitation:.40} is open here: it expired, or is another's")
+
+
+def _make(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    expires: Any,
+    share_master_key: bool,
+    share_signing_key: bool,
+) -> Invitation:
+    lifetime = _lifetime(expires)
+    if share_master_key:
+        handover.refuse_in_cluster(opts)
+    elif share_signing_key:
+        handover.take(opts, (SIGN,))  # better now than when somebody joins
+    return invites.invite(
+        settings.state_dir,
+        identity.load_or_create(settings.state_dir, settings.name),
+        (settings.url,),
+        settings.group,
+        expires_in=lifetime,
+        share_master_key=share_master_key,
+        share_signing_key=share_signing_key,
+    )
+
+
+def _lifetime(expires: Any) -> int:
+    try:
+        span = 0.0 if isinstance(expires, bool) else seconds(expires)
+    except HaError:
+        span = 0.0
+    if not 1 <= span <= LONGEST or span % 1:
+        raise HaError(
+            f"expires={expires!r}: takes whole seconds from 1 to {LONGEST}, or a span: 30m, 1h, 1d"
+        )
+    return int(span)
+
+
+def _answer(made: Invitation, command: str) -> Answer:
+    return {
+        "kind": "invite",
+        "invitation": made.name,
+        "expires_in": made.expires_in,
+        "command": command,
+        "notes": list(made.notes),
+        "retcode": 0,
+    }
+
+
+def _notice(retcode: int, *notes: str) -> Answer:
+    return {"kind": "notice", "notes": list(notes), "retcode": retcode}

@@ -1,0 +1,269 @@
+"""
+``ha.join``: getting into a group, by a token or by the group's secret, and what to tell about it.
+
+Works whether or not this master's engine runs, and before salt-master was ever started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.commands import join_plan
+from saltext_ha.common.errors import HaError, TokenError, TrustError
+from saltext_ha.config import secret
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.membership import group_secret, handover
+from saltext_ha.membership import join as by_tokens
+from saltext_ha.membership.invites import name_of
+from saltext_ha.membership.reaching import Reach
+from saltext_ha.membership.token import PREFIX, decode
+from saltext_ha.membership.unattended import Applicant, find_group
+from saltext_ha.replica import state_owner
+from saltext_ha.replica.replica import REPLICA_FILE, Replica
+from saltext_ha.transport import identity
+from saltext_ha.transport.trust import Trust
+
+Answer = dict[str, Any]
+LONGEST = 86400
+WITH_TOKEN = "salt-ha join --token-file -"  # nosec B105
+FORCE = "salt-run ha.join force=True, then restart salt-master"
+
+
+class _Placing:
+    """Puts in place what is handed over, and keeps what there is to tell about it."""
+
+    def __init__(self, opts: Mapping[str, Any], force: bool, again: str) -> None:
+        self._opts, self._force, self._again = opts, force, again
+        self.notes: list[str] = []
+        self.retcode = 0
+
+    def __call__(self, shared: Mapping[str, Any]) -> None:
+        # A key that cannot be put in place keeps nobody out: the group is joined all the same.
+        try:
+            self.notes += handover.place(self._opts, shared, self._force, self._again)
+        except TrustError as exc:
+            self.notes.append(f"joined, but the master key was not put in place: {exc}")
+            self.retcode = 1
+        self.notes += handover.compare(self._opts, shared)
+
+    def answer(self, joined: by_tokens.Joined, notes: list[str]) -> Answer:
+        unreached = [f"{name} was not told yet: {why}" for name, why in joined.unreached.items()]
+        return {
+            "kind": "join",
+            "group": joined.group,
+            "members": list(joined.members),
+            "notes": [*notes, *unreached, *by_tokens.one_way(joined.unreachable), *self.notes],
+            "retcode": self.retcode,
+        }
+
+
+def aloud(words: str) -> None:
+    """Tell who runs ``ha.join`` what it waits for: on standard error."""
+    print(f"ha.join: {words}", file=sys.stderr, flush=True)
+
+
+def refused(given: str) -> HaError:
+    """
+    What is said to who gave a token as an argument, where others see it.
+
+    :param given: that argument; nothing of it but the invitation's name is said.
+    """
+    where, which = "the master that made it", ""
+    with contextlib.suppress(TokenError):
+        ticket = decode(given)
+        where, which = f"the master that made it ({ticket.urls[0]})", f" {name_of(ticket.invite)}"
+    return HaError(
+        "ha.join takes no token as an argument, and nothing was done: every user of this machine "
+        "can see it in the list of processes, and with salt-run all who follow Salt's events\n"
+        f"others may know that token by now; on {where}:  salt-run ha.withdraw{which}  , then  "
+        "salt-ha invite\n"
+        "and here:  salt-ha join --token-file -  , which asks for the new one or reads it from "
+        "standard input; or  salt-run ha.join token_file=FILE"
+    )
+
+
+def token_in(path: str) -> str:
+    """
+    The token that the file *path* holds.
+
+    :raises HaError: it cannot be read, others may read it, or it is empty; says what to do.
+    """
+    if path.startswith(PREFIX):
+        raise refused(path)
+    seen = "salt-run ha.withdraw on the master that made it, and take another one"
+    try:
+        token = secret.content(Path(path), seen).decode(errors="replace").strip()
+    except ValueError as exc:
+        raise HaError(f"token_file: {path}: {exc}") from None
+    if not token:
+        raise HaError(f"token_file: {path}: is empty; it takes a token of  salt-ha invite")
+    return token
+
+
+def join(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    token: str,
+    wait: Any = 0,
+    force: bool = False,
+    test: bool = False,
+    probe: bool = True,
+    tell: by_tokens.Tell = by_tokens.silently,
+) -> Answer:
+    """
+    What ``ha.join`` does.
+
+    :param token: of an invitation; empty: by the group's secret.
+    :param wait: seconds, as a user said it.
+    :param probe: join only if the master that lets this one in reaches it; else be told only.
+    :param tell: hears what it is waiting for.
+    :return: as :func:`by_token`, :func:`by_secret` or, with *test*, :func:`plan`.
+    :raises HaError: a wrong *wait*, or as of those.
+    """
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
+        raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
+    state_owner.check(settings, test)
+    if test:
+        return plan(opts, settings, token, float(wait), force, probe)
+    if token:
+        return by_token(opts, settings, token, float(wait), force, probe, tell)
+    return by_secret(opts, settings, float(wait), force, probe, tell)
+
+
+def by_token(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    token: str,
+    wait: float,
+    force: bool,
+    probe: bool = True,
+    tell: by_tokens.Tell = by_tokens.silently,
+) -> Answer:
+    """
+    Join the group that *token* invites to.
+
+    :return: what the outputter shows: kind, group, members, notes, retcode.
+    :raises HaError: it did not work; nothing was changed.
+    """
+    ours = identity.load_or_create(settings.state_dir, settings.name)
+    trust = Trust(settings.state_dir, most=settings.max_members)
+    _begin_replica(settings, trust)
+    placing = _Placing(opts, force, handover.TRY_AGAIN)
+    joined = asyncio.run(
+        by_tokens.join(
+            ours,
+            trust,
+            token,
+            settings.name,
+            settings.url,
+            settings.group,
+            wait=wait,
+            place=placing,
+            tell=tell,
+            reach=reach_of(settings, probe),
+        )
+    )
+    group_secret.forget_left(settings.state_dir)
+    return placing.answer(joined, [])
+
+
+def by_secret(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    wait: float,
+    force: bool,
+    probe: bool = True,
+    tell: by_tokens.Tell = by_tokens.silently,
+) -> Answer:
+    """
+    Join the group that is found at ``ha: masters``, or found it; see
+    :func:`.unattended.find_group`. A master that is in a group already stays as it is, as does
+    one that left its group, unless *force*.
+
+    :return: as :func:`by_token`, or kind ``notice`` where nothing had to be done.
+    :raises HaError: not configured for it, or nobody let this master in; says why.
+    """
+    if settings.secret is None or not settings.masters:
+        raise HaError(
+            "ha.join without a token needs  ha: masters  (where the others are) and the group's "
+            "secret (ha: secret_file, or SALT_HA_SECRET in the environment); or give it a token "
+            f"of  salt-ha invite:  {WITH_TOKEN}"
+        )
+    trust = Trust(settings.state_dir, settings.peer_urls, settings.max_members)
+    since = group_secret.left_since(settings.state_dir)
+    if since and not force:
+        return _notice(
+            f"this master left its group ({since}) and stays out: salt-run ha.join force=True, or "
+            f"a token of  salt-ha invite  by  {WITH_TOKEN}  , brings it back"
+        )
+    peers = ", ".join(sorted(trust.peers()))
+    if peers and not force and handover.has_key(opts):
+        return _notice(f"already in group {settings.group}, with {peers}")
+    ours = identity.load_or_create(settings.state_dir, settings.name)
+    _begin_replica(settings, trust)
+    applicant = Applicant(
+        ours,
+        trust,
+        settings.name,
+        settings.url,
+        settings.group,
+        settings.secret,
+        reach_of(settings, probe),
+    )
+    placing = _Placing(opts, force, FORCE)
+    found = asyncio.run(find_group(applicant, settings.masters, wait, placing, tell))
+    group_secret.forget_left(settings.state_dir)
+    if found.joined is None:
+        return _notice(
+            f"nobody else of ha: masters is there; {settings.name}, the first in it, founds group "
+            f"{settings.group}: start salt-master, the others join it",
+            *found.reasons.values(),
+        )
+    return placing.answer(found.joined, [f"joined through {found.url}", *found.reasons.values()])
+
+
+def plan(
+    opts: Mapping[str, Any],
+    settings: HaConfig,
+    token: str,
+    wait: float,
+    force: bool,
+    probe: bool = True,
+) -> Answer:
+    """
+    What :func:`by_token` would do; nothing is done.
+
+    :return: as :func:`.join_plan.plan`.
+    :raises HaError: there is no token, it is not good, or the inviter cannot be asked.
+    """
+    if not token:
+        raise HaError(f"test=True takes a token:  {WITH_TOKEN} test=True")
+    return join_plan.plan(opts, settings, token, wait, force, reach_of(settings, probe))
+
+
+def reach_of(settings: HaConfig, probe: bool) -> Reach:
+    """Where this master listens, or will when its engine runs."""
+    return Reach(settings.listen_host, settings.port, required=probe)
+
+
+def _begin_replica(settings: HaConfig, trust: Trust) -> None:
+    """
+    Make a replica.db where there never was one.
+
+    Beside pinned peers a missing or blank one is a lost one, and then what the peers decided holds
+    against the key store. A master that joins before its engine ever ran has lost nothing.
+    """
+    database = settings.state_dir / REPLICA_FILE
+    if trust.peers() or database.exists():
+        return
+    with contextlib.closing(Replica(database)) as replica, replica.transaction():
+        replica.meta.blank = False
+
+
+def _notice(*notes: str) -> Answer:
+    return {"kind": "notice", "notes": list(notes), "retcode": 0}

@@ -1,0 +1,144 @@
+"""
+All that one master knows of keys, in pages, for a plan of what joining would do.
+
+Public keys stay where they are: a plan names fingerprints. What travels otherwise is the whole
+record, not its visible state: masters that were one group before share writes, and only the
+causal contexts say which of them the other side had seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from saltext_ha.common.errors import NO_SENSE, InvalidRecord
+from saltext_ha.keystore import minion_key
+from saltext_ha.membership import handover
+from saltext_ha.membership.invites import Invite
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.digest import BUCKETS
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.preview import Known
+from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
+from saltext_ha.transport import wire
+
+if TYPE_CHECKING:
+    from saltext_ha.engine.service import Service
+
+# A page stays far below what one message may carry, and holds the keeper up for a blink only.
+ROWS = 4000
+BYTES = 2 * 1024 * 1024
+
+FIRST = b""
+_BEGIN = (-1, "", b"")
+
+
+def page(replica: Replica, after: bytes = FIRST) -> bytes:
+    """
+    One page, as it travels; *after* is what :func:`collect` said.
+
+    Packed is ``{rows: [[id, key, values, context, shown], …], next: [bucket, id, key]}``: a value
+    is [node, counter, state]; ``shown`` is what the key store shows of that key: a state, or nil;
+    ``next`` is nil in the last page.
+
+    :raises InvalidRecord: there is no such page.
+    """
+    rows: list[Any] = []
+    size = 0
+    shown: tuple[str, Stored] | None = None
+    where = _cursor(after)
+    for bucket, record in replica.records_after(where, ROWS):
+        if shown is None or shown[0] != record.minion_id:
+            shown = (record.minion_id, replica.applied(record.minion_id).stored)
+        rows.append(_row(record, shown[1]))
+        where = (bucket, record.minion_id, record.fingerprint)
+        size += 4 * len(record.minion_id) + 64 * len(record.values) + 32 * len(record.context) + 64
+        if size > BYTES:
+            break
+    more = len(rows) == ROWS or size > BYTES
+    packed: bytes = msgpack.packb({"rows": rows, "next": where if more else None})
+    return packed
+
+
+async def offer(service: Service, invite: Invite, after: bytes) -> dict[str, Any]:
+    """
+    What a master hears that holds *invite* and asks what joining would do: states of keys, no keys.
+
+    :param after: as of :func:`page`.
+    """
+    if not after:
+        await service.core.scan()
+    return {
+        "writes_not": service.notes.get("paused", "") or service.only_reports,
+        "one_denied": service.core.keeper.store.one_denied,
+        "public": handover.show(service.opts),
+        "shares": list(invite.shares),
+        "page": await service.core.run(page, service.core.replica, after),
+    }
+
+
+def collect(known: dict[str, Known], packed: Any) -> bytes:
+    """
+    Add the rows of one page to *known*.
+
+    :return: what to ask the next page with; empty when this was the last.
+    :raises InvalidRecord: that is no page.
+    """
+    try:
+        found = wire.unpack(packed)
+        for minion_id, key, values, context, shown in found["rows"]:
+            minion_id = minion_key.check_id(minion_id)
+            if not isinstance(key, bytes) or len(key) != 32 or not (shown in STATES or not shown):
+                raise InvalidRecord("a row has no fingerprint or an unknown state")
+            read = tuple(Value(Dot(n, c), state, 0.0, "", "") for n, c, state in values)
+            if any(value.state not in STATES for value in read):
+                raise InvalidRecord("a row has an unknown state")
+            seen = tuple((str(node), int(counter)) for node, counter in context)
+            entry = known.get(minion_id, Known({}, Stored()))
+            record = Record(minion_id, key, "", read, seen)
+            known[minion_id] = Known({**entry.records, key: record}, _with(entry.shown, key, shown))
+        rest: bytes = msgpack.packb(found["next"]) if found["next"] and found["rows"] else FIRST
+        return rest
+    except NO_SENSE as exc:
+        raise InvalidRecord(f"what a master knows of keys came malformed: {exc!r}") from None
+
+
+def everything(replica: Replica) -> dict[str, Known]:
+    """All that *replica* knows."""
+    known: dict[str, Known] = {}
+    after = collect(known, page(replica))
+    while after:
+        after = collect(known, page(replica, after))
+    return known
+
+
+def _row(record: Record, stored: Stored) -> list[Any]:
+    return [
+        record.minion_id,
+        record.fingerprint,
+        [[*value.dot, value.state] for value in record.values],
+        [list(seen) for seen in record.context],
+        stored.state_of(record.fingerprint),
+    ]
+
+
+def _with(stored: Stored, key: bytes, state: str | None) -> Stored:
+    if state is None:
+        return stored
+    if state == DENIED:
+        return Stored(stored.state, stored.key, stored.denied | {key})
+    return Stored(state, key, stored.denied)
+
+
+def _cursor(after: bytes) -> tuple[int, str, bytes]:
+    if not after:
+        return _BEGIN
+    try:
+        bucket, minion_id, key = msgpack.unpackb(after)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        bucket = minion_id = key = None
+    whole = type(bucket) is int and 0 <= bucket < BUCKETS
+    if not whole or not isinstance(minion_id, str) or not isinstance(key, bytes):
+        raise InvalidRecord("no page ends there")
+    return bucket, minion_id, key

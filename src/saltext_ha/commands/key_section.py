@@ -1,0 +1,168 @@
+"""Do the masters have the same minion keys in the same states? The section ``keys``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.config.consistency import Settings
+from saltext_ha.consistency import result
+from saltext_ha.consistency.rules import DRIFT, NOTE
+from saltext_ha.consistency.sections import KEYS
+from saltext_ha.keystore import minion_key
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import ACCEPTED
+from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync.answers import PLACEMENTS
+from saltext_ha.sync.group import MAX_SHOWN, SLOW, Group
+from saltext_ha.sync.key_rows import text
+from saltext_ha.sync.link import Link
+from saltext_ha.transport import wire
+
+HELD = (
+    "salt-run ha.refill test=True on {masters} lists them; then ha.refill there or, if it was "
+    "meant, ha.release"
+)
+DENIED = (
+    "not wrong in itself: somebody has another key than the accepted one; salt-run ha.keys shows "
+    "who, salt-key -d ID lets a reinstalled minion in again"
+)
+
+
+class KeySection:
+    """Compares digests of what the stores show, then the ids that differ."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    async def counts(self) -> dict[str, int]:
+        """How many keys are held and how many denied, on this master."""
+        core = self._group.service.core
+
+        def read() -> dict[str, int]:
+            return {
+                "held": core.replica.held_count,
+                "denied": core.replica.counts().get("denied", 0),
+            }
+
+        return await core.run(read)
+
+    async def answer(
+        self,
+        counts: Mapping[str, Mapping[str, int]],
+        unreached: dict[str, str],
+        settings: Settings,
+    ) -> dict[str, Any]:
+        """
+        The section.
+
+        :param counts: of the peers, as :meth:`counts` gives them.
+        :param unreached: by master, why it could not be asked; more may be added.
+        """
+        service, replica = self._group.service, self._group.service.core.replica
+        ids: set[str] = set(await service.core.run(replica.conflicts))
+        for name, link in list(service.links.items()):
+            if name in unreached:
+                continue
+            try:
+                ids |= await self.differing_ids(link)
+            except HaError as exc:
+                unreached[name] = str(exc)
+        everywhere = {service.config.name: await self.counts(), **counts}
+        totals = await service.core.run(replica.counts)
+        found = _held(everywhere, unreached)
+        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN], unreached)
+        conflicts = set(await service.core.run(replica.conflicts)) if ids else set()
+        for minion_id, stored in sorted(tables.items()):
+            if minion_id not in conflicts and len({one.slot for one in stored.values()}) < 2:
+                ids.discard(minion_id)  # what was under way has arrived
+                continue
+            found.append(_difference(minion_id, stored, unreached, minion_id in conflicts))
+        found += _denied(everywhere)
+        section = result.of_differences(KEYS, found, unreached, settings)
+        amount = sum(totals.values()) - totals.get("denied", 0)
+        ignored = section.get("ignored", 0)
+        return {**section, "counts": {"differ": max(0, len(ids) - ignored), "of": amount}}
+
+    async def differing_ids(self, link: Link) -> set[str]:
+        """Ids whose place in the store differs between this master and a peer."""
+        core = self._group.service.core
+        buckets = await antientropy.differing_buckets(
+            core.replica.placements, PLACEMENTS, link.call
+        )
+        ids: set[str] = set()
+
+        async def call(method: str, payload: dict[str, Any]) -> dict[str, Any]:
+            return await link.call(method, payload, SLOW)
+
+        for group in batches(buckets, MAX_SHOWN):
+            theirs: set[tuple[str, str, bytes]] = set()
+            async for answer in antientropy.placed_there(group, call):
+                theirs |= _placed(answer)
+            ours = _placed(await core.run(answers.answer_placed, core.replica, {"buckets": group}))
+            ids |= {entry[0] for entry in ours ^ theirs}
+        return ids
+
+
+def _held(
+    counts: Mapping[str, Mapping[str, int]], unreached: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    values: dict[str, Any] = {name: one.get("held", 0) for name, one in counts.items()}
+    masters = ", ".join(sorted(name for name, number in values.items() if number))
+    if not masters:
+        return []
+    values.update({name: {"unknown": why} for name, why in unreached.items()})
+    fix = HELD.format(masters=masters)
+    return [{"path": "held", "values": values, "severity": DRIFT, "fix": fix}]
+
+
+def _denied(counts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+    values = {name: one.get("denied", 0) for name, one in counts.items()}
+    if not any(values.values()):
+        return []
+    return [{"path": "denied", "values": values, "severity": NOTE, "fix": DENIED}]
+
+
+def _difference(
+    minion_id: str, stored: Mapping[str, Stored], unreached: Mapping[str, str], conflict: bool
+) -> dict[str, Any]:
+    values: dict[str, Any] = {name: text(s) or {"absent": True} for name, s in stored.items()}
+    values.update({name: {"unknown": why} for name, why in unreached.items()})
+    keys = {key for one in stored.values() for key in one.keys}
+    accepted = {one.key for one in stored.values() if one.key and one.state == ACCEPTED}
+    chosen = " or ".join(minion_key.show(key, short=False) for key in sorted(accepted))
+    fix = (
+        f"salt-run ha.resolve {minion_id} {chosen or 'FINGERPRINT'} (of the right minion's key)"
+        if conflict
+        else "salt-run ha.sync"
+    )
+    return {
+        "path": minion_id,
+        "values": values,
+        "severity": DRIFT,
+        "fix": fix,
+        "conflict": conflict,
+        "keys": {
+            minion_key.show(key, short=False): {
+                name: one.state_of(key) for name, one in stored.items()
+            }
+            for key in sorted(keys)
+        },
+    }
+
+
+def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
+    """
+    What :func:`.answers.answer_placed` says.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        found = {(i, state, key) for i, state, key in wire.rows(answer.get("placed", []), 3)}
+    except (TypeError, ValueError) as exc:
+        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
+    if any([type(part) for part in entry] != [str, str, bytes] for entry in found):
+        raise InvalidRecord("placed is no list of id, state and key")
+    return found

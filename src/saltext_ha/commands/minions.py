@@ -1,0 +1,319 @@
+"""``ha.minions``: on which master each minion hangs, by all that the masters have heard of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minions import locator
+from saltext_ha.minions.connections import subscribers
+from saltext_ha.minions.job_specs import LONGEST, WHERE, Order, check_glob
+from saltext_ha.minions.jobs import Answers, Jobs
+from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
+from saltext_ha.minions.presence import Sight
+from saltext_ha.replication.record import ACCEPTED
+from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
+from saltext_ha.transport.trust import Peer
+
+PAGE = 5_000  # minions in one message, some 400 KB
+MAX_PAGES = 200
+SETTLE = 2.0
+COUNTED = 15  # every so many turns
+AT_ONCE = 500  # ids that are looked up at a time
+COUNT_FOR = 5.0  # seconds for which a count of connections is good
+LIVE_TIMEOUT = 5.0
+
+
+class Known:
+    """What one master says: its connections, for how long it listens, whom it has heard."""
+
+    def __init__(self) -> None:
+        self.connections: int | None = None
+        self.listening = 0.0
+        self.sights: dict[str, Sight] = {}
+
+    def of(self, ids: Collection[str]) -> Known:
+        """The same, of these minions only."""
+        part = Known()
+        part.connections, part.listening = self.connections, self.listening
+        part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
+        return part
+
+    def add(self, page: Mapping[str, Any], ids: Collection[str]) -> None:
+        """
+        Take in one page; of other minions than *ids*, nothing.
+
+        :raises InvalidRecord: a peer sends nonsense.
+        """
+        connections, listening = page.get("connections"), page.get("listening")
+        number = isinstance(listening, (int, float)) and math.isfinite(listening)
+        if not (connections is None or type(connections) is int) or not number:
+            raise InvalidRecord("malformed answer about minions")
+        self.connections, self.listening = connections, float(listening or 0)
+        rows = page.get("minions")
+        if not isinstance(rows, list) or len(rows) > PAGE:
+            raise InvalidRecord("malformed answer about minions")
+        for row in rows:
+            if not isinstance(row, list) or not row or not isinstance(row[0], str):
+                raise InvalidRecord("malformed answer about minions")
+            if row[0] in ids:
+                self.sights[row[0]] = Sight.from_wire(row[1:])
+
+
+class Bound:
+    """
+    Who hangs on this master, and on the others.
+
+    For the status page and the metrics: :meth:`count` and :meth:`known` say it of this master,
+    :meth:`minions` of the group.
+    """
+
+    def __init__(self, group: Group, jobs: Jobs) -> None:
+        self._group, self._jobs = group, jobs
+        self._counted: tuple[float, int | None] = (-math.inf, None)
+        self._counting = asyncio.Lock()
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"minions": self.minions}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+
+        async def bound(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self.page(payload)
+
+        return {"bound": bound}
+
+    async def count(self) -> int | None:
+        """
+        How many are subscribed to this master's publisher, by its established connections, at most
+        five seconds ago; None where that cannot be seen. Cheap enough for any scrape.
+        """
+        async with self._counting:
+            at, counted = self._counted
+            if time.monotonic() - at >= COUNT_FOR:
+                loop = asyncio.get_running_loop()
+                counted = await loop.run_in_executor(None, subscribers, self._group.service.opts)
+                self._counted = (time.monotonic(), counted)
+        return counted
+
+    async def known(self, glob: str = "*") -> dict[str, Sight]:
+        """
+        What this master itself has heard of the accepted minions that match *glob*; those that it
+        never heard are missing.
+
+        :raises InvalidRecord: that is no glob.
+        """
+        return self._group.service.heard.sights(await self.accepted(glob))
+
+    async def accepted(self, glob: str, after: str = "", most: int = -1) -> list[str]:
+        """The ids of accepted minions that match *glob*; see :meth:`Replica.accepted`."""
+        core = self._group.service.core
+        return await core.run(core.replica.accepted, check_glob(glob), after, most)
+
+    async def settle(self) -> None:
+        """Find out who of those that were heard for the first time has an accepted key."""
+        core, heard = self._group.service.core, self._group.service.heard
+        new = heard.newcomers()
+
+        def read(ids: list[str]) -> list[str]:
+            known = core.replica
+            return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
+
+        for some in batches(new, AT_ONCE):  # others wait for the replica, too
+            heard.accept(await core.run(read, some))
+
+    async def settle_regularly(self) -> None:
+        """:meth:`settle`, more often than too many can be heard for the first time."""
+        service, turn = self._group.service, 0
+        while True:
+            if turn % COUNTED == 0:
+                with contextlib.suppress(HaError):  # what is wrong with the replica is said there
+                    counts = await service.core.run(service.core.replica.counts)
+                    service.room.suit(counts.get(ACCEPTED, 0))
+            turn += 1
+            await asyncio.sleep(SETTLE)
+            await self.settle()
+
+    async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        A part of what this master has heard, for a peer: by glob, or of some ids.
+
+        It costs what the part costs, however many minions there are: 100 000 would keep the event
+        loop, and with it every other peer, waiting at each of their pages.
+        """
+        glob, ids, after = payload.get("glob", "*"), payload.get("ids"), payload.get("after", "")
+        if not isinstance(glob, str) or not isinstance(after, str):
+            raise InvalidRecord("takes a glob, and the id after which to go on")
+        heard, sights = self._group.service.heard, dict[str, Sight]()
+        if ids is None:
+            # One more than a page holds says that there are more.
+            while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
+                sights |= heard.sights(some)
+                after = some[-1]
+        elif not isinstance(ids, list) or len(ids) > PAGE:
+            raise InvalidRecord(f"takes a list of at most {PAGE} ids")
+        else:
+            sights = heard.sights(i for i in ids if isinstance(i, str) and i > after)
+        rows = sorted(sights.items())
+        return {
+            "connections": await self.count(),
+            "listening": round(heard.listening, 1),
+            "minions": [[minion_id, *sight.to_wire()] for minion_id, sight in rows[:PAGE]],
+            "more": len(rows) > PAGE,
+        }
+
+    async def everywhere(
+        self, question: Mapping[str, Any], ids: Collection[str]
+    ) -> tuple[dict[str, Known], dict[str, str]]:
+        """
+        What every master has heard of *ids*, and why some do not say; *question* as in
+        :meth:`page`.
+        """
+        service = self._group.service
+        names = self._jobs.masters
+
+        async def ask(name: str) -> Known | str:
+            link, known, after = service.links.get(name), Known(), ""
+            if link is None and name != service.config.name:
+                return "joined just now; not asked yet"
+            try:
+                for _ in range(MAX_PAGES):
+                    payload = {**question, "after": after}
+                    timeout = SLOW if after else service.config.peer_timeout
+                    page = await (
+                        link.call("bound", payload, timeout) if link else self.page(payload)
+                    )
+                    known.add(page, ids)
+                    if not page.get("more") or not page["minions"]:
+                        return known
+                    after = str(page["minions"][-1][0])
+            except HaError as exc:
+                return str(exc)
+            return "says more than fits"
+
+        found = dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
+        knowing = {name: each for name, each in found.items() if isinstance(each, Known)}
+        return knowing, {name: each for name, each in found.items() if isinstance(each, str)}
+
+    async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.minions``."""
+        glob, live = glob_of(payload), bool(payload.get("live"))
+        seconds = seconds_of(payload, LIVE_TIMEOUT)
+        asked: dict[str, Answers] = {}
+        if live:
+            asked, _ = await self._jobs.run(Order(WHERE, glob=glob), seconds)
+        ids = await self.accepted(glob)
+        known, unknown = await self.everywhere({"glob": glob}, frozenset(ids))
+        unknown.update((name, each.error) for name, each in asked.items() if each.error)
+        if live:
+            known = _just_now(known, asked)
+        # Ten thousand take a third of a second, in which the peers are to be heard.
+        rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
+        for row in rows if live else ():
+            if row["state"] == UNKNOWN:
+                row.update(state=SILENT, note=f"no answer within {seconds:g} s")
+        counts = dict(Counter(row["state"] for row in rows))
+        return {
+            "kind": "minions",
+            "live": live,
+            "masters": self._masters(rows, known, unknown),
+            "minions": rows,
+            "counts": counts,
+            "online": locator.online(counts, not unknown),
+            "unknown": unknown,
+            "retcode": _retcode(rows, unknown, live),
+        }
+
+    def _masters(
+        self, rows: Iterable[Mapping[str, Any]], known: Mapping[str, Known], unknown: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        bound = Counter(
+            name for row in rows if row["state"] in (BOUND, PARTLY) for name in row["masters"]
+        )
+        return [
+            {
+                "name": name,
+                "self": name == self._group.service.config.name,
+                "state": "unknown" if name in unknown else "running",
+                "connections": known[name].connections if name in known else None,
+                "minions": bound[name] if name in known else None,
+                "listening": known[name].listening if name in known else None,
+            }
+            for name in sorted({*known, *unknown})
+        ]
+
+
+def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": minion_id,
+            **locator.locate(
+                {
+                    n: each.sights[minion_id]
+                    for n, each in known.items()
+                    if minion_id in each.sights
+                },
+                known,
+            ),
+        }
+        for minion_id in ids
+    ]
+
+
+def glob_of(payload: Mapping[str, Any]) -> str:
+    """
+    The minions that a command is about.
+
+    :raises InvalidRecord: that is no glob.
+    """
+    glob = payload.get("glob", "*")
+    if not isinstance(glob, str):
+        raise InvalidRecord("takes a glob over minion ids")
+    return check_glob(glob)
+
+
+def seconds_of(payload: Mapping[str, Any], default: float) -> float:
+    """
+    The ``timeout`` of a command.
+
+    :raises InvalidRecord: it is none.
+    """
+    value = payload.get("timeout")
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+        raise InvalidRecord(
+            f"timeout={shown(value)}: takes seconds, more than 0, at most {LONGEST:g}"
+        )
+    return float(value)
+
+
+def shown(value: object) -> str:
+    """A wrong argument, for a message; what may be deep or long, by its type only."""
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value)[:80] if plain else type(value).__name__
+
+
+def _just_now(known: Mapping[str, Known], asked: Mapping[str, Answers]) -> dict[str, Known]:
+    """What each master knows of those that answered it now; what was heard before is past."""
+    return {
+        name: each.of(asked[name].returned)
+        for name, each in known.items()
+        if name in asked and not asked[name].error
+    }
+
+
+def _retcode(rows: Iterable[Mapping[str, Any]], unknown: Mapping[str, str], live: bool) -> int:
+    states = {row["state"] for row in rows} - {BOUND}
+    if unknown or (states and not live):
+        return 2
+    return 1 if states else 0

@@ -1,0 +1,82 @@
+"""``ha.proxy_config``: every master says where it is called, the one that is asked writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.balancer import servers
+from saltext_ha.balancer.render import render, wishes
+from saltext_ha.balancer.servers import Address, Server
+from saltext_ha.common.errors import HaError
+from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.transport.trust import Peer
+
+
+class ProxyConfig:
+    """The command, and what peers may ask for it."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"proxy_config": self.proxy_config}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+        return {"salt_api": self.answer}
+
+    async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """Where this master is called, for a peer."""
+        return servers.to_wire(self._own())
+
+    async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.proxy_config``."""
+        service = self._group.service
+        wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
+        answers, errors = await self._group.ask("salt_api", {}, service.config.peer_timeout)
+        known = [self._own()]
+        for name, raw in answers.items():
+            try:
+                known.append(servers.from_wire(name, raw))
+            except HaError as exc:
+                errors[name] = str(exc)
+        like = _usual([master.api for master in known if master.api], wanted.api_port)
+        peers = service.trust.peers()
+        # A master that is down just now is one of those that callers are to reach later.
+        known += [
+            servers.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
+            for name, why in errors.items()
+            if name in peers and like
+        ]
+        known.sort(key=lambda master: master.name)
+        text = render(wanted, service.config.group, service.config.name, known)
+        return {
+            "kind": "proxy_config",
+            "text": text,
+            "masters": [_shown(master) for master in known],
+            "retcode": 2 if errors else 0,
+        }
+
+    def _own(self) -> Server:
+        return servers.of_master(self._group.service.opts, self._group.service.config)
+
+
+def _usual(known: list[Address], port: int) -> Address | None:
+    """What a master is assumed to be like that cannot be asked."""
+    if not known:
+        return None
+    common = Counter((address.port, address.tls) for address in known).most_common(1)[0][0]
+    return Address("", port or common[0], common[1])
+
+
+def _shown(master: Server) -> dict[str, Any]:
+    return {
+        "name": master.name,
+        "api": master.api and master.api.netloc,
+        "tls": bool(master.api and master.api.tls),
+        "ready": master.status and master.status.netloc,
+        "unknown": master.problem,
+    }

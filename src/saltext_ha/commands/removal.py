@@ -1,0 +1,279 @@
+"""
+``ha.remove_peer``: takes a master out, says what it did, and undoes that when it is told to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from saltext_ha.commands import undoing
+from saltext_ha.commands.dealings import Dealings, Pin, introduced_by
+from saltext_ha.commands.decisions import seconds, signed
+from saltext_ha.commands.undoing import Undo
+from saltext_ha.common.errors import HaError
+from saltext_ha.keystore import minion_key
+from saltext_ha.replica import history_text
+from saltext_ha.replica.history import VIA, Write
+from saltext_ha.replication.record import DECISIONS, Dot
+from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.transport.trust import Removed
+
+WEEK = 7 * 86400.0
+"""How far back is looked where nobody says it."""
+ALL = "all"
+COMMAND = "ha.remove_peer"
+
+
+class Decided(NamedTuple):
+    """What one member decided about one key, and what becomes of it."""
+
+    last: Write
+    """Its last decision; or its last knock, where that put itself in the place of a decision."""
+    state: str | None
+    """The state of the key now; None: it is no longer known here."""
+    undo: Undo
+
+
+class Removal:
+    """The command that takes a master out, and what it left behind."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._dealings = Dealings(group)
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"remove_peer": self.remove_peer}
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask for it."""
+        return self._dealings.for_peers()
+
+    async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.remove_peer``."""
+        service = self._group.service
+        name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
+        pinned = name in service.trust.pinned()
+        if not pinned and name not in {note.name for note in service.trust.removed()}:
+            there = ", ".join(sorted(service.trust.peers())) or "none"
+            raise HaError(f"there is no peer {name!r}; peers: {there}")
+        span = _span(payload.get("since"))
+        if undo and not payload.get("since"):
+            raise HaError(
+                f"undo=True: say since when {name} was in other hands, for instance since=2d; "
+                "since=all is all that is known of it"
+            )
+        unreached: dict[str, str] = {}
+        if pinned and not test:
+            # Before anything is asked: from here on it adds nothing to what is looked at.
+            unreached |= await service.membership.remove(name)
+        unknown: dict[str, str] = {}
+        pins = await self._dealings.pins(name, unknown)
+        since = float("-inf") if span is None else time.time() - span
+        brought = introduced_by(name, pins, service.config.name, since)
+        if undo and not test and brought:
+            unreached |= await service.membership.remove(others=_notes_of(brought))
+        names = [name, *sorted(brought)]
+        await self._level(names, unknown)
+        asked = sorted(service.trust.pinned().keys() - set(names))
+        writes = await self._dealings.writes(names, span, asked, unknown)
+        decided = await self._decided(writes)
+        left: dict[tuple[str, bytes], str] = {}
+        if undo and not test:
+            left = await self._undo(decided, payload, name)
+        for gone in {*unknown, *unreached} & {*brought, name}:
+            unknown.pop(gone, None)
+            unreached.pop(gone, None)
+        rows = [_key_row(one, bool(undo), left.get(_about(one.last), "")) for one in decided]
+        notes = self._notes(name, brought, rows, payload, pinned, unreached)
+        untold = {pin.name for pin in pins if pin.introducer is None} - {name, service.config.name}
+        if untold:
+            notes.append(
+                f"who introduced {', '.join(sorted(untold))} is not known everywhere: an older "
+                "release pinned them; is each of them yours?"
+            )
+        partial = unknown or unreached
+        return {
+            "kind": "removal",
+            "name": name,
+            "test": bool(test),
+            "undo": bool(undo),
+            "since": None if span is None else since,
+            "members": [_member_row(who, pins_of) for who, pins_of in sorted(brought.items())],
+            "keys": rows,
+            "knocks": sum(write.state not in DECISIONS for write in writes),
+            "unknown": {**unreached, **unknown},
+            "notes": notes,
+            "retcode": 2 if partial else 1 if left else 0,
+        }
+
+    async def _level(self, names: Sequence[str], unknown: dict[str, str]) -> None:
+        """What the others took from it is to be known here, too."""
+        for name, link in list(self._group.service.links.items()):
+            if name in {*names, *unknown} or name not in self._group.service.trust.pinned():
+                continue
+            try:
+                await link.exchange()
+            except HaError as exc:
+                unknown[name] = str(exc)
+
+    # -- what it decided
+
+    async def _decided(self, writes: Iterable[Write]) -> list[Decided]:
+        """
+        What became of each key that was decided about by *writes*, which are the last first, or of
+        which they left a knock where others had decided.
+        """
+        core = self._group.service.core
+        about: dict[str, dict[bytes, list[Write]]] = {}
+        for write in writes:
+            about.setdefault(write.minion_id, {}).setdefault(write.key, []).append(write)
+
+        def look(minion_id: str, keys: Mapping[bytes, list[Write]]) -> list[Decided]:
+            records = core.replica.get(minion_id)
+            # All that it wrote counts no more, older lines and knocks, too.
+            dots = {Dot(w.node, w.counter) for written in keys.values() for w in written}
+            plans = {
+                key: undoing.undo(
+                    key, records, dots, core.replica.history.decisions(minion_id, key)
+                )
+                for key in keys
+            }
+            plans = undoing.without_conflicts(plans, records)
+            found = []
+            for key, written in keys.items():
+                decisions = [write for write in written if write.state in DECISIONS]
+                if decisions or plans[key].target or plans[key].why == undoing.ANOTHER:
+                    state = records[key].state if key in records else None
+                    found.append(Decided((decisions or written)[0], state, plans[key]))
+            return found
+
+        return [
+            one
+            for minion_id, keys in about.items()
+            for one in await core.run(look, minion_id, keys)
+        ]
+
+    async def _undo(
+        self, decided: Iterable[Decided], payload: Mapping[str, Any], name: str
+    ) -> dict[tuple[str, bytes], str]:
+        """Carry the plan out; (id, key) → reason, of what could not be done."""
+        service, core = self._group.service, self._group.service.core
+        todo: dict[str, dict[bytes, str]] = {}
+        for one in decided:
+            if one.undo.target:
+                todo.setdefault(one.last.minion_id, {})[one.last.key] = one.undo.target
+        left: dict[tuple[str, bytes], str] = {}
+        try:
+            for done, (minion_id, states) in enumerate(todo.items()):
+                service.notes["removal"] = (
+                    f"undoing what {name} decided: {done} of {len(todo)} minions"
+                )
+                records = await core.run(core.replica.get, minion_id)
+                try:
+                    changed = await core.decide(
+                        minion_id, states, signed(payload, COMMAND), records
+                    )
+                except HaError as exc:
+                    left |= {(minion_id, key): str(exc) for key in states}
+                    continue
+                left |= {
+                    (minion_id, record.fingerprint): "another decision stands against it"
+                    for record in changed
+                    if record.state != states[record.fingerprint]
+                }
+        finally:
+            service.notes.pop("removal", None)
+        return left
+
+    # -- for people
+
+    def _notes(
+        self,
+        name: str,
+        brought: Mapping[str, Sequence[Pin]],
+        rows: Sequence[Mapping[str, Any]],
+        payload: Mapping[str, Any],
+        pinned: bool,
+        unreached: Mapping[str, str],
+    ) -> list[str]:
+        service = self._group.service
+        test, undo = payload.get("test"), payload.get("undo")
+        since = str(payload.get("since") or "7d")
+        if test:
+            notes = [f"would remove {name} for good"] if pinned else []
+            if not undo:
+                notes.append("what it decided so far stays, unless it is undone (undo=True)")
+            return notes
+        notes = []
+        if pinned:
+            notes.append(f"{name} is removed for good: nobody takes anything from it any more")
+        if undo:
+            notes += [f"{who}, which it introduced, is removed, too" for who in sorted(brought)]
+        elif brought or any(row["to"] for row in rows):
+            notes.append(
+                "all of this stays as it is; to undo it, from when it was in other hands: salt-run "
+                f"{COMMAND} {name} undo=True since={since} (test=True shows what that does)"
+            )
+        notes += [f"{other} hears of it later: {why}" for other, why in unreached.items()]
+        if pinned and service.config.secret is not None:
+            notes.append(
+                f"if {name} was stolen: a new secret (ha: secret_file) on all the others now, and "
+                f"restart salt-master on them; with the old one it comes in under a new "
+                "certificate. Take it from ha: masters, too"
+            )
+        if pinned:
+            notes.append(f"to have {name} back, it needs ha.leave there and a new invitation")
+        return notes
+
+
+def _span(since: Any) -> float | None:
+    """How far back, in seconds; None: all."""
+    if not since:
+        return WEEK
+    return None if since == ALL else seconds(since)
+
+
+def _about(write: Write) -> tuple[str, bytes]:
+    return write.minion_id, write.key
+
+
+def _notes_of(brought: Mapping[str, Sequence[Pin]]) -> list[Removed]:
+    now = history_text.iso(time.time())
+    return [
+        Removed(print_, name, now)
+        for name, pins in brought.items()
+        for print_ in sorted({pin.fingerprint for pin in pins})
+    ]
+
+
+def _member_row(name: str, pins: Sequence[Pin]) -> dict[str, Any]:
+    first = min(pins, key=lambda pin: pin.at)
+    return {
+        "name": name,
+        "fingerprint": first.fingerprint,
+        "introducer": first.introducer,
+        "added": first.added,
+        "on": sorted(pin.on for pin in pins),
+    }
+
+
+def _key_row(one: Decided, undo: bool, failed: str) -> dict[str, Any]:
+    last = one.last
+    by, _, command = last.by.partition(VIA)
+    return {
+        "id": last.minion_id,
+        "fingerprint": minion_key.show(last.key, short=False),
+        "what": last.state,
+        "received": last.received,
+        "from": last.sender,
+        "at": last.at,
+        "by": by,
+        "on": last.on,
+        "why": command,
+        "state": one.state,
+        "to": "" if failed else one.undo.target,
+        "note": failed or one.undo.why,
+    }

@@ -1,0 +1,110 @@
+"""``ha.rewrite``: a record that claims too much is replaced by what the key store shows."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from saltext_ha.commands.decisions import GLOB, signed
+from saltext_ha.common.errors import HaError
+from saltext_ha.replication.poisoned import is_poisoned
+from saltext_ha.sync.answers import RECORDS
+from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.key_rows import change_row, key_text
+from saltext_ha.sync.link import Link
+
+PAGE = 2000
+TRIES = 3
+
+
+class Rewriting:
+    """The command that mends records."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"rewrite": self.rewrite}
+
+    async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.rewrite``."""
+        core, minion = self._group.service.core, str(payload.get("minion"))
+        test = bool(payload.get("test"))
+        ids = await self._poisoned(minion)
+        if not ids and not GLOB.search(minion):
+            raise HaError(f"no record of {minion!r} on this master claims more than it may")
+        changes: list[dict[str, Any]] = []
+        notes: list[str] = []
+        if ids and not test:
+            # What is written under the present name may count as known already.
+            await core.run(self._group.service.vouching.begin, core.replica)
+        for minion_id in ids:
+            records = await core.run(core.replica.get, minion_id)
+            states = await core.run(core.keeper.shown_anew, minion_id)
+            if not states:
+                notes.append(
+                    f"{minion_id}: its entry in the key store cannot be read; left as it is"
+                )
+                continue
+            if not test:
+                await core.rewrite(minion_id, signed(payload, "ha.rewrite"))
+            changes += [
+                change_row(
+                    "all",
+                    minion_id,
+                    f"claims too much, {key_text(records[key].state, key)}",
+                    key_text(state, key),
+                )
+                for key, state in sorted(states.items())
+            ]
+        unreachable: dict[str, str] = {}
+        for name, link in sorted(self._group.service.links.items()):
+            if test or not changes:
+                break
+            try:
+                if not await self._took(link):
+                    notes.append(
+                        f"{name} does not know the same yet: if it runs this release, run "
+                        "ha.rewrite there, too"
+                    )
+            except HaError as exc:
+                unreachable[name] = f"{exc}; it takes them when it is back"
+        return {
+            "kind": "sync",
+            "test": test,
+            "changes": changes,
+            "conflicts": [],
+            "notes": notes,
+            "unreachable": unreachable,
+            "retcode": 2 if unreachable else 1 if notes else 0,
+        }
+
+    async def _poisoned(self, minion: str) -> list[str]:
+        """The ids that match and have a poisoned record, a page at a time."""
+        core = self._group.service.core
+
+        def page(where: tuple[int, str, bytes]) -> list[tuple[tuple[int, str, bytes], bool]]:
+            return [
+                ((bucket, record.minion_id, record.fingerprint), is_poisoned(record))
+                for bucket, record in core.replica.records_after(where, PAGE)
+            ]
+
+        if not GLOB.search(minion):
+            records = await core.run(core.replica.get, minion)
+            return [minion] if any(map(is_poisoned, records.values())) else []
+        found: set[str] = set()
+        where = (-1, "", b"")
+        while rows := await core.run(page, where):
+            found |= {at[1] for at, bad in rows if bad and fnmatchcase(at[1], minion)}
+            where = rows[-1][0]
+        return sorted(found)
+
+    async def _took(self, link: Link) -> bool:
+        """Whether the peer knows of all keys what this master does."""
+        for _ in range(TRIES):
+            await link.exchange()
+            root = self._group.service.core.replica.records.root
+            if (await link.call("digest", {"tree": RECORDS, "root": root})).get("same") is True:
+                return True
+        return False

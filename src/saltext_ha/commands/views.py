@@ -1,0 +1,296 @@
+"""What operators look at: ``ha.status``, ``ha.keys`` and ``ha.peers``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from saltext_ha.common import cluster
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.health import fitness, group_state
+from saltext_ha.keystore import minion_key
+from saltext_ha.replication.digest import bucket_of
+from saltext_ha.replication.placement import ABSENT, accepted_keys
+from saltext_ha.sync import antientropy
+from saltext_ha.sync.answers import PLACEMENTS, RECORDS
+from saltext_ha.sync.group import SLOW, Command, Group, table, tables, texts
+from saltext_ha.sync.key_rows import conflict_row
+from saltext_ha.sync.link import Link
+
+UNUSED = (
+    "no minion is configured with {}, so it is not counted among the masters that may be lost: "
+    "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
+)
+# Seconds after which an unreachable peer may be one that has moved.
+LONG = 120.0
+
+
+class Views:
+    """Commands that only show."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._urls: dict[str, str] = {}
+        """Where salt-api was when a peer last said so; forgotten with this engine."""
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {"status": self.status, "keys": self.keys, "peers": self.peers}
+
+    async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        The table of ``ha.status``; with ``whole`` for the page, which shows what differs, too.
+        """
+        service = self._group.service
+        masters, conflicts, troubles = await self.facts()
+        # From here on nothing is waited for: all of it is of one moment.
+        level = group_state.level(masters, len(conflicts))
+        comparison = service.watch.compared(level)
+        unused = service.unknown_to_minions
+        fit = sum(not fitness.unfit(row) and row["name"] not in unused for row in masters)
+        verdict = group_state.judge(masters, comparison, len(conflicts), troubles, fit)
+        reason = service.only_reports
+        return {
+            "kind": "status",
+            "group": service.config.group,
+            "state": verdict.state,
+            "reasons": [reason.data() for reason in verdict.reasons],
+            "mode": service.mode,
+            "tolerates": verdict.tolerates,
+            "masters": masters,
+            "conflicts": conflicts,
+            "held": [
+                {"master": row["name"], "keys": row["held"]}
+                for row in masters
+                if isinstance(row["held"], int) and row["held"]
+            ],
+            "refused": service.listener.refused,
+            "refusals": service.listener.refused_lately(),
+            "consistency": comparison if payload.get("whole") else service.watch.shown(level),
+            "notes": [
+                *troubles,
+                *([f"{service.config.name} only observes: {reason}"] if reason else []),
+                *(UNUSED.format(row["name"]) for row in masters if row["name"] in unused),
+            ],
+            "retcode": verdict.retcode,
+        }
+
+    async def facts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+        """The rows of all masters and of all conflicts, and what is wrong with the group."""
+        service = self._group.service
+        own, (answers, errors) = await asyncio.gather(
+            self._group.summary(), self._group.ask("summary", {}, service.config.peer_timeout)
+        )
+        masters = [self._row(service.config.name, own, None, 0, own=True)]
+        for name in sorted(service.trust.peers()):
+            link, answer = service.links.get(name), answers.get(name)
+            if link is None:
+                masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
+                continue
+            behind = await self._behind(link, own, answer) if answer else None
+            seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
+            problem = "; ".join(filter(None, (errors.get(name), self._mind(link, answer))))
+            masters.append(self._row(name, answer, seen, behind, problem))
+        self._recall(masters)
+        ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
+        if own["busy"]:  # whose keys they are, it cannot look up now
+            conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
+        else:
+            conflicts = await self._group.conflicts(ids)
+        apart = _master_keys(
+            {service.config.name: own, **answers}, one_master_key(service.config, service.opts)
+        )
+        unread = [f"{file}: {why}" for file, why in service.trust.problems().items()]
+        return masters, conflicts, [*apart, *unread]
+
+    def _recall(self, masters: Iterable[dict[str, Any]]) -> None:
+        """Of masters that do not answer, tell where their salt-api was: it may well be there."""
+        urls = {}
+        for row in masters:
+            url = row["health"].get("url")
+            if row["state"] != "running" and row["name"] in self._urls:
+                row["health"]["url"] = url = self._urls[row["name"]]
+            if isinstance(url, str):
+                urls[row["name"]] = url
+        self._urls = urls
+
+    def _mind(self, link: Link, answer: Mapping[str, Any] | None) -> str:
+        """What is odd about a peer, and what to do: it is of another group, or it has moved."""
+        config = self._group.service.config
+        if answer is None:
+            if time.monotonic() - (link.seen or link.since) < LONG:
+                return ""
+            return (
+                "not reached for long: if it has another address now, salt-ha invite there "
+                f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: "
+                f"{link.peer.name}, url: https://ADDRESS:PORT}}]  and restart salt-master"
+            )
+        if answer.get("group") != config.group:
+            return (
+                f"its configuration says  ha: group: {answer.get('group')}, this master's "
+                f"{config.group}"
+            )
+        if link.trouble:
+            return f"refuses some of what it is sent: {link.trouble}"
+        return ""
+
+    @staticmethod
+    def _row(
+        name: str,
+        summary: Mapping[str, Any] | None,
+        seen: float | None,
+        behind: int | None,
+        error: str = "",
+        own: bool = False,
+    ) -> dict[str, Any]:
+        answer = summary or {}
+        root, held, doubt = answer.get("root"), answer.get("held"), answer.get("doubt")
+        if behind is not None and isinstance(held, int):
+            behind += held  # what is held is not as it is shown elsewhere
+        notes = [error, *texts(answer, "notes")]
+        health = answer.get("health")
+        health = health if isinstance(health, Mapping) else {}
+        if health.get("healthy") is False:
+            notes.append(f"does not serve: {health.get('problem')}")
+        if answer.get("dirty"):
+            notes.append(f"{answer['dirty']} keys still to be applied")
+        return {
+            "name": name,
+            "self": own,
+            "state": "running" if summary else "unknown",
+            "salt": answer.get("salt"),
+            "accepted": answer.get("accepted"),
+            "pending": answer.get("pending"),
+            "rejected": answer.get("rejected"),
+            "denied": answer.get("denied"),
+            "digest": root.hex()[:6] if isinstance(root, bytes) else None,
+            "behind": behind,
+            "held": held,
+            "doubt": doubt if isinstance(doubt, str) else "",
+            "busy": fitness.seconds(answer.get("busy")),
+            "bound": answer.get("bound"),
+            "seen": seen,
+            "health": dict(health),
+            "master_key": answer.get("master_key"),
+            "version": answer.get("version"),
+            "note": "; ".join(note for note in notes if note),
+        }
+
+    async def _behind(
+        self, link: Link, own: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> int | None:
+        """In how many buckets the peer differs from this master: mostly one key each."""
+        replica = self._group.service.core.replica
+        if answer.get("root") == own["root"] and answer.get("placements") == own["placements"]:
+            return 0
+        try:
+            records = await antientropy.differing_buckets(replica.records, RECORDS, link.call)
+            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, link.call)
+        except HaError:
+            return None
+        # In a conflict every master keeps what it has; that is shown as such.
+        apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
+        return len({*records, *placed} - apart)
+
+    async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """The table of ``ha.keys``: every id that matches, on every master."""
+        service = self._group.service
+        glob = str(payload.get("glob", "*"))
+        answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
+        everywhere = {service.config.name: table(await self._group.shown({"glob": glob}))}
+        everywhere |= tables(answers, errors)
+        ids = sorted({minion_id for shown in everywhere.values() for minion_id in shown})
+        conflicts = set(await service.core.run(service.core.replica.conflicts))
+        masters = [service.config.name, *sorted({*answers, *errors})]
+        rows = []
+        for minion_id in ids:
+            stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
+            there = {key for one in stored.values() for key in one.keys}
+            if minion_id in conflicts:
+                records = await service.core.run(service.core.replica.get, minion_id)
+                there |= set(accepted_keys(records.values()))
+            for key in sorted(there):
+                states: dict[str, str | None] = {
+                    name: stored[name].state_of(key) if name in stored else "unknown"
+                    for name in masters
+                }
+                same = len(set(states.values())) == 1 and "unknown" not in states.values()
+                rows.append(
+                    {
+                        "id": minion_id,
+                        "fingerprint": minion_key.show(key, short=False),
+                        "states": states,
+                        "same": same,
+                        "conflict": minion_id in conflicts,
+                    }
+                )
+        differ = any(not row["same"] for row in rows)
+        return {
+            "kind": "keys",
+            "masters": masters,
+            "keys": rows,
+            "unknown": errors,
+            "retcode": 2 if errors else 1 if differ else 0,
+        }
+
+    async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.peers``: whom this master trusts, and how each of them does."""
+        service = self._group.service
+        rows = []
+        for name, peer in sorted(service.trust.peers().items()):
+            link = service.links.get(name)
+            seen = None if not link or link.seen is None else round(time.monotonic() - link.seen, 1)
+            rows.append(
+                {
+                    "name": name,
+                    "url": peer.url,
+                    "fingerprint": peer.fingerprint,
+                    "introducer": peer.introducer if peer.introducer != "" else service.config.name,
+                    "added": peer.added,
+                    "state": "up" if link and link.up else "unknown",
+                    "seen": seen,
+                    "note": link.error if link else "not connected yet",
+                }
+            )
+        return {
+            "kind": "peers",
+            "self": {
+                "name": service.config.name,
+                "url": service.config.url,
+                "fingerprint": service.identity.fingerprint,
+            },
+            "peers": rows,
+            "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
+        }
+
+
+def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str]:
+    """What to do about masters that minions know by different keys; empty when all have one."""
+    keys = {name: answer.get("master_key") for name, answer in answers.items()}
+    shown = {name: str(key)[:11] for name, key in sorted(keys.items()) if key}
+    if len(set(shown.values())) < 2:
+        return []
+    listed = ", ".join(f"{name} {key}:…" for name, key in shown.items())
+    files = {name: str(answers[name].get("master_key_in_files") or keys[name]) for name in shown}
+    if len(set(files.values())) == 1:
+        stale = ", ".join(name for name in shown if files[name] != keys[name])
+        return [f"different master keys ({listed}), and one in the files: restart {stale}"]
+    return [f"different master keys ({listed}); hot-hot minions take one only: {fix}"]
+
+
+def one_master_key(config: HaConfig, opts: Mapping[str, Any]) -> str:
+    """How all masters come to one key."""
+    if cluster.of(opts):
+        by_hand = cluster.ONE_KEY.format(masters="the others")
+        return f"{by_hand}; outside the cluster they are master.pem and master.pub in pki_dir"
+    command = (
+        "with  ha: share_master_key: true  on the master whose key is to stay, on each other one "
+        "salt-run ha.join force=True"
+        if config.secret
+        else "salt-ha invite share_master_key=True on the master whose key is to stay, on each "
+        "other one salt-ha join --token-file - force=True"
+    )
+    return f"{command}, then restart salt-master there"

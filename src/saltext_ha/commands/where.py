@@ -1,0 +1,156 @@
+"""``ha.where``: which masters reach each minion; pings those of which it is not sure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from saltext_ha.commands.minions import PAGE, Bound, Known, glob_of, seconds_of
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minions.job_specs import MAX_IDS, PING, Order
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.locator import reached_by
+from saltext_ha.minions.presence import Sight
+from saltext_ha.replication.record import ACCEPTED
+from saltext_ha.sync.group import Command, Group
+
+LOOK = 2.0
+"""Seconds that a minion has to answer a ping, where nobody is sure on which master it is."""
+PINGING = 20.0
+"""Seconds, beside twice those of a ping, that all minions are pinged for in all."""
+SIDE_BY_SIDE = 8  # batches that are pinged
+MOST_LISTED = 100_000
+AT_ONCE = 500
+
+
+class Where:
+    """
+    On which master a job has to be published so that a minion hears it.
+
+    What the masters have heard says so of nearly all. The others are pinged by all masters at once,
+    and what answers where is then known to all.
+    """
+
+    def __init__(self, group: Group, jobs: Jobs, bound: Bound) -> None:
+        self._group, self._jobs, self._bound = group, jobs, bound
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"where": self.where}
+
+    async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """``ha.where``."""
+        ids, seconds = payload.get("ids"), seconds_of(payload, LOOK)
+        if ids is None:
+            found = await self._bound.accepted(glob_of(payload))
+            question: dict[str, Any] = {"glob": glob_of(payload)}
+        else:
+            found = await self._accepted_of(ids)
+            question = {"ids": found} if len(found) <= PAGE else {"glob": "*"}
+        minions, unknown = await self.of(found, question, seconds, bool(payload.get("live")))
+        masters = self._jobs.masters  # those that could not be asked, too: they reach nobody
+        return {
+            "kind": "where",
+            "self": self._group.service.config.name,
+            "masters": masters,
+            "count": len(minions),
+            "minions": {i: by for i, by in minions.items() if by != masters},
+            "ids": sorted(minions) if payload.get("all") else [],
+            "unknown": unknown,
+            "retcode": 2 if unknown else 1 if [] in minions.values() else 0,
+        }
+
+    async def of(
+        self, ids: Collection[str], question: Mapping[str, Any], seconds: float, live: bool
+    ) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """
+        The masters that reach each of *ids*, sorted, none for one that nobody reaches; and which
+        masters could not be asked, and why.
+
+        :param question: what of their knowledge the masters are asked for, as
+            :meth:`.Bound.everywhere` takes it.
+        :param live: ping all of *ids*.
+        """
+        known, unknown = await self._bound.everywhere(question, frozenset(ids))
+        told = {i: sights_of(i, known) for i in ids}
+        reached = {i: reached_by(sights, list(known)) for i, sights in told.items()}
+        asking = [i for i, by in reached.items() if (live or by is None) and "," not in i]
+        answered = await self._pinged(asking, seconds, unknown)
+        for minion_id in ids:
+            by = answered.get(minion_id) or reached[minion_id]
+            if live and answered.get(minion_id) == []:
+                by = []
+            elif by is None:
+                # It does not answer, or not in time: where something was heard of it last.
+                by = last_heard(told[minion_id])
+            reached[minion_id] = by
+        return {i: sorted(by or ()) for i, by in sorted(reached.items())}, unknown
+
+    async def _pinged(
+        self, ids: Collection[str], seconds: float, unknown: dict[str, str]
+    ) -> dict[str, list[str]]:
+        """
+        Those that were pinged to the end → where they answered; in *unknown* comes who could not
+        be asked, and is not asked again.
+        """
+        found: dict[str, list[str]] = {}
+        turns = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def ping(batch: list[str]) -> None:
+            async with turns:
+                asked = [name for name in self._jobs.masters if name not in unknown]
+                order = Order(PING, ids=tuple(batch))
+                answers, _ = await self._jobs.run(order, seconds, asked, unreached=list(unknown))
+            found.update((minion_id, []) for minion_id in batch)
+            for name, each in answers.items():
+                if each.error:
+                    unknown[name] = each.error
+                for minion_id in each.returned:
+                    found.setdefault(minion_id, []).append(name)
+
+        pings = [asyncio.ensure_future(ping(batch)) for batch in batches(sorted(ids), MAX_IDS)]
+        if not pings:
+            return found
+        try:
+            done, _ = await asyncio.wait(pings, timeout=2 * seconds + PINGING)
+        finally:
+            for each in pings:
+                each.cancel()
+            await asyncio.gather(*pings, return_exceptions=True)
+        for each in done:
+            each.result()
+        return found
+
+    async def _accepted_of(self, ids: Any) -> list[str]:
+        if not isinstance(ids, list) or len(ids) > MOST_LISTED:
+            raise InvalidRecord("takes a list of minion ids")
+        if not all(isinstance(each, str) for each in ids):
+            raise InvalidRecord("takes a list of minion ids")
+        core = self._group.service.core
+
+        def read(some: list[str]) -> list[str]:
+            known = core.replica
+            return [i for i in known.brought(some) if known.applied(i).stored.state == ACCEPTED]
+
+        found: list[str] = []
+        for some in batches(sorted(set(ids)), AT_ONCE):  # others wait for the replica, too
+            found += await core.run(read, some)
+        return found
+
+
+def sights_of(minion_id: str, known: Mapping[str, Known]) -> dict[str, Sight]:
+    """What each master has heard of that minion."""
+    return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
+
+
+def last_heard(sights: Mapping[str, Sight]) -> list[str]:
+    """The master that heard anything of it last."""
+    ages = [
+        (age, name)
+        for name, each in sights.items()
+        for age in (each.sure, each.likely)
+        if age is not None
+    ]
+    return [min(ages)[1]] if ages else []

@@ -1,0 +1,110 @@
+"""
+The errors of this package, in one tree.
+
+::
+
+    HaError                     the root; derives from SaltException, so Salt prints it plainly
+    ├── ConfigError             the ``ha:`` mapping is wrong; names the file, the key, what it takes
+    ├── StoreError              Salt's key store could not be read or written
+    ├── ReplicaError            replica.db could not be read or written
+    │   └── ReplicaDamaged      it is no database any more
+    ├── InvalidRecord           a record from a peer, a key file or an argument is not acceptable
+    ├── TokenError              a join token is malformed, altered, used or expired
+    ├── TrustError              a certificate is missing, damaged or not pinned
+    ├── PeerError               a call to a peer did not succeed
+    │   ├── PeerUnreachable     no answer: refused, timed out, TLS failed
+    │   │   └── PeerMistrust    one of the two does not know the certificate of the other
+    │   └── PeerRefused         the peer answered, and said no (its reason is the message)
+    │       └── MessageTooLarge more than it takes in one message
+    └── EngineUnavailable       the ha engine of this master does not answer on its socket
+
+Those of the salt-api pool are a tree of their own (``api/errors.py``): it is used without Salt.
+"""
+
+import asyncio
+
+from salt.exceptions import SaltException
+
+# What reading an answer raises that is not as it should be: a port may be anything, infinity too.
+NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+# What an error means that says nothing itself: asyncio raises bare ones. asyncio's own is no
+# TimeoutError on Python 3.10.
+_MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
+    (asyncio.TimeoutError, "timed out"),
+    (TimeoutError, "timed out"),
+    (ConnectionAbortedError, "the connection was aborted, or its handshake timed out"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (BrokenPipeError, "the other side hung up"),
+    (ConnectionError, "the other side hung up"),
+    (EOFError, "the other side hung up"),
+    (asyncio.CancelledError, "it was cancelled"),
+    (MemoryError, "out of memory"),
+)
+
+
+def reason_of(exc: BaseException) -> str:
+    """The reason of *exc* for people, never empty: what it says, or else what its type means."""
+    said = str(getattr(exc, "strerror", None) or exc).strip()
+    if said and said != "()":  # an ssl.SSLError shows its arguments, also where there are none
+        return said
+    for kind, meaning in _MEANINGS:
+        if isinstance(exc, kind):
+            return meaning
+    return type(exc).__name__
+
+
+class HaError(SaltException):  # type: ignore[misc]  # Salt has no types
+    """Root of all errors raised by saltext-ha."""
+
+
+class ConfigError(HaError):
+    """The ``ha:`` configuration is wrong; the message names file, key, value and what it takes."""
+
+
+class StoreError(HaError):
+    """Salt's key store could not be read or written."""
+
+
+class ReplicaError(HaError):
+    """replica.db could not be read or written."""
+
+
+class ReplicaDamaged(ReplicaError):
+    """replica.db is damaged: it is to be moved aside and rebuilt from the store and the peers."""
+
+
+class InvalidRecord(HaError):
+    """A record, minion id, public key or argument is not acceptable; nothing of it was stored."""
+
+
+class TokenError(HaError):
+    """A join token is malformed, altered, used or expired."""
+
+
+class TrustError(HaError):
+    """A certificate or private key of ours or of a peer is missing, damaged or not pinned."""
+
+
+class PeerError(HaError):
+    """A call to a peer did not succeed."""
+
+
+class PeerUnreachable(PeerError):
+    """A peer gave no usable answer: connection refused, deadline passed, TLS failed, nonsense."""
+
+
+class PeerMistrust(PeerUnreachable):
+    """One of the two does not know the other's certificate: renewed, removed, or a stranger's."""
+
+
+class PeerRefused(PeerError):
+    """A peer answered and refused; the message is its reason."""
+
+
+class MessageTooLarge(PeerRefused):
+    """A message is larger than the peer takes; in parts it may take it."""
+
+
+class EngineUnavailable(HaError):
+    """The ha engine of this master does not answer on its control socket."""

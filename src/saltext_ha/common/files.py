@@ -1,0 +1,120 @@
+"""Files that are either there whole or not at all, also after a power loss."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from saltext_ha.common.errors import TrustError
+from saltext_ha.common.fail_points import point
+
+
+def private_dir(path: Path) -> Path:
+    """
+    Create *path* (and its parents) when missing, and close it to everyone but its owner.
+
+    :raises TrustError: it is a link. Who may write the folder above could otherwise have root, who
+        runs salt-run, close any other folder, and keep secrets in it.
+    """
+    refuse_link(path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_mode & 0o077:
+            os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+    return path
+
+
+def refuse_link(path: Path) -> None:
+    """:raises TrustError: *path* is a link, whatever it leads to."""
+    if path.is_symlink():
+        raise TrustError(
+            f"{path}: is a link, and nothing in the state folder may be one; put there what it "
+            "leads to, or name another folder in ha: state_dir"
+        )
+
+
+def read_plain(path: Path) -> bytes:
+    """
+    The content of *path*, which must be a file itself.
+
+    :raises OSError: it cannot be read, or is a link, a pipe or a device.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        return file.read()
+
+
+def write_whole(
+    path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> None:
+    """
+    Put *data* at *path*, replacing what is there; a crash leaves the old or the new file.
+
+    :param owner: user and group that it is to belong to, when not to this process's.
+    """
+    temporary = _write_temporary(path, data, mode, owner)
+    try:
+        point("file.rename")
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    point("file.sync")
+    sync_dir(path.parent)
+
+
+def create_whole(path: Path, data: bytes, mode: int = 0o600) -> bool:
+    """
+    Put *data* at *path* unless something is there; of many who race, exactly one succeeds.
+
+    :return: whether it was this call that created the file.
+    """
+    temporary = _write_temporary(path, data, mode)
+    try:
+        point("file.rename")
+        # Unlike rename, link fails when the name is taken.
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    point("file.sync")
+    sync_dir(path.parent)
+    return True
+
+
+def sync_dir(path: Path) -> None:
+    """Make creations, renames and removals inside *path* survive a power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_temporary(
+    path: Path, data: bytes, mode: int, owner: tuple[int, int] | None = None
+) -> Path:
+    # The leading dot keeps a temporary left by a crash from being read as one of the folder's
+    # files; mkstemp creates it 0600, so a secret is never readable in between.
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return Path(name)

@@ -1,0 +1,136 @@
+"""
+Who was turned away, and why: counted each time, logged without flooding, and told while it lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+LOG_INTERVAL = 60.0
+LOG_LINES = 20
+# Seconds without another after which a refusal is over.
+OVER = 900.0
+TOLD = 20
+# What ordinary work leaves: a master that looks whether another is there yet, joins, renews its
+# certificate, or was stopped for a while. Nobody got anywhere by it, nor was kept out.
+HUNG_UP, LATE, IDLE = "hung up during the handshake", "handshake timed out", "no request in time"
+ORDINARY = (HUNG_UP, LATE, IDLE)
+
+
+@dataclass
+class Refusal:
+    """What one caller was refused lately; *first* and *last* are Unix seconds."""
+
+    reason: str
+    host: str
+    first: float
+    last: float
+    met: float
+    pins: int
+    times: int = 1
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, for ``ha.status``."""
+        return {
+            "reason": self.reason,
+            "from": self.host,
+            "times": self.times,
+            "first": self.first,
+            "last": self.last,
+        }
+
+
+class Refusals:
+    """
+    Counts by reason. A reason is logged when it first occurs, then at most once a minute.
+
+    :param pins: changes whenever somebody is pinned, renewed or removed; opens no file, as
+        there may be no descriptor left.
+    """
+
+    def __init__(self, pins: Callable[[], int] = lambda: 0) -> None:
+        self.counts: dict[str, int] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
+        self._pins = pins
+        # The one that was met least lately is the first.
+        self._lately: dict[tuple[str, str], Refusal] = {}
+
+    def lately(self) -> list[dict[str, Any]]:
+        """What is not over yet, the latest first; of many callers the last twenty."""
+        since = time.monotonic() - OVER
+        return [each.data() for each in reversed(self._lately.values()) if each.met >= since]
+
+    def admitted(self, host: str) -> None:
+        """
+        A peer was let in from *host*: what was refused there before somebody was pinned or renewed
+        is over.
+        """
+        if not self._lately:
+            return
+        pins = self._pins()
+        for key, each in list(self._lately.items()):
+            if each.host == host and each.pins != pins:
+                del self._lately[key]
+
+    def _note(self, reason: str, host: str, now: float) -> None:
+        if reason in ORDINARY:
+            return
+        at, key = time.time(), (reason, host)
+        known = self._lately.pop(key, None)
+        if known is None or now - known.met > OVER:
+            known = Refusal(reason, host, at, at, now, self._pins(), times=0)
+        known.times += 1
+        known.last, known.met, known.pins = at, now, self._pins()
+        self._lately[key] = known
+        while len(self._lately) > TOLD:
+            del self._lately[next(iter(self._lately))]
+
+    def add(self, reason: str, host: str) -> None:
+        """Count one refusal; *reason* is one of a fixed set, *host* the caller's address."""
+        count = self.counts[reason] = self.counts.get(reason, 0) + 1
+        now = time.monotonic()
+        self._note(reason, host, now)
+        when, counted = self._logged.get(reason, (-LOG_INTERVAL, 0))
+        if now - when >= LOG_INTERVAL:
+            self._logged[reason] = (now, count)
+            log.warning("refused from=%s reason=%r times=%d", host, reason, count - counted)
+
+
+class Allowance:
+    """How many lines others can make us log: *lines* a minute for each who holds one of these."""
+
+    def __init__(self, lines: int = LOG_LINES) -> None:
+        self._lines = lines
+        self._since = -LOG_INTERVAL
+        self._taken = 0
+
+    def take(self) -> bool:
+        """Whether one more may be logged now."""
+        now = time.monotonic()
+        if now - self._since >= LOG_INTERVAL:
+            self._since, self._taken = now, 0
+        self._taken += 1
+        return self._taken <= self._lines
+
+
+class HttpLog(logging.Logger):
+    """
+    What aiohttp has to say about a caller's HTTP. It would log a traceback for each request that is
+    none, and whoever reaches the port could fill the disk with those.
+    """
+
+    def __init__(self, refuse: Callable[[str, str], None]) -> None:
+        super().__init__("saltext_ha.transport.http", logging.CRITICAL)
+        self._refuse = refuse
+
+    def exception(self, msg: object, *args: object, **more: Any) -> None:
+        """Counted by the kind of error, and logged as sparingly as other refusals."""
+        error = more.get("exc_info")
+        kind = type(error).__name__ if isinstance(error, BaseException) else "error"
+        self._refuse(f"HTTP: {kind}", str(args[0]) if args else "?")

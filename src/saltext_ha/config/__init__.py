@@ -1,0 +1,1 @@
+"""The ``ha:`` mapping of the configuration, all of it, parsed once into frozen values."""

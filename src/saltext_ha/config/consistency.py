@@ -1,0 +1,57 @@
+"""``ha: consistency:`` — how often the check runs by itself, and what it lets pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from saltext_ha.common import validators
+
+DEFAULT_INTERVAL = 600.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    :param interval: seconds between two checks that the engine makes by itself; 0: none.
+    :param ignore: paths, or globs over paths, that may differ here; see :meth:`ignores`.
+    """
+
+    interval: float = DEFAULT_INTERVAL
+    ignore: tuple[str, ...] = ()
+
+    def ignores(self, section: str, path: str) -> bool:
+        """
+        Whether a difference at *path* is let pass: it, or something above it, is named, alone
+        (``external_auth:pam``) or after the section (``access:external_auth:pam``).
+        """
+        return any(
+            fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}:*")
+            for pattern in self.ignore
+            for name in (path, f"{section}:{path}")
+        )
+
+
+def parse(value: Any) -> Settings:
+    """
+    Read the value of ``ha: consistency:``.
+
+    :raises ValueError: begins with the key that is wrong; says what it takes.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f": takes a mapping with the keys {' and '.join(_CHECKS)}")
+    return Settings(**validators.read(value, _CHECKS))
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not isinstance(value or [], list) or not all(isinstance(p, str) and p for p in value or ()):
+        raise ValueError("takes a list of paths or globs, such as nodegroups:* or options:timeout")
+    return tuple(value or ())
+
+
+_CHECKS: dict[str, validators.Check] = {
+    "interval": validators.seconds(10, 86400, or_zero="never"),
+    "ignore": _patterns,
+}

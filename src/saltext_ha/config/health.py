@@ -1,0 +1,77 @@
+"""``ha: health:`` — how this master's own engine finds out whether the master serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common import validators
+from saltext_ha.common.hysteresis import Rules
+from saltext_ha.config import secret
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    :param interval: seconds between two rounds of questions.
+    :param timeout: seconds that each of them may take.
+    :param fall: rounds in a row that must fail until the master counts as down.
+    :param rise: rounds in a row that must succeed until it is up again.
+    :param deep_interval: seconds between two runs of what costs more: a runner, a login. 0: never.
+    :param user: whom salt-api is to let in, with ``eauth`` and ``password``; empty: nobody.
+    """
+
+    interval: float = 5.0
+    timeout: float = 3.0
+    fall: int = 2
+    rise: int = 2
+    deep_interval: float = 60.0
+    user: str = ""
+    eauth: str = "pam"
+    password: str = field(default="", repr=False, compare=False)
+
+    @property
+    def rules(self) -> Rules:
+        """The hysteresis; rounds are far enough apart that each of them counts."""
+        return Rules(self.fall, self.rise, 0.0)
+
+
+def parse(value: Any) -> Settings | None:
+    """
+    Read the value of ``ha: health:``; None when it is ``false``: nothing is asked then.
+
+    :raises ValueError: begins with the key that is wrong; says what it takes.
+    """
+    found = validators.switch(value, _CHECKS)
+    if found is None:
+        return None
+    if "password_file" in found:
+        found["password"] = _password(found.pop("password_file"))
+    if ("user" in found) != ("password" in found):
+        raise ValueError(": user: and password_file: belong together; set both or none")
+    return Settings(**found)
+
+
+def _password(file: Path) -> str:
+    try:
+        password = secret.content(file).decode().strip()
+    except UnicodeDecodeError:
+        raise ValueError(f": password_file: {file} is no text") from None
+    except ValueError as exc:
+        raise ValueError(f": password_file: {file}: {exc}") from None
+    if not password:
+        raise ValueError(f": password_file: {file} is empty")
+    return password
+
+
+_CHECKS: dict[str, validators.Check] = {
+    "interval": validators.seconds(1, 300),
+    "timeout": validators.seconds(0.5, 60),
+    "fall": validators.whole(1, 20),
+    "rise": validators.whole(1, 20),
+    "deep_interval": validators.seconds(10, 86400, or_zero="never"),
+    "user": validators.word,
+    "eauth": validators.word,
+    "password_file": validators.path,
+}

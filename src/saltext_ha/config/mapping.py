@@ -1,0 +1,307 @@
+"""
+The ``ha:`` mapping of the master configuration, parsed once into frozen values.
+
+An unknown key or a bad value raises :class:`~saltext_ha.common.errors.ConfigError` naming the
+file, the key, the value and what it takes; nothing starts with half a configuration.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.common import cluster, validators
+from saltext_ha.common.errors import ConfigError
+from saltext_ha.config import consistency as settings
+from saltext_ha.config import health, secret
+from saltext_ha.config import web as status
+
+DEFAULT_PEER_PORT = 4530
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+
+
+@dataclass(frozen=True)
+class PeerAddress:
+    """Where a pinned peer is to be reached, when that differs from what it said on joining."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class HaConfig:
+    """
+    All that the engine and the runner read from ``ha:``. Durations are in seconds, except that
+    ``keep_…`` are days.
+
+    ``name`` and ``group`` are for people; identity is the certificate. ``listen_host`` defaults
+    to Salt's own ``interface``, ``address`` to the name other masters should connect to.
+    ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
+    join, and is handed the master key when ``share_master_key`` is set.
+    ``max_members``: masters in the group, this one among them; more are not pinned.
+    ``minions_per_worker``: how many a worker thread is trusted with by ``ha.failover_safe``.
+    ``pending_limit``: how many keys of new minions are recorded that nobody has decided about;
+    ``pending_rate``: how many of them within a minute.
+    ``repair``: write the key store of a member of Salt's own cluster, too.
+    ``health`` and ``status`` are None where they are switched off.
+    """
+
+    name: str
+    group: str
+    mode: str
+    listen_host: str
+    port: int
+    address: str
+    state_dir: Path
+    control_socket: Path
+    peers: tuple[PeerAddress, ...] = ()
+    repair: bool = False
+    sync_interval: float = 3.0
+    scan_interval: float = 60.0
+    peer_timeout: float = 5.0
+    hold_fraction: float = 0.05
+    hold_minimum: int = 10
+    keep_tombstones: float = 30.0  # days
+    masters: tuple[str, ...] = ()
+    share_master_key: bool = False
+    commands: bool = True
+    secret: bytes | None = field(default=None, repr=False, compare=False)
+    keep_history: float = 365.0  # days
+    max_members: int = 64
+    minions_per_worker: int = 200
+    pending_limit: int = 10_000
+    pending_rate: int = 1_000
+    consistency: settings.Settings = field(default_factory=settings.Settings)
+    health: health.Settings | None = field(default_factory=health.Settings)
+    status: status.Settings | None = field(default_factory=status.Settings)
+    source: str = field(default="the master configuration", compare=False)
+
+    @property
+    def url(self) -> str:
+        """The URL under which peers reach this master."""
+        return make_url(self.address, self.port)
+
+    @property
+    def peer_urls(self) -> dict[str, str]:
+        """Name → where to call that peer, of those that are called elsewhere than they say."""
+        return {peer.name: peer.url for peer in self.peers}
+
+
+def make_url(host: str, port: int) -> str:
+    """``https://host:port``, with brackets around an IPv6 address."""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def check_url(value: Any) -> str:
+    """
+    Return *value* when it is ``https://host:port``.
+
+    :raises ValueError: says what is wrong with it and what to write instead.
+    """
+    if not isinstance(value, str) or not value:
+        raise ValueError("write https://host:port")
+    if "://" not in value:
+        raise ValueError(f"has no scheme; write {_with_scheme(value.split('/')[0])}")
+    parts = urlsplit(value)
+    if parts.scheme != "https":
+        raise ValueError(f"scheme {parts.scheme!r} is not spoken between peers; write https://…")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if not parts.hostname or not port:
+        raise ValueError(f"needs a host and a port; write https://host:{DEFAULT_PEER_PORT}")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError("has a host that cannot be looked up") from None
+    if not parts.hostname.isprintable() or " " in parts.hostname:
+        raise ValueError("has a host that cannot be looked up")
+    if parts.path not in ("", "/") or parts.query or parts.username:
+        raise ValueError("takes a host and a port only; write https://host:port")
+    return make_url(parts.hostname, port)
+
+
+def _with_scheme(text: str) -> str:
+    """The URL that was meant by ``host``, ``host:port`` or an IP address alone."""
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal()) or (":" in host and not host.endswith("]")):
+        host, port = text, str(DEFAULT_PEER_PORT)
+    try:
+        return check_url(make_url(validators.host(host), int(port)))
+    except ValueError:
+        return "https://host:port"
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise ValueError(
+            "takes at most 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    return value
+
+
+_FIELDS: dict[str, validators.Check] = {
+    "name": _name,
+    "group": _name,
+    "mode": validators.one_of("enforce", "observe"),
+    "repair": validators.flag,
+    "listen_host": validators.host,
+    "port": validators.whole(1, 65535),
+    "address": validators.host,
+    "state_dir": validators.path,
+    "sync_interval": validators.number(0.1, 3600),
+    "scan_interval": validators.number(1, 86400),
+    "peer_timeout": validators.number(0.1, 300),
+    "hold_fraction": validators.number(0, 1),
+    "hold_minimum": validators.whole(0, 1_000_000),
+    "keep_tombstones": validators.number(0, 36500),
+    "share_master_key": validators.flag,
+    "commands": validators.flag,
+    "secret_file": validators.path,
+    "keep_history": validators.number(1, 36500),
+    "max_members": validators.whole(2, 1000),
+    "minions_per_worker": validators.whole(1, 1_000_000),
+    "pending_limit": validators.whole(0, 1_000_000),
+    "pending_rate": validators.whole(1, 1_000_000),
+}
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {
+    "consistency": settings.parse,
+    "health": health.parse,
+    "status": status.parse,
+}
+_LISTS = ("peers", "masters", *_MAPPINGS)
+
+
+def parse(opts: Mapping[str, Any]) -> HaConfig:
+    """
+    Read the ``ha:`` mapping out of a master's *opts* (Salt's configuration dictionary).
+
+    :raises ConfigError: naming file, key, value (but of a secret) and what the key takes.
+    """
+    source = validators.source(opts, "the master configuration")
+    raw = opts.get("ha", {})
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{source}: ha: takes a mapping, not {type(raw).__name__}")
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key == "lint":
+            continue  # which rules are ignored is read by whoever lints
+        if key == "peers":
+            values["peers"] = _peers(source, value)
+        elif key == "masters":
+            values["masters"] = _masters(source, value)
+        elif key in _MAPPINGS:
+            try:
+                values[key] = _MAPPINGS[key](value)
+            except ValueError as exc:
+                raise ConfigError(f"{source}: ha: {key}{exc}") from None
+        elif key in _FIELDS:
+            try:
+                values[key] = _FIELDS[key](value)
+            except ValueError as exc:
+                raise ConfigError(f"{source}: ha: {validators.wrong(key, value, exc)}") from None
+        else:
+            known = (*_FIELDS, *_LISTS, "lint")
+            raise ConfigError(f"{source}: ha: {validators.unknown(key, known)}")
+    # Salt's own default, which is where its minions connect, too.
+    interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
+    values.setdefault("name", _default_name(source, opts))
+    values.setdefault("group", "default")
+    values.setdefault("mode", "enforce")
+    values.setdefault("listen_host", interface)
+    values.setdefault("port", DEFAULT_PEER_PORT)
+    values.setdefault("address", _default_address(values["listen_host"]))
+    values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
+    values["secret"] = _secret(source, values.pop("secret_file", None))
+    if member := cluster.of(opts):
+        _check_member(source, member, values)
+    return HaConfig(
+        control_socket=Path(opts["sock_dir"]) / "ha_control.ipc", source=source, **values
+    )
+
+
+def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any]) -> None:
+    """What cannot be set on a member of Salt's own cluster."""
+    if values.get("repair") and (reason := member.why_no_repair()):
+        raise ConfigError(f"{source}: ha: repair: True cannot be: {reason}")
+    state_dir = values["state_dir"]
+    if not member.isolated and state_dir.resolve().is_relative_to(member.key_dir.resolve()):
+        raise ConfigError(
+            f"{source}: ha: state_dir: {state_dir} lies in the folder that all masters of cluster "
+            f"{member.name} share; set one of this master's own, such as /var/lib/salt-ha"
+        )
+
+
+def _default_name(source: str, opts: Mapping[str, Any]) -> str:
+    # Salt appends "_master" to the id of a master; operators do not say it.
+    name = str(opts.get("id") or socket.gethostname()).removesuffix("_master")
+    try:
+        return _name(name)
+    except ValueError as exc:
+        raise ConfigError(
+            f"{source}: the master's id {name!r} cannot serve as ha: name: it {exc}; set ha: name"
+        ) from None
+
+
+def _default_address(listen_host: str) -> str:
+    try:
+        wildcard = ipaddress.ip_address(listen_host).is_unspecified
+    except ValueError:
+        wildcard = False
+    return socket.getfqdn() if wildcard else listen_host
+
+
+def _secret(source: str, path: Path | None) -> bytes | None:
+    try:
+        return secret.read(path, os.environ)
+    except ValueError as exc:
+        where = f"ha: secret_file: {path}" if path else f"the environment: {secret.VARIABLE}"
+        raise ConfigError(f"{source}: {where}: {exc}") from None
+
+
+def _masters(source: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{source}: ha: masters: takes a list of https://host:port")
+    urls: list[str] = []
+    for index, entry in enumerate(value):
+        where = f"{source}: ha: masters[{index}]: {entry!r}"
+        try:
+            url = check_url(entry)
+        except ValueError as exc:
+            raise ConfigError(f"{where} {exc}") from None
+        if url in urls:
+            raise ConfigError(f"{where} stands twice")
+        urls.append(url)
+    return tuple(urls)
+
+
+def _peers(source: str, value: Any) -> tuple[PeerAddress, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{source}: ha: peers: takes a list of {{name: …, url: …}}")
+    peers: list[PeerAddress] = []
+    for index, entry in enumerate(value):
+        where = f"{source}: ha: peers[{index}]"
+        if not isinstance(entry, Mapping) or set(entry) != {"name", "url"}:
+            raise ConfigError(f"{where}: {entry!r} takes exactly the keys name and url")
+        try:
+            name = _name(entry["name"])
+        except ValueError as exc:
+            raise ConfigError(f"{where}.name: {entry['name']!r} {exc}") from None
+        try:
+            url = check_url(entry["url"])
+        except ValueError as exc:
+            raise ConfigError(f"{where}.url: {entry['url']!r} {exc}") from None
+        if name in {peer.name for peer in peers}:
+            raise ConfigError(f"{where}.name: {name!r} stands twice")
+        peers.append(PeerAddress(name, url))
+    return tuple(peers)

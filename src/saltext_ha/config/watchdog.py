@@ -1,0 +1,111 @@
+"""
+The ``ha: watchdog:`` mapping of a minion's configuration, parsed once into frozen values.
+
+An unknown key or a bad value raises :class:`~saltext_ha.common.errors.ConfigError` naming the
+file, the key, the value and what it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from saltext_ha.common import validators
+from saltext_ha.common.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What the watchdog does when. Durations are in seconds.
+
+    ``interval``: between two looks at a master that works. ``timeout``: how long a master may take
+    to answer. ``failures``: as many looks in a row must have failed before the minion is moved.
+    ``jitter``: a switch is put off by a random time up to this, so that not all minions of a dead
+    master arrive on the next one at once. ``report``: how often the master is told that the minion
+    is bound to it; 0: never. ``failback``: go back to the first master of the list
+    when it has been good for ``stable``. ``restart``: restart a minion that got stuck on its way.
+    """
+
+    interval: float = 5.0
+    timeout: float = 2.5
+    failures: int = 2
+    jitter: float = 2.0
+    report: float = 300.0
+    failback: bool = False
+    stable: float = 60.0
+    restart: bool = True
+
+    @property
+    def soon(self) -> float:
+        """Seconds until the next look at a master that did not answer."""
+        return self.interval / 5
+
+
+_FIELDS: dict[str, validators.Check] = {
+    "interval": validators.seconds(0.5, 3600),
+    "timeout": validators.seconds(0.1, 300),
+    "failures": validators.whole(1, 100),
+    "jitter": validators.seconds(0, 3600),
+    "report": validators.seconds(0, 86400),
+    "failback": validators.flag,
+    "stable": validators.seconds(1, 86400),
+    "restart": validators.flag,
+}
+assert set(_FIELDS) == {field.name for field in fields(Settings)}
+
+
+SECTIONS = ("watchdog", "lint")
+"""What may stand under ``ha:`` in the configuration of a minion."""
+
+
+def jitter_for(minions: int) -> int:
+    """
+    The ``jitter``, in seconds, that suits a group of so many *minions*: 3 for each thousand, in
+    steps of 5, because a minion with another setting than before has to be restarted.
+
+    All of a dead master's minions find it out within one ``interval``; so that they do not come to
+    the next one faster than 400 a second, they are spread over the longer time the more
+    they are (tests/unit/test_watchdog_decide.py plays it). Up to some 600 the default will do.
+    """
+    needed = minions * 3 / 1000
+    return int(Settings.jitter) if needed <= Settings.jitter else 5 * math.ceil(needed / 5)
+
+
+def parse(opts: Mapping[str, Any]) -> Settings:
+    """
+    Read ``ha: watchdog:`` out of a minion's *opts*.
+
+    :raises ConfigError: naming file, key, value and what the key takes.
+    """
+    source = validators.source(opts, "the minion configuration")
+    section = _mapping(source, "ha:", opts.get("ha"))
+    for key in section:
+        if key not in SECTIONS:
+            raise ConfigError(f"{source}: ha: {validators.unknown(key, SECTIONS)}")
+    raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
+    try:
+        settings = Settings(**validators.read(raw, _FIELDS))
+    except ValueError as exc:
+        raise ConfigError(f"{source}: ha: watchdog{exc}") from None
+    if settings.timeout > settings.interval:
+        raise ConfigError(
+            f"{source}: ha: watchdog: timeout: {settings.timeout:g} is longer than interval: "
+            f"{settings.interval:g}; a look must be over before the next one"
+        )
+    if settings.failback and opts.get("random_master"):
+        raise ConfigError(
+            f"{source}: ha: watchdog: failback: true cannot be with random_master: true, which "
+            "leaves no master to prefer; drop one of them"
+        )
+    return settings
+
+
+def _mapping(source: str, where: str, value: Any) -> Mapping[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{source}: {where} takes a mapping, not {type(value).__name__}")
+    return value

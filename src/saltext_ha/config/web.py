@@ -1,0 +1,74 @@
+"""``ha: status:`` — where the status page is served, and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common import validators
+from saltext_ha.common.addresses import is_loopback
+from saltext_ha.config import secret
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 4531
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    :param certificate: PEM file of what the listener shows, its chain included; None: no TLS.
+    :param key: PEM file of its private key; None: it is in the same file.
+    :param token: what callers must know to see more than ``/live`` and ``/ready``; None: nothing.
+    """
+
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    certificate: Path | None = None
+    key: Path | None = None
+    token: bytes | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
+
+
+def parse(value: Any) -> Settings | None:
+    """
+    Read the value of ``ha: status:``; None when it is ``false``: nothing listens then.
+
+    :raises ValueError: begins with the key that is wrong; says what it takes.
+    """
+    found = validators.switch(value, _CHECKS)
+    if found is None:
+        return None
+    file = found.pop("token_file", None)
+    if file is not None:
+        try:
+            found["token"] = secret.read(file, {})
+        except ValueError as exc:
+            raise ValueError(f": token_file: {file}: {exc}") from None
+    settings = Settings(**found)
+    if settings.key and not settings.certificate:
+        raise ValueError(": key: is set without certificate:")
+    missing = [
+        name
+        for name, there in (("certificate", settings.certificate), ("token_file", settings.token))
+        if not there
+    ]
+    if missing and not is_loopback(settings.host):
+        raise ValueError(
+            f": host: {settings.host!r} can be reached from elsewhere; it takes TLS and a token "
+            f"then: set {' and '.join(missing)}, or host: {DEFAULT_HOST}"
+        )
+    return settings
+
+
+_CHECKS: dict[str, validators.Check] = {
+    "host": validators.host,
+    "port": validators.whole(1, 65535),
+    "certificate": validators.path,
+    "key": validators.path,
+    "token_file": validators.path,
+}

@@ -1,0 +1,1 @@
+"""Builds everything from the configuration, wires it, starts it, ends it."""

@@ -1,0 +1,38 @@
+"""Running the service in a process of its own, as Salt gives one to each engine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.config import secret
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.engine.service import Service
+
+
+def run(opts: Mapping[str, Any], config: HaConfig) -> None:
+    """
+    Run the engine until the process is told to end or its parent is gone.
+
+    :raises HaError: it cannot start; the message says why.
+    """
+
+    secret.keep_from_core_dumps()
+    # What the keys of thousands of minions need are small objects by the hundred thousand, without
+    # cycles. As often as Python looks for cycles by default, a tenth of the work would be that;
+    # and all that Salt has loaded stays anyway; what an attempt that failed has left does not.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 10)
+
+    async def serve() -> None:
+        service = Service(opts, config)
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, service.stop)
+        await service.run()
+
+    asyncio.run(serve())

@@ -1,0 +1,54 @@
+"""Whether the state folder is the one that the running engine began with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from saltext_ha.replica.replica import REPLICA_FILE
+from saltext_ha.transport import identity
+from saltext_ha.transport.trust import PEERS_DIR
+
+
+class StateFolder:
+    """
+    *folder* as it is now, of a running engine.
+
+    What is open stays open when its file is removed: all goes on as if nothing had happened, until
+    the next start, and nothing of it is kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Other files are written anew from time to time, these only once.
+        lasting = {path: _identity(path) for path in (folder, folder / REPLICA_FILE)}
+        self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
+
+    def problem(self) -> str:
+        """What is wrong with it, and what to do; empty when it is as it was."""
+        for path, before in self._expected.items():
+            try:
+                now = _identity(path)
+            except FileNotFoundError:
+                return self._said(path, "was removed")
+            except OSError as exc:
+                return self._said(path, f"cannot be looked at ({exc.strerror or exc})")
+            if before and now != before:
+                return self._said(path, "is another one than at the start")
+        try:
+            there = identity.is_there(self._folder)
+        except OSError as exc:
+            return self._said(self._folder, f"cannot be looked at ({exc.strerror or exc})")
+        return "" if there else self._said(self._folder / identity.KEY_FILE, "was removed")
+
+    def _said(self, path: Path, what: str) -> str:
+        return (
+            f"{path} {what}, under the running engine: what is decided now will be lost, and peers "
+            f"may be unknown. Stop salt-master, bring {self._folder} back from a backup or remove "
+            "it, start salt-master. Without a backup, salt-run ha.remove_peer this master on a "
+            "member, and join again"
+        )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

@@ -1,0 +1,76 @@
+"""
+Could a master take over from the others? By its row of ``ha.status``; pure.
+
+What counts is what it shows its minions, not what its replica knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+HANGS = 30.0
+"""
+Seconds at one piece of work after which a master is not ready any more. What works is divided into
+pieces that end within a few seconds, also with very many keys on a slow disk.
+"""
+
+
+def unfit(row: Mapping[str, Any]) -> str:
+    """
+    Why the master of a *row* of ``ha.status`` could not take over; empty when it could.
+
+    :param row: ``state``, ``behind`` and ``health`` are looked at, and ``busy``, ``held``
+        and ``doubt``, which a master of an older release may not have told.
+    """
+    health = row.get("health")
+    health = health if isinstance(health, Mapping) else {}
+    if row.get("state") != "running":
+        return "it does not answer"
+    if reason := untrue(row.get("held"), row.get("doubt")):
+        return reason
+    if reason := hangs(row.get("busy")):
+        return reason
+    behind = row.get("behind")
+    if not isinstance(behind, int):
+        return "it is not known how far behind it is"
+    if behind:
+        return f"{counted(behind)} behind"
+    if health.get("ready") is not True:
+        return str(health.get("reason") or "it does not say that it is ready")
+    return ""
+
+
+def untrue(count: Any, doubt: Any) -> str:
+    """
+    Why a key store does not show what is known; empty when it does.
+
+    :param count: how many keys are held back there. :param doubt: why it is not believed at all.
+    """
+    if isinstance(doubt, str) and doubt:
+        return doubt
+    return held(count) if isinstance(count, int) and count else ""
+
+
+def hangs(busy: Any) -> str:
+    """That a master has been at its keys for *busy* seconds; empty where that is no such time."""
+    past = seconds(busy)
+    return f"busy with its keys for {past:.0f} s: its key store is slow, or hangs" if past else ""
+
+
+def seconds(busy: Any) -> float:
+    """*busy* as a master says it, in seconds; 0 where it makes no sense, or is not said."""
+    sensible = isinstance(busy, (int, float)) and 0 < busy < math.inf
+    return float(busy) if sensible else 0.0
+
+
+def held(count: int) -> str:
+    """That *count* keys are held back."""
+    verb = "is" if count == 1 else "are"
+    return f"its key store does not show what is known: {counted(count)} {verb} held back"
+
+
+def counted(count: int) -> str:
+    """``1 key``, ``2 keys``."""
+    return f"{count} key{'' if count == 1 else 's'}"

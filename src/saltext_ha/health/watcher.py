@@ -1,0 +1,261 @@
+"""
+Whether this master serves, and whether it should be given callers.
+
+The questions are asked side by side in threads, each with a deadline; a thread that hangs is not
+waited for, and not asked again before it is back. Rounds follow each other: an answer that comes
+after its round has ended counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from saltext_ha.common.errors import reason_of
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.config.health import Settings
+from saltext_ha.health import checks, fitness, verdict
+from saltext_ha.health.verdict import Result
+
+if TYPE_CHECKING:
+    from saltext_ha.engine.service import Service
+
+log = logging.getLogger(__name__)
+
+ECHO = "salt/ha/health"
+TURN = 1.0  # seconds between rounds before the first decision
+JITTER = 0.1
+# A runner is a process of its own that loads all of Salt's runners.
+DEEP_TIMEOUT = 15.0
+
+REQUEST, PUBLISHER, BUS, API = "request port", "publisher", "event bus", "salt-api"
+RUNNER, LOGIN = "runner", "salt-api login"
+
+Check = Callable[[], Awaitable[str]]
+
+
+@dataclass
+class _Question:
+    """One question, and whether a thread is still at it: that cannot be ended from outside."""
+
+    name: str
+    ask: Check
+    threaded: bool = True
+    asked: asyncio.Future[str] | None = None
+
+    async def result(self, timeout: float) -> Result:
+        began, note = time.monotonic(), ""
+        if self.asked is None or self.asked.done():
+            self.asked = asyncio.ensure_future(self.ask())
+            # Retrieved, lest asyncio complain of it when nobody waits any more.
+            self.asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            problem = await asyncio.wait_for(asyncio.shield(self.asked), timeout)
+        except asyncio.TimeoutError:
+            problem = "timed out"
+            if not self.threaded:
+                self.asked.cancel()
+                self.asked = None
+        except asyncio.CancelledError:
+            self.asked.cancel()
+            raise
+        except checks.NotAsked as exc:
+            problem, note = "", f"not asked: {exc}"
+        except Exception as exc:  # a question that cannot be asked is no good answer
+            log.debug("ha health: %s", self.name, exc_info=True)
+            problem = reason_of(exc)
+        return Result(self.name, problem, time.monotonic() - began, time.time(), note)
+
+
+class Watcher:
+    """
+    Asks, and keeps the verdict.
+
+    :ivar state: ``verdict.UNDECIDED`` for ever when nothing is asked here (``ha: health: false``).
+    """
+
+    def __init__(self, service: Service, settings: Settings | None) -> None:
+        self._service = service
+        self._settings = settings
+        self._api = checks.api_of(service.opts)
+        self._threads = ThreadPoolExecutor(8, thread_name_prefix="ha-health")
+        self._results: dict[str, Result] = {}
+        self._met = False
+        self._since = time.time()
+        self._turn = 0
+        self.state: Health = verdict.UNDECIDED
+        self.rounds = 0
+
+    # -- what others ask
+
+    @property
+    def healthy(self) -> bool | None:
+        """Whether the master serves; None as long as nobody knows."""
+        return self.state.usable if self.state.known else None
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether this master should be given callers; if not, why."""
+        service = self._service
+        if service.draining:
+            return False, "draining: an operator takes it out of service"
+        if damage := service.damage():
+            return False, damage
+        core = service.core
+        if untrue := fitness.untrue(core.replica.held_count, core.keeper.holds.doubt):
+            return False, untrue
+        if core.busy >= fitness.HANGS:
+            return False, fitness.hangs(core.busy)
+        if waiting := self._behind():
+            return False, waiting
+        if self._settings is None or self.healthy:
+            return True, ""
+        if self.healthy is None:
+            return False, f"starting: {self.state.reason}"
+        return False, self.state.reason
+
+    def told(self) -> dict[str, Any]:
+        """What peers and the page are told: plain data, nothing secret."""
+        ready, reason = self.ready()
+        return {
+            "asked": self._settings is not None,
+            "healthy": self.healthy,
+            "ready": ready,
+            "reason": reason,
+            "problem": self.state.reason if self.healthy is False else "",
+            "since": self._since if self.state.known else None,
+            "draining": self._service.draining,
+            "url": self._url(),
+            "checks": [result.told() for result in self._results.values()],
+        }
+
+    def _url(self) -> str:
+        """Where others reach salt-api here; empty when there is none."""
+        api = self._api
+        if api is None:
+            return ""
+        return api.url_at(self._service.config.address) if api.everywhere else api.url
+
+    def _behind(self) -> str:
+        """Why it has not caught up since its start, or since its replica was lost; else empty."""
+        service = self._service
+        if service.core.keeper.adopting:
+            return "its replica is being rebuilt"
+        if self._met:
+            return ""
+        # Down is an answer, too: a master must serve when it is the only one left.
+        links = service.links
+        waiting = [
+            name
+            for name in sorted(service.trust.peers())
+            if name not in links or links[name].up is None
+        ]
+        if waiting:
+            return f"not yet level with {', '.join(waiting)} since its start"
+        self._met = True
+        return ""
+
+    # -- asking
+
+    async def run(self) -> None:
+        """Round after round, for ever."""
+        settings = self._settings
+        if settings is None:
+            return
+        # Salt logs an error for each question without an answer; here that is said once.
+        logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
+        deep = asyncio.ensure_future(self._deep(settings))
+        began = time.monotonic()
+        quick = self._questions(settings)
+        try:
+            while True:
+                started = time.monotonic()
+                for result in await asyncio.gather(*(q.result(settings.timeout) for q in quick)):
+                    self._results[result.name] = result
+                self._decide(settings, time.monotonic() - began)
+                pause = settings.interval if self.state.known else min(TURN, settings.interval)
+                pause *= random.uniform(1 - JITTER, 1 + JITTER)  # nosec B311
+                await asyncio.sleep(max(0.1, pause - (time.monotonic() - started)))
+        finally:
+            deep.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _decide(self, settings: Settings, age: float) -> None:
+        problem = verdict.reason(self._results.values())
+        before, now = self.healthy, time.monotonic()
+        self.state = verdict.follow(self.state, problem, now, settings.rules, age)
+        self.rounds += 1
+        if self.healthy == before:
+            return
+        self._since = time.time()
+        if self.healthy:
+            log.info("ha health: this master serves")
+        else:
+            log.error("ha health: this master does not serve: %s", self.state.reason)
+
+    async def _deep(self, settings: Settings) -> None:
+        """What costs more is asked less often; when it fails, as often as the rest."""
+        if not settings.deep_interval:
+            return
+        questions = [_Question(RUNNER, self._runner, threaded=False)]
+        api = self._api
+        if api and settings.user:
+            who = settings.user, settings.password, settings.eauth
+            login = self._thread(checks.api_login, api, *who, DEEP_TIMEOUT)
+            questions.append(_Question(LOGIN, login))
+        while True:
+            results = [await question.result(DEEP_TIMEOUT) for question in questions]
+            for result in results:
+                self._results[result.name] = result
+            good = not verdict.reason(results)
+            await asyncio.sleep(settings.deep_interval if good else settings.interval)
+
+    def _questions(self, settings: Settings) -> list[_Question]:
+        opts, timeout = self._service.opts, settings.timeout
+        questions = [
+            _Question(REQUEST, self._thread(checks.request_port, opts, timeout)),
+            _Question(PUBLISHER, self._thread(checks.publisher, opts, timeout)),
+            _Question(BUS, self._echo, threaded=False),
+        ]
+        if self._api:
+            questions.append(_Question(API, self._thread(checks.api_answers, self._api, timeout)))
+        return questions
+
+    def _thread(self, function: Callable[..., str], *arguments: Any) -> Check:
+        async def ask() -> str:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, function, *arguments)
+
+        return ask
+
+    async def _echo(self) -> str:
+        """Fire an event and hear it again."""
+        service = self._service
+        self._turn += 1
+        mine = {"master": service.config.name, "turn": self._turn}
+        with service.bus.subscribe(ECHO) as waiting:
+            service.announce("health", mine)
+            # In Salt's own cluster those of the other masters are heard, too.
+            await waiting.until(
+                lambda tag, data: mine.items() <= data.items() and service.proofs.is_ours(tag, data)
+            )
+        return ""
+
+    async def _runner(self) -> str:
+        loop = asyncio.get_running_loop()
+        opts = self._service.opts
+        # Before it starts: its return may be there before the answer that names it.
+        with self._service.bus.subscribe("salt/run/") as waiting:
+            try:
+                jid = await loop.run_in_executor(
+                    self._threads, checks.run_runner, opts, DEEP_TIMEOUT
+                )
+            except RuntimeError as exc:
+                return str(exc)
+            await waiting.until(lambda tag, _: tag == f"salt/run/{jid}/ret")
+        return ""

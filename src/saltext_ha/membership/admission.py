@@ -1,0 +1,279 @@
+"""
+Letting new masters in: by a token, or by the group's secret.
+
+Whoever asks here has no pinned certificate yet, so everything that it sends is a stranger's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from saltext_ha.common.errors import TokenError, TrustError
+from saltext_ha.common.fail_points import point
+from saltext_ha.membership.group_secret import STANDING, Standing
+from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
+from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
+from saltext_ha.membership.token import plan_mac, plan_reply_mac, reply_mac, request_mac
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import OpenHandler
+from saltext_ha.transport.tls import read_certificate
+from saltext_ha.transport.trust import Peer, Trust, make_peer
+
+log = logging.getLogger(__name__)
+
+MAX_WRONG_PROOFS = 5
+# From one address, and from all together: who floods one does not keep others from joining.
+MAX_FAILED_JOINS = 20
+MAX_FAILED_ANYWHERE = 200
+FAILED_JOINS_PERIOD = 60.0
+PURGE = 60.0
+
+
+class Admission:
+    """
+    Answers masters that are no members yet.
+
+    :param membership: of the group that they are let into.
+    :param share: what to hand to a master that joins besides the members, given the invitation
+        (for instance the group's master key, when ``share_master_key`` is set there).
+    :param preview: what to tell a master that only asks what joining would do, given the
+        invitation and where it has got to (bytes of its own choice, at first none).
+    :param standing: lets those in who know the group's secret; None: only a token does.
+    :param seen: how many seconds ago the pinned master of that name was last seen to run; None: it
+        does not run, as far as is known here.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        trust: Trust,
+        invites: Invites,
+        share: Callable[[Invite], Mapping[str, Any]],
+        preview: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
+        standing: Standing | None = None,
+        seen: Callable[[str], float | None] = lambda name: None,
+    ) -> None:
+        self._membership = membership
+        self._trust = trust
+        self._invites = invites
+        self._share = share
+        self._preview = preview
+        self._standing = standing
+        self._seen = seen
+        self._wrong_proofs: dict[str, int] = {}
+        self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
+
+    async def tidy(self) -> None:
+        """For as long as the engine runs: remove what has expired, tokens in files before all."""
+        while True:
+            with contextlib.suppress(OSError):  # tried again
+                self._invites.purge()
+            await asyncio.sleep(PURGE)
+
+    def handlers(self) -> dict[str, OpenHandler]:
+        """What the listener is to answer callers without a certificate with."""
+        return {
+            "join": self.join,
+            "plan": self.plan,
+            "certificates": self.certificates,
+            "renewed": self.renewed,
+        }
+
+    async def certificates(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
+        """
+        Handler: all the certificates of this master, which are no secret. Each proves the next,
+        so that who pinned a former one can take over the present one.
+        """
+        return {"certificates": list(self._membership.identity.chain)}
+
+    async def renewed(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
+        """
+        Handler: somebody shows all its certificates. They prove themselves, so it does not matter
+        who brings them; what does not follow from a pinned one is refused.
+        """
+        name, shown = payload.get("name"), payload.get("certificates")
+        try:
+            chain = [read_certificate(pem)[0] for pem in shown] if isinstance(shown, list) else []
+            return {"news": self._trust.renew(str(name), chain)}
+        except TrustError as exc:
+            log.debug("renewal refused name=%.80r reason=%s", name, exc)
+            # Strangers are not told whom we know.
+            raise TrustError("these certificates follow from none that is pinned here") from None
+
+    async def join(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
+        """
+        Handler for a master with a token or the secret: let it in, and tell it and the others.
+
+        :param host: the address that the request came from.
+        :raises TokenError: that does not entitle it.
+        :raises TrustError: its name or certificate cannot be taken, it is not reached where it says
+            that it is, or there is nothing to share that was promised; nothing was changed.
+        """
+        joiner, invite = self._entitled(payload, host)
+        self._check_joiner(joiner)
+        unreachable = await self._try(joiner, payload)
+        shared = self._shared(invite)
+        point("invite.consume")
+        # Used up before it is granted: a crash in between costs a token, never a second grant.
+        if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
+            raise TokenError(UNKNOWN)
+        point("invite.pin")
+        self._trust.pin(replace(joiner, introducer=""))
+        log.info(
+            "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
+        )
+        point("invite.tell")
+        # The joiner itself listens to nobody yet: it learns of the group from our answer.
+        untold = await self._membership.exchange(skip=joiner.name)
+        point("invite.reply")
+        reply = wire.pack(
+            {
+                "group": self._membership.group,
+                "members": self._membership.introduced(joiner),
+                "unreached": untold,
+                "unreachable": unreachable,
+                "shared": shared,
+                "nonce": payload.get("nonce") if invite.id == STANDING else b"",
+            }
+        )
+        mac = reply_mac(
+            invite.key, self._membership.identity.fingerprint, joiner.fingerprint, reply
+        )
+        return {"reply": reply, "mac": mac}
+
+    async def plan(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
+        """
+        Handler for a master with a token that asks what joining would do: nothing is done, and
+        the token is as good as before.
+
+        :raises TokenError: the token does not entitle it.
+        """
+        after = payload.get("after")
+        if not isinstance(after, bytes):
+            raise TokenError("the request does not say where it has got to")
+        joiner, invite = self._entitled(payload, host, after)
+        refused = unreachable = ""
+        try:
+            self._check_joiner(joiner)
+            self._shared(invite)
+            if not after:  # which is the first of many
+                unreachable = await self._try(joiner, payload)
+        except TrustError as exc:
+            refused = str(exc)
+        reply = wire.pack(
+            {
+                "name": self._membership.name,
+                "refused": refused,
+                "unreachable": unreachable,
+                "members": self._membership.introduced(joiner),
+                "preview": dict(await self._preview(invite, after)) if self._preview else {},
+            }
+        )
+        mac = plan_reply_mac(
+            invite.key, self._membership.identity.fingerprint, joiner.fingerprint, after, reply
+        )
+        return {"reply": reply, "mac": mac}
+
+    def _entitled(
+        self, payload: Mapping[str, Any], host: str, after: bytes | None = None
+    ) -> tuple[Peer, Invite]:
+        """Who asks, and by which invitation; *after* when it only asks for a plan."""
+        self._throttle(host)
+        joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
+        group = payload.get("group")
+        if not isinstance(group, str):
+            raise TokenError("the join request names no group")
+        try:
+            if payload.get("invite") == STANDING and after is None:
+                invite = self._admitted(payload, joiner)
+            else:
+                invite = self._proven(payload, joiner, group, after)
+        except TokenError:
+            self._failed.append((time.monotonic(), host))
+            raise
+        if group != self._membership.group or invite.group != self._membership.group:
+            raise TokenError(
+                f"this master is of the group {self._membership.group!r}, not {group!r:.80}"
+            )
+        return joiner, invite
+
+    def _check_joiner(self, joiner: Peer) -> None:
+        if joiner.name == self._membership.name:
+            raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
+        there = self._trust.peers().get(joiner.name)
+        ago = self._seen(joiner.name)
+        if there and ago is not None and not there.fingerprints & joiner.fingerprints:
+            raise TrustError(
+                f"{joiner.name}: is the name of a master that runs at {there.url}, seen "
+                f"{ago:.0f} s ago; choose another: ha: name (without it, the master's id)"
+            )
+        self._trust.check(joiner)
+
+    async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
+        """
+        Why *joiner* is not reached where it says that it is; empty: it is, or came without a wish
+        to be tried, as one of an older release does.
+
+        :raises TrustError: it is not, and wants to join only if it is.
+        """
+        wish, url = payload.get("reach"), self._trust.url_of(joiner)
+        why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""
+        if why and wish == REQUIRED:
+            raise TrustError(
+                f"{self._membership.name} cannot reach you at {url}: {why}; set ha: address (and "
+                "ha: port) to where you are reached, or open that port; probe=False joins anyway"
+            )
+        return why
+
+    def _shared(self, invite: Invite) -> dict[str, Any]:
+        return dict(self._share(invite))
+
+    def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
+        if self._standing is None:
+            raise TrustError(
+                "no secret is configured there (ha: secret_file): it takes a token of  salt-ha "
+                "invite"
+            )
+        return self._standing.admit(self._membership.identity.fingerprint, joiner, payload)
+
+    def _proven(
+        self, payload: Mapping[str, Any], joiner: Peer, group: object, after: bytes | None
+    ) -> Invite:
+        invite = self._invites.find(payload.get("invite"), joiner.fingerprint)
+        mac = payload.get("mac")
+        asked = (self._membership.identity.fingerprint, joiner.fingerprint, joiner.name, joiner.url)
+        if after is None:
+            expected = request_mac(invite.key, *asked, str(group))
+        else:
+            expected = plan_mac(invite.key, *asked, str(group), after)
+        if not isinstance(mac, bytes) or not hmac.compare_digest(mac, expected):
+            wrong = self._wrong_proofs[invite.id] = self._wrong_proofs.get(invite.id, 0) + 1
+            if wrong >= MAX_WRONG_PROOFS:
+                self._invites.discard(invite.id)
+                del self._wrong_proofs[invite.id]
+                log.warning("invitation withdrawn after %d wrong proofs", wrong)
+            raise TokenError("the proof that came with the token is wrong")
+        self._wrong_proofs.pop(invite.id, None)
+        if invite.expires < time.time():
+            self._invites.discard(invite.id)
+            raise TokenError("this token has expired; make a new one with salt-ha invite")
+        return invite
+
+    def _throttle(self, host: str) -> None:
+        while self._failed and self._failed[0][0] + FAILED_JOINS_PERIOD <= time.monotonic():
+            self._failed.popleft()
+        own = [when for when, whose in self._failed if whose == host]
+        full = len(self._failed) >= MAX_FAILED_ANYWHERE
+        if full or len(own) >= MAX_FAILED_JOINS:
+            first = self._failed[0][0] if full else own[-MAX_FAILED_JOINS]
+            wait = first + FAILED_JOINS_PERIOD - time.monotonic()
+            raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")

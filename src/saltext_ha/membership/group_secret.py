@@ -1,0 +1,111 @@
+"""
+The standing invitation: who knows the secret of the group may join, as often as it takes.
+
+Both sides prove the secret by an HMAC, and neither ever sends it. The joiner does not know the
+inviter's certificate beforehand: it looks at the one that is shown, binds its proof to that, and
+believes nothing but an answer whose proof is bound to the same one. Who stands in between has
+another certificate: its copy of the request is worth nothing at the real master, and an answer it
+cannot make. A nonce keeps old answers from being believed again.
+
+A master that left its group (or that an operator took out of it by ``ha.leave``) neither answers
+nor joins by itself any more, until ``ha.join`` is run on it: the mark for that is a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common.errors import TokenError, TrustError
+from saltext_ha.common.files import private_dir, write_whole
+from saltext_ha.membership.invites import Invite
+from saltext_ha.membership.token import mac, mac_key
+from saltext_ha.transport.trust import Peer
+
+STANDING = "standing"
+NONCE = 16
+LEFT_FILE = "left"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """
+    What this master grants to who proves *secret*: to be pinned, and its master key on request
+    when *share_master_key* is set.
+    """
+
+    state_dir: Path
+    group: str
+    share_master_key: bool
+    secret: bytes = field(repr=False)
+
+    def admit(self, server: str, joiner: Peer, payload: Mapping[str, Any]) -> Invite:
+        """
+        The invitation that a join request is entitled to.
+
+        :param server: the fingerprint of this master's certificate.
+        :raises TokenError: the request does not prove the secret.
+        :raises TrustError: this master left its group.
+        """
+        key = mac_key(self.secret)
+        given, nonce = payload.get("mac"), payload.get("nonce")
+        wants_key = payload.get("wants_key") is True
+        if not isinstance(nonce, bytes) or len(nonce) != NONCE or not isinstance(given, bytes):
+            raise TokenError("the join request is not one by secret")
+        expected = request_mac(key, server, joiner, str(payload.get("group")), nonce, wants_key)
+        if not hmac.compare_digest(given, expected):
+            raise TokenError(
+                "the proof is wrong: another secret is configured there (ha: secret_file), or "
+                "something in between changes the connection"
+            )
+        # Only now: nobody else is told anything.
+        since = left_since(self.state_dir)
+        if since:
+            raise TrustError(f"that master left its group ({since}); only ha.join there undoes it")
+        return Invite(STANDING, 0, self.group, self.share_master_key and wants_key, key)
+
+
+def request_mac(
+    key: bytes, server: str, joiner: Peer, group: str, nonce: bytes, wants_key: bool
+) -> bytes:
+    """The joiner's proof, bound to both certificates' fingerprints and all that it asks for."""
+    return mac(
+        key,
+        [
+            "ha standing request 1",
+            server,
+            joiner.fingerprint,
+            joiner.name,
+            joiner.url,
+            group,
+            nonce,
+            "key" if wants_key else "",
+        ],
+    )
+
+
+def mark_left(state_dir: Path) -> None:
+    """Note that this master left its group: nothing by itself brings it back."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    write_whole(private_dir(state_dir) / LEFT_FILE, now.encode())
+
+
+def left_since(state_dir: Path) -> str:
+    """When this master left its group (ISO time, for people); empty when it did not."""
+    try:
+        return (state_dir / LEFT_FILE).read_text("ascii", "replace").strip() or "some time ago"
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return "some time ago"
+
+
+def forget_left(state_dir: Path) -> None:
+    """Take the mark away: an operator wants this master in a group again."""
+    with contextlib.suppress(FileNotFoundError):
+        (state_dir / LEFT_FILE).unlink()

@@ -1,0 +1,268 @@
+"""Invitations that are open on this master: one file each, used exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from saltext_ha.common.errors import TokenError, reason_of
+from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir
+from saltext_ha.common.master_key import ROLES, SIGN
+from saltext_ha.membership.token import INVITE_ID, Token, mac_key
+from saltext_ha.transport import tls
+from saltext_ha.transport.identity import Identity
+
+INVITES_DIR = "invites"
+SUFFIX = ".token"
+EXPIRES_IN = 600
+UNKNOWN = (
+    "this token is not known here: it was used, has expired, or is another master's; "
+    "make a new one with salt-ha invite"
+)
+
+
+@dataclass(frozen=True)
+class Invite:
+    """An open invitation. ``key`` proves the secret; ``expires`` is seconds since the epoch."""
+
+    id: str
+    expires: int
+    group: str
+    share_master_key: bool
+    key: bytes = field(repr=False)
+    share_signing_key: bool = False
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The roles of the key pairs to hand over; see :mod:`.handover`."""
+        if self.share_master_key:
+            return ROLES
+        return (SIGN,) if self.share_signing_key else ()
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What :func:`invite` made: its name, the token, its lifetime in seconds, what to mind."""
+
+    name: str
+    token: str = field(repr=False)
+    expires_in: int
+    notes: tuple[str, ...]
+
+
+def invite(
+    state_dir: Path,
+    identity: Identity,
+    urls: tuple[str, ...],
+    group: str,
+    expires_in: int = EXPIRES_IN,
+    share_master_key: bool = False,
+    share_signing_key: bool = False,
+) -> Invitation:
+    """
+    Make a one-time token with which one master may join through this one.
+
+    Needs the state folder only; that nobody listens (yet) is a note in the answer. Finding that
+    out may take two seconds, during which it blocks.
+
+    :param urls: under which the joining master reaches this one, tried in order.
+    :param share_master_key: hand the group's master key to the master that joins, and the signing
+        pair where there is one.
+    :param share_signing_key: hand over the signing pair only.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-ha invite
+    """
+    token = make_token(
+        state_dir, identity, urls, group, expires_in, share_master_key, share_signing_key
+    )
+    note = _not_listening(urls[0], identity)
+    return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
+
+
+def make_token(
+    state_dir: Path,
+    identity: Identity,
+    urls: tuple[str, ...],
+    group: str,
+    expires_in: int = EXPIRES_IN,
+    share_master_key: bool = False,
+    share_signing_key: bool = False,
+) -> Token:
+    """Like :func:`invite`, without trying whether this master can be reached."""
+    secret = secrets.token_bytes(32)
+    made = Invites(state_dir).create(
+        mac_key(secret), group, expires_in, share_master_key, share_signing_key
+    )
+    return Token(urls, identity.fingerprint, made.id, made.expires, group, secret)
+
+
+class Invites:
+    """The invitations below *state_dir*. Any process may add some at any time."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = private_dir(private_dir(state_dir) / INVITES_DIR)
+
+    def create(
+        self,
+        key: bytes,
+        group: str,
+        expires_in: int,
+        share_master_key: bool,
+        share_signing_key: bool = False,
+    ) -> Invite:
+        """Store a new invitation; of the secret only *key*, its hash."""
+        self.purge()
+        made = Invite(
+            id=secrets.token_hex(16),
+            expires=int(time.time()) + expires_in,
+            group=group,
+            share_master_key=share_master_key,
+            key=key,
+            share_signing_key=share_signing_key,
+        )
+        content = {
+            "key": key.hex(),
+            "expires": made.expires,
+            "group": group,
+            "share_master_key": share_master_key,
+            "share_signing_key": share_signing_key,
+        }
+        create_whole(self._folder / f"{made.id}.json", json.dumps(content).encode())
+        return made
+
+    def lay_down(self, name: str, token: str) -> Path:
+        """
+        Keep the *token* of the invitation *name* in a file, which only this user may read. It goes
+        with the invitation: when that is used or taken back, and within a minute once it has
+        expired.
+        """
+        path = self._token(name)
+        create_whole(path, f"{token}\n".encode())
+        return path
+
+    def find(self, invite_id: object, joiner: str) -> Invite:
+        """
+        The invitation *invite_id*: open, or used by *joiner* (a fingerprint) itself, whose
+        answer may have got lost.
+
+        :raises TokenError: neither.
+        """
+        if not isinstance(invite_id, str) or not INVITE_ID.fullmatch(invite_id):
+            raise TokenError(UNKNOWN)
+        for path in (self._open(invite_id), self._used(invite_id, joiner)):
+            try:
+                content = json.loads(read_plain(path))
+                return Invite(
+                    id=invite_id,
+                    expires=int(content["expires"]),
+                    group=str(content["group"]),
+                    share_master_key=bool(content["share_master_key"]),
+                    key=bytes.fromhex(content["key"]),
+                    share_signing_key=bool(content.get("share_signing_key")),
+                )
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, TypeError) as exc:
+                raise TokenError(f"the invitation is damaged ({type(exc).__name__})") from None
+        raise TokenError(UNKNOWN)
+
+    def consume(self, invite_id: str, joiner: str) -> bool:
+        """
+        Use the invitation up for *joiner*.
+
+        :return: True for exactly one of all who try; True again for the same joiner.
+        """
+        used = self._used(invite_id, joiner)
+        try:
+            # Of many renames of one file, one finds it.
+            self._open(invite_id).rename(used)
+        except FileNotFoundError:
+            return used.exists()
+        self._token(name_of(invite_id)).unlink(missing_ok=True)
+        sync_dir(self._folder)
+        return True
+
+    def discard(self, invite_id: str) -> None:
+        """Take an invitation back, for instance after too many wrong proofs."""
+        self._open(invite_id).unlink(missing_ok=True)
+        self._token(name_of(invite_id)).unlink(missing_ok=True)
+
+    def open(self) -> dict[str, str]:
+        """Those that nobody has used yet: name → id."""
+        self.purge()
+        return {name_of(path.stem): path.stem for path in self._folder.glob("[!.]*.json")}
+
+    def used(self) -> set[str]:
+        """The names of those by which somebody has joined, until they would have expired."""
+        return {name_of(path.stem) for path in self._folder.glob("[!.]*.used-*")}
+
+    def purge(self) -> None:
+        """Remove what has expired, used or not, and tokens whose invitation is open no more."""
+        for path in self._folder.glob("[!.]*"):
+            if path.suffix == SUFFIX:
+                continue
+            try:
+                expires = float(json.loads(read_plain(path))["expires"])
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, TypeError):
+                expires = 0.0
+            if expires < time.time():
+                path.unlink(missing_ok=True)
+        tokens = [*self._folder.glob(f"[!.]*{SUFFIX}")]
+        # Looked at after these: a token is laid down after its invitation is there.
+        names = {name_of(path.stem) for path in self._folder.glob("[!.]*.json")}
+        for path in tokens:
+            if path.stem not in names:
+                path.unlink(missing_ok=True)
+
+    def _token(self, name: str) -> Path:
+        return self._folder / f"{name}{SUFFIX}"
+
+    def _open(self, invite_id: str) -> Path:
+        return self._folder / f"{invite_id}.json"
+
+    def _used(self, invite_id: str, joiner: str) -> Path:
+        digest = hashlib.sha256(joiner.encode()).hexdigest()[:32]
+        return self._folder / f"{invite_id}.used-{digest}"
+
+
+def name_of(invite_id: str) -> str:
+    """
+    What an invitation is called where others may see it. Its id says which proof is meant, and so
+    is known to who has the token only: five wrong ones would use the invitation up.
+    """
+    return hashlib.sha256(f"ha invitation {invite_id}".encode()).hexdigest()[:12]
+
+
+def _not_listening(url: str, identity: Identity) -> str | None:
+    parts = urlsplit(url)
+    try:
+        shown = shown_fingerprint(str(parts.hostname), int(parts.port or 0), timeout=2.0)
+    except OSError as exc:
+        return (
+            f"nobody answers at {url} ({reason_of(exc)}); the other master can join once "
+            f"salt-master runs here with 'engines: [ha: {{}}]'"
+        )
+    if shown != identity.fingerprint:
+        return f"something else answers at {url}: it does not show this master's certificate"
+    return None
+
+
+def shown_fingerprint(host: str, port: int, timeout: float) -> str:
+    """The fingerprint of the certificate that a server shows. Nothing is sent to it."""
+    with (
+        socket.create_connection((host, port), timeout) as raw,
+        tls.joining_context().wrap_socket(raw, server_hostname=host) as secured,
+    ):
+        return tls.fingerprint(secured.getpeercert(binary_form=True) or b"")

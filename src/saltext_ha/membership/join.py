@@ -1,0 +1,276 @@
+"""Joining a group with a token. Works whether or not this master's engine is running."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError
+from saltext_ha.common.fail_points import point
+from saltext_ha.membership.reaching import Reach, answering, wish
+from saltext_ha.membership.token import (
+    Token,
+    decode,
+    mac_key,
+    plan_mac,
+    plan_reply_mac,
+    reply_mac,
+    request_mac,
+)
+from saltext_ha.transport import tls, wire
+from saltext_ha.transport.client import Exchange
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Peer, Trust, make_peer
+
+TIMEOUT = 15.0
+_RETRY = 1.0
+
+Place = Callable[[Mapping[str, Any]], None]
+Tell = Callable[[str], None]
+"""Hears how it goes, for who waits."""
+
+
+def silently(words: str) -> None:
+    """Nobody waits."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """
+    How it went: the group, its other members that are pinned now, who of them was not told yet
+    (name → reason; they hear of it within a minute), and why the one that let this master in does
+    not reach it (empty: it does, or did not try).
+    """
+
+    group: str
+    members: tuple[str, ...]
+    unreached: Mapping[str, str] = field(default_factory=dict)
+    unreachable: str = ""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """
+    One part of what joining would do: who invites, who the members are, why this master would be
+    refused (empty when it would not), what the inviter tells besides, and why it does not reach
+    this master (as in :class:`Joined`).
+    """
+
+    inviter: str
+    members: tuple[Peer, ...]
+    refused: str
+    told: Mapping[str, Any]
+    unreachable: str = ""
+
+
+async def join(
+    identity: Identity,
+    trust: Trust,
+    token: str,
+    name: str,
+    url: str,
+    group: str,
+    timeout: float = TIMEOUT,
+    wait: float = 0.0,
+    place: Place | None = None,
+    reach: Reach | None = None,
+    tell: Tell = silently,
+) -> Joined:
+    """
+    Join the group that *token* invites to; all its members are pinned afterwards.
+
+    The inviter's certificate is compared with the token before anything is sent. Repeating it
+    with the same token is harmless as long as the token has not expired.
+
+    :param name: of this master, and *url*, *group*: its own, as configured.
+    :param timeout: seconds for one try.
+    :param wait: seconds to go on trying while nobody answers.
+    :param place: as for :func:`accept`.
+    :param reach: where the inviter is to try this master before it lets it in; None: nowhere.
+    :param tell: hears once that nobody answers yet.
+    :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
+    :raises TrustError: a member cannot be pinned; nobody was.
+    :raises PeerUnreachable: the inviter does not answer, or something else does.
+    :raises PeerRefused: the inviter said no, and why.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-ha join --token-file -
+    """
+    ticket = decode(token)
+    if ticket.group != group:
+        raise TokenError(
+            f"the token is of the group {ticket.group!r}, this master is configured for {group!r}; "
+            f"set ha: group: {ticket.group}"
+        )
+    give_up = time.monotonic() + wait
+    while True:
+        try:
+            reply = await _ask(identity, ticket, name, url, timeout, reach)
+            break
+        except PeerUnreachable as exc:
+            if time.monotonic() >= give_up:
+                raise
+            tell(f"{exc}; trying for {give_up - time.monotonic():.0f} s more")
+            tell = silently
+            await asyncio.sleep(_RETRY)
+    return accept(identity, trust, group, reply, place)
+
+
+def accept(
+    identity: Identity,
+    trust: Trust,
+    group: str,
+    reply: Mapping[str, Any],
+    place: Place | None = None,
+) -> Joined:
+    """
+    Do as a proven *reply* says: pin all members, or nobody.
+
+    :param place: given what was handed over, before anybody is pinned: after a crash in between
+        this master joins again, and does not start with a master key of its own.
+    :raises TrustError: a member cannot be pinned.
+    """
+    members = _members(reply, identity)
+    for member in members:
+        trust.check(member)
+    shared, unreached = reply.get("shared"), reply.get("unreached")
+    if place is not None:
+        place(shared if isinstance(shared, dict) else {})
+    inviter = members[0].name if members else ""
+    for member in members:
+        point("join.pin")
+        trust.pin(replace(member, introducer="" if member.name == inviter else inviter))
+    point("join.done")
+    return Joined(
+        group,
+        tuple(member.name for member in members),
+        unreached if isinstance(unreached, dict) else {},
+        str(reply.get("unreachable", "")),
+    )
+
+
+def one_way(unreachable: str) -> list[str]:
+    """What to tell an operator of :attr:`Joined.unreachable`."""
+    return [
+        f"the master that lets this one in cannot reach it: {reason}; what is decided there comes "
+        "here only as this master asks for it, and ha.status there shows it as unknown"
+        for reason in [unreachable]
+        if reason
+    ]
+
+
+def proven(answer: Mapping[str, Any], expected: Callable[[bytes], bytes]) -> dict[str, Any]:
+    """
+    The reply in an *answer*, when the proof that came with it is the *expected* one for it.
+
+    :raises TokenError: it is not; nothing of it may be used.
+    """
+    reply, mac = answer.get("reply"), answer.get("mac")
+    if not isinstance(reply, bytes) or not isinstance(mac, bytes):
+        raise TokenError("the answer to the join request is not one; nothing was changed here")
+    if not hmac.compare_digest(mac, expected(reply)):
+        raise TokenError("the answer to the join request is not proven; nothing was changed here")
+    try:
+        return wire.unpack(reply)
+    except ValueError as exc:
+        raise TokenError(f"the answer to the join request is {exc}") from None
+
+
+async def preview(
+    identity: Identity,
+    token: str,
+    name: str,
+    url: str,
+    after: bytes = b"",
+    reach: Reach | None = None,
+) -> Preview:
+    """
+    Ask what :func:`join` would do; the token stays good, and nobody pins anybody.
+
+    :param identity: this master's, or one made for this only.
+    :param after: which part of what the inviter tells to ask for; the first one without.
+    :raises HaError: as :func:`join`, but for what :attr:`Preview.refused` says.
+    """
+    reply = await _ask(identity, decode(token), name, url, TIMEOUT, reach, after)
+    told = reply.get("preview")
+    return Preview(
+        str(reply.get("name")),
+        tuple(_members(reply, identity)),
+        str(reply.get("refused", "")),
+        told if isinstance(told, dict) else {},
+        str(reply.get("unreachable", "")),
+    )
+
+
+async def _ask(
+    identity: Identity,
+    ticket: Token,
+    name: str,
+    url: str,
+    timeout: float,
+    reach: Reach | None,
+    after: bytes | None = None,
+) -> dict[str, Any]:
+    """The inviter's proven reply: to a join, or to the question what it would do *after* that."""
+    key = mac_key(ticket.secret)
+    both = ticket.fingerprint, identity.fingerprint
+    request = {
+        "invite": ticket.invite,
+        "name": name,
+        "url": url,
+        "group": ticket.group,
+        "certificate": identity.certificate,
+        **wish(reach),
+    }
+    if after is None:
+        proof = request_mac(key, *both, name, url, ticket.group)
+        async with answering(reach, identity):
+            answer = await _first_answer(ticket, "join", {**request, "mac": proof}, timeout)
+        return proven(answer, lambda reply: reply_mac(key, *both, reply))
+    proof = plan_mac(key, *both, name, url, ticket.group, after)
+    asked = {**request, "mac": proof, "after": after}
+    async with answering(reach, identity):
+        answer = await _first_answer(ticket, "plan", asked, timeout)
+    return proven(answer, lambda reply: plan_reply_mac(key, *both, after, reply))
+
+
+async def _first_answer(
+    ticket: Token, method: str, request: Mapping[str, Any], timeout: float
+) -> dict[str, Any]:
+    reasons = []
+    for url in ticket.urls:
+        expected = bytes.fromhex(ticket.fingerprint.replace(":", ""))
+        exchange = Exchange(url, tls.joining_context(), expected)
+        try:
+            return await asyncio.wait_for(exchange.call(method, request), timeout)
+        except asyncio.TimeoutError:
+            reasons.append(f"{urlsplit(url).netloc} timed out")
+        except PeerUnreachable as exc:
+            reasons.append(str(exc))
+        finally:
+            await exchange.close()
+    raise PeerUnreachable("; ".join(reasons))
+
+
+def _members(reply: Mapping[str, Any], identity: Identity) -> list[Peer]:
+    entries = reply.get("members")
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise TrustError("the answer to the join request names no members")
+    members = [
+        make_peer(
+            entry.get("name"),
+            entry.get("url"),
+            entry.get("certificate"),
+            former=entry.get("former", ()),
+        )
+        for entry in entries
+    ]
+    return [member for member in members if not member.fingerprints & identity.fingerprints]

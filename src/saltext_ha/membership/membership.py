@@ -1,0 +1,353 @@
+"""
+Who belongs to the group, and how its members tell each other.
+
+All members are equal. Each offers the others what it has pinned and what was removed, at
+intervals and whenever that changes; what a pinned peer vouches for is adopted. A master that was
+down while another joined or left so hears of it later. Removals win.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from saltext_ha.common.errors import InvalidRecord, PeerError, TrustError
+from saltext_ha.common.fail_points import point
+from saltext_ha.common.refusals import Allowance
+from saltext_ha.transport.client import call_once
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer, Removed, Trust, make_peer
+
+log = logging.getLogger(__name__)
+
+# Entries in one offer. How many of them are pinned is another matter.
+MAX_TOLD = 1024
+# New masters that one peer may introduce: so many in an hour.
+MAX_INTRODUCED = 16
+INTRODUCED_PERIOD = 3600.0
+MAX_REMOVED = 4096
+# What a peer tells of strangers: half of what may be told, so that own removals always may.
+MAX_HEARSAY = MAX_REMOVED // 2
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """What was learnt from a peer: names adopted and removed, what could not be taken and why."""
+
+    adopted: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    removed_ourselves: bool = False
+
+
+class Membership:
+    """
+    This master's part in the group.
+
+    :param name: this master's, and *url*, *group*: as others are told.
+    :param timeout: seconds that telling one peer may take.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        trust: Trust,
+        name: str,
+        url: str,
+        group: str,
+        timeout: float = 3.0,
+    ) -> None:
+        self._lines = Allowance()
+        self.identity = identity
+        self._trust = trust
+        self.name = name
+        self._url = url
+        self.group = group
+        self._timeout = timeout
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._introduced: dict[str, deque[float]] = {}
+        self._taking_in: dict[str, asyncio.Lock] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        """What the listener is to answer pinned peers with."""
+        return {"members": self.members}
+
+    def offer(self) -> dict[str, Any]:
+        """What this master tells its peers: itself, whom it has pinned, who was removed."""
+        return {
+            "self": self._ourselves(),
+            "group": self.group,
+            "members": [_described(peer) for peer in self._trust.pinned().values()],
+            "removed": [removed.__dict__ for removed in self._trust.removed()],
+        }
+
+    def digest(self) -> bytes:
+        """16 bytes that are the same on two masters that need not tell each other their offers."""
+        members = {peer.fingerprint for peer in self._trust.pinned().values()}
+        removed = {note.fingerprint for note in self._trust.removed()}
+        parts = [self.group, *sorted(members | {self.identity.fingerprint}), "", *sorted(removed)]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).digest()
+
+    async def members(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        Handler: take a peer's offer, answer with ours. Or, to a digest: whether ours is the same.
+        """
+        if "digest" in payload:
+            self.moved(peer, payload.get("self"))
+            same = payload["digest"] == self.digest()
+            if same:
+                self._problems.pop(peer.name, None)
+            return {"self": self._ourselves(), "same": same}
+        await self._take_in(peer, payload)
+        return self.offer()
+
+    async def _take_in(self, peer: Peer, payload: Mapping[str, Any]) -> None:
+        """:meth:`absorb` in a thread: it writes a file for each that is new, and waits for it."""
+        async with self._taking_in.setdefault(peer.name, asyncio.Lock()):
+            await asyncio.to_thread(self.absorb, peer, payload)
+
+    def _ourselves(self) -> dict[str, str]:
+        return {"name": self.name, "url": self._url}
+
+    def absorb(self, peer: Peer, payload: Mapping[str, Any]) -> Absorbed:
+        """
+        Take over what the pinned *peer* offers.
+
+        :raises InvalidRecord: that is no offer; nothing was taken.
+        """
+        members, removed = payload.get("members", []), payload.get("removed", [])
+        _check_list("members", members, MAX_TOLD)
+        _check_list("removed", removed, MAX_REMOVED)
+        problems: list[str] = []
+        ours = False
+        mine = self.identity.fingerprints
+        out: list[str] = []
+        barred = {note.fingerprint for note in self._trust.removed()}
+        for entry in removed:
+            note = Removed(
+                _text(entry.get("fingerprint"), 100),
+                _text(entry.get("name"), 64),
+                _text(entry.get("removed"), 40),
+            )
+            if note.fingerprint in mine:
+                ours = True
+                continue
+            pinned = self._trust.by_fingerprint(note.fingerprint)
+            if len(barred) >= MAX_HEARSAY and pinned is None:
+                continue
+            try:
+                if self._trust.bar(note):
+                    barred.add(note.fingerprint)
+                    out.append(note.name)
+            except TrustError as exc:
+                problems.append(str(exc))
+        problems += self.moved(peer, payload.get("self"))
+        adopted: list[str] = []
+        barred = {note.fingerprint for note in self._trust.removed()}
+        for entry in members:
+            try:
+                member = _introduced(entry)
+                if member.fingerprints & (mine | barred):
+                    continue
+                if member.name == self.name:
+                    raise TrustError(f"{member.name}: is this master's own name")
+                known = self._trust.pinned().get(member.name)
+                if known is not None and member.fingerprint in known.fingerprints:
+                    continue  # they have a former certificate; they hear of the present one
+                # Where a member is to be reached it says itself; others only introduce it.
+                if self._trust.by_fingerprint(member.fingerprint) is None:
+                    self._may_introduce(peer, member)
+                    self._trust.pin(replace(member, introducer=peer.name))
+                    adopted.append(member.name)
+            except TrustError as exc:
+                problems.append(str(exc))
+        learnt = Absorbed(tuple(adopted), tuple(out), tuple(problems), ours)
+        self._report(peer, learnt)
+        return learnt
+
+    def _may_introduce(self, peer: Peer, member: Peer) -> None:
+        """
+        Count one more master that *peer* introduces.
+
+        :raises TrustError: these are too many in an hour; it is asked again every minute.
+        """
+        now = time.monotonic()
+        last = self._introduced.setdefault(peer.name, deque())
+        while last and last[0] + INTRODUCED_PERIOD <= now:
+            last.popleft()
+        if len(last) >= MAX_INTRODUCED:
+            raise TrustError(
+                f"{member.name}: {peer.name} introduced {MAX_INTRODUCED} masters within an hour, "
+                "more are not taken from it; if that was not you: salt-run ha.remove_peer "
+                f"{peer.name}"
+            )
+        self._trust.check(member)
+        last.append(now)
+
+    def moved(self, peer: Peer, described: object) -> list[str]:
+        """
+        Call the pinned *peer* from now on where it says that it is.
+
+        :param described: what it says about itself; its ``url`` is looked at.
+        :return: why that cannot be taken, if it cannot.
+        """
+        if not isinstance(described, Mapping) or described.get("url") is None:
+            return []
+        pinned = self._trust.pinned().get(peer.name)
+        if pinned is None or described["url"] == pinned.url:
+            return []
+        try:
+            self._trust.pin(make_peer(pinned.name, described["url"], pinned.certificate))
+        except TrustError as exc:
+            return [str(exc)]
+        return []
+
+    async def exchange(self, skip: str = "", brief: bool = False) -> dict[str, str]:
+        """
+        Offer to all peers but *skip*, and absorb what they answer.
+
+        :param brief: begin with a digest, and offer only where that differs; for when there is
+            probably nothing to tell.
+        :return: name → reason, of those that could not be told; they hear of it later.
+        """
+        peers = [peer for peer in self._trust.peers().values() if peer.name != skip]
+        offer = self.offer()
+        sketch = {"self": offer["self"], "group": self.group, "digest": self.digest()}
+
+        async def tell(peer: Peer) -> str | None:
+            try:
+                if brief:
+                    answer = await call_once(self.identity, peer, "members", sketch, self._timeout)
+                    if answer.get("same") is True:
+                        self.moved(peer, answer.get("self"))
+                        self._problems.pop(peer.name, None)
+                        return None
+                # Also to a master of an older release, which answers a digest with its offer.
+                answer = await call_once(self.identity, peer, "members", offer, self._timeout)
+                await self._take_in(peer, answer)
+            except (PeerError, InvalidRecord) as exc:
+                return str(exc)
+            return None
+
+        reasons = await asyncio.gather(*map(tell, peers))
+        return {peer.name: reason for peer, reason in zip(peers, reasons, strict=True) if reason}
+
+    async def remove(self, name: str = "", others: Iterable[Removed] = ()) -> dict[str, str]:
+        """
+        Take masters out of the group for good and tell the others.
+
+        :param name: of a peer. :param others: known by their certificates, pinned here or not.
+        :return: as :meth:`exchange`.
+        :raises TrustError: there is no such peer, or that is no fingerprint.
+        """
+        if name:
+            self._trust.remove(name)
+        for note in others:
+            self._trust.bar(note)
+        point("remove.tell")
+        return await self.exchange()
+
+    async def leave(self, renew: Callable[[], object] = lambda: None) -> dict[str, str]:
+        """
+        Have the others remove this master, then trust nobody any more.
+
+        :param renew: gives this master the new identity (:func:`.identity.renew`) that it needs to
+            join anywhere. Called before anybody is unpinned: while one is pinned yet, a leave that
+            was interrupted can be repeated.
+        :return: name → reason, of those that could not be told: ``ha.remove_peer`` on another
+            member does it.
+        """
+        peers = list(self._trust.peers().values())
+        note = {"fingerprint": self.identity.fingerprint, "name": self.name, "removed": ""}
+        unreached = {}
+        for peer in peers:
+            point("leave.tell")
+            try:
+                # Only the removal: the answer to it is the last that this certificate may hear.
+                payload = {"removed": [note]}
+                await call_once(self.identity, peer, "members", payload, self._timeout)
+            except PeerError as exc:
+                unreached[peer.name] = str(exc)
+        renew()
+        for peer in peers:
+            point("leave.unpin")
+            self._trust.unpin(peer.name)
+        point("leave.done")
+        return unreached
+
+    def introduced(self, joiner: Peer) -> list[dict[str, Any]]:
+        """The members as a joining master is told of them: this one first."""
+        ourselves = {
+            "name": self.name,
+            "url": self._url,
+            "certificate": self.identity.certificate,
+            "former": list(self.identity.former),
+        }
+        others = [p for p in self._trust.pinned().values() if p.fingerprint != joiner.fingerprint]
+        return [ourselves, *map(_described, others)]
+
+    def notes(self) -> list[str]:
+        """What of the last offer of each peer could not be taken, for the status."""
+        members = self._trust.peers()
+        return [
+            f"not taken from {name}: {problems[0]}"
+            + (f"; and {len(problems) - 1} more" if len(problems) > 1 else "")
+            for name, problems in list(self._problems.items())
+            if problems and name in members
+        ]
+
+    def _report(self, peer: Peer, learnt: Absorbed) -> None:
+        if (learnt.adopted or learnt.removed) and self._lines.take():
+            log.info(
+                "membership from=%s adopted=%s removed=%s",
+                peer.name,
+                ",".join(learnt.adopted[:10]) or "-",
+                ",".join(learnt.removed[:10]) or "-",
+            )
+        problems = learnt.problems
+        if learnt.removed_ourselves:
+            problems += ("this master was removed from the group; join it again",)
+        if problems != self._problems.get(peer.name, ()):
+            self._problems[peer.name] = problems
+            for problem in problems[:10]:
+                if not self._lines.take():
+                    break
+                log.warning("membership from=%s problem=%s", peer.name, problem)
+
+
+def _described(peer: Peer) -> dict[str, Any]:
+    return {
+        "name": peer.name,
+        "url": peer.url,
+        "certificate": peer.certificate,
+        "former": list(peer.former),
+    }
+
+
+def _introduced(entry: Mapping[str, Any]) -> Peer:
+    return make_peer(
+        entry.get("name"),
+        entry.get("url"),
+        entry.get("certificate"),
+        former=entry.get("former", ()),
+    )
+
+
+def _text(value: object, limit: int) -> str:
+    if not isinstance(value, str):
+        return ""
+    return "".join(sign for sign in value[:limit] if sign.isprintable())
+
+
+def _check_list(what: str, value: object, limit: int) -> None:
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise InvalidRecord(f"{what} is not a list of maps")
+    if len(value) > limit:
+        raise InvalidRecord(f"{what} has {len(value)} entries, more than {limit}")

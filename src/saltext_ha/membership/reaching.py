@@ -1,0 +1,104 @@
+"""
+Can the group reach a master that joins? Whoever lets it in tries its address first.
+
+``ha.join`` may run before the engine of that master ever did: while it asks, it answers at its own
+address itself, with nothing but its certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from saltext_ha.common.errors import PeerUnreachable, reason_of
+from saltext_ha.transport import tls
+from saltext_ha.transport.identity import Identity
+
+LOOK = 5.0
+REQUIRED, TOLD = "required", "told"
+"""What a join request may wish: to be refused where it is not reached, or only to be told so."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where a master that joins listens or will; ``required``: it joins only if reached there."""
+
+    host: str
+    port: int
+    required: bool = True
+
+
+class NobodyListens(PeerUnreachable):
+    """The address answers, and nobody listens there."""
+
+
+def wish(reach: Reach | None) -> dict[str, str]:
+    """What a join request says of it; a member of an older release passes it over."""
+    return {} if reach is None else {"reach": REQUIRED if reach.required else TOLD}
+
+
+@contextlib.asynccontextmanager
+async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[None]:
+    """Show the certificate of *identity* to whoever connects meanwhile, unless its engine does."""
+
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    if reach is None:
+        yield
+        return
+    server = None
+    # The engine has the port; or nobody can listen there, and that is what the member finds.
+    with contextlib.suppress(OSError):
+        server = await asyncio.start_server(
+            hang_up,
+            reach.host,
+            reach.port,
+            ssl=tls.server_context(identity, ()),
+            ssl_handshake_timeout=LOOK,
+        )
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.close()
+
+
+async def unreached(url: str, fingerprint: str) -> str:
+    """Why the master with the certificate *fingerprint* is not reached at *url*; empty: it is."""
+    try:
+        server = await shown(url)
+    except PeerUnreachable as exc:
+        return str(exc).removeprefix(f"{urlsplit(url).netloc} ")
+    if server != fingerprint:
+        return "another master answers there, or one that was not restarted since ha.leave"
+    return ""
+
+
+async def shown(url: str, timeout: float = LOOK) -> str:
+    """
+    The fingerprint of the certificate that the server at *url* shows. Nothing is sent to it.
+
+    :raises PeerUnreachable: nobody there does TLS 1.3.
+    """
+    parts = urlsplit(url)
+    connecting = asyncio.open_connection(parts.hostname, parts.port, ssl=tls.joining_context())
+    try:
+        _, writer = await asyncio.wait_for(connecting, timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{parts.netloc} timed out") from None
+    except ConnectionRefusedError:
+        raise NobodyListens(f"{parts.netloc} refused the connection") from None
+    except OSError as exc:
+        raise PeerUnreachable(f"{parts.netloc} cannot be reached: {reason_of(exc)}") from None
+    try:
+        return tls.fingerprint(writer.get_extra_info("ssl_object").getpeercert(True) or b"")
+    except ValueError:
+        raise PeerUnreachable(f"{parts.netloc} hung up") from None
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(writer.wait_closed(), 1.0)

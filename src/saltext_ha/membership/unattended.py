@@ -1,0 +1,208 @@
+"""
+Joining by the group's secret, without an operator: the side of the master that comes.
+
+What the proofs are worth is said in :mod:`.standing`. Here: how one member is asked, and how a
+master that has not been started yet finds its group, or founds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.common.errors import HaError, PeerError, PeerUnreachable, TokenError, TrustError
+from saltext_ha.membership.group_secret import NONCE, STANDING, request_mac
+from saltext_ha.membership.join import TIMEOUT, Joined, Place, Tell, accept, proven, silently
+from saltext_ha.membership.reaching import NobodyListens, Reach, answering, shown, unreached, wish
+from saltext_ha.membership.token import mac_key, reply_mac
+from saltext_ha.transport import tls
+from saltext_ha.transport.client import Exchange
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Trust, make_peer
+
+FIRST_RETRY, LAST_RETRY = 0.5, 15.0
+# A network that is just coming up looks like a group that is not there: before the first master
+# founds a group, silence has to last. A refused connection says at once that nobody is there.
+SILENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Applicant:
+    """The master that wants to join: who it is, what it calls itself, what it knows."""
+
+    identity: Identity
+    trust: Trust
+    name: str
+    url: str
+    group: str
+    secret: bytes = field(repr=False)
+    reach: Reach | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """
+    How it ended: *joined* through the member at *url*, or None: this master founds its group.
+    ``reasons``: why the other addresses did not help.
+    """
+
+    joined: Joined | None
+    url: str
+    reasons: dict[str, str]
+
+
+async def apply(
+    own: Applicant,
+    url: str,
+    server: str,
+    place: Place | None = None,
+    timeout: float = TIMEOUT,
+) -> Joined:
+    """
+    Join through the member at *url*, which shows the certificate *server* (a fingerprint).
+
+    :param place: takes what is handed over (see :func:`.join.accept`); with None, the master key
+        is not asked for.
+    :raises PeerError: it does not answer, or says no. :raises TokenError: it does not know the
+        secret. :raises TrustError: a member cannot be pinned; nobody was.
+    """
+    key, nonce, wants_key = mac_key(own.secret), secrets.token_bytes(NONCE), place is not None
+    ourselves = make_peer(own.name, own.url, own.identity.certificate)
+    proof = request_mac(key, server, ourselves, own.group, nonce, wants_key)
+    request = {
+        "invite": STANDING,
+        "name": ourselves.name,
+        "url": ourselves.url,
+        "group": own.group,
+        "certificate": ourselves.certificate,
+        "nonce": nonce,
+        "wants_key": wants_key,
+        "mac": proof,
+        **wish(own.reach),
+    }
+    exchange = Exchange(url, tls.joining_context(), bytes.fromhex(server.replace(":", "")))
+    try:
+        async with answering(own.reach, own.identity):
+            answer = await asyncio.wait_for(exchange.call("join", request), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{urlsplit(url).netloc} timed out") from None
+    finally:
+        await exchange.close()
+    reply = proven(answer, lambda text: reply_mac(key, server, ourselves.fingerprint, text))
+    if reply.get("nonce") != nonce:
+        raise TokenError("the answer to the join request is an old one; nothing was changed here")
+    if own.reach and own.reach.required:
+        await _check_inviter(own.trust, reply, url, server)
+    return accept(own.identity, own.trust, own.group, reply, place)
+
+
+async def _check_inviter(trust: Trust, reply: Mapping[str, Any], url: str, server: str) -> None:
+    """
+    It tries this master before it lets it in, and is tried itself: from now on it is called where
+    ``ha: peers`` has it, or else where it says that it is, and not at *url*, where it was found.
+
+    :raises TrustError: it is not reached there.
+    """
+    entries = reply.get("members")
+    first = entries[0] if isinstance(entries, list) and entries else None
+    if not isinstance(first, Mapping):
+        return
+    there = make_peer(first.get("name"), first.get("url"), first.get("certificate"))
+    called = trust.url_of(there)
+    why = "" if called == url else await unreached(called, server)
+    if why and called != there.url:
+        raise TrustError(
+            f"ha: peers has {there.name} at {called}, and it cannot be reached there: {why}; write "
+            f"there where it is, or leave it out: it says that it is at {there.url}"
+        )
+    if why:
+        raise TrustError(
+            f"{there.name} says that it is at {there.url}, and cannot be reached there: {why}; set "
+            "ha: address on it to where the others reach it"
+        )
+
+
+async def find_group(
+    own: Applicant,
+    masters: Sequence[str],
+    wait: float,
+    place: Place,
+    tell: Tell = silently,
+) -> Found:
+    """
+    Join the group whose members may be at *masters*: through the first that lets this one in.
+
+    When nobody answers at all, the master that is first in the list founds the group; that it is
+    the same list on all of them makes it one group.
+
+    :param wait: seconds to go on trying.
+    :param tell: hears why it is still trying, each reason once.
+    :raises HaError: nobody let it in, for which reasons.
+    """
+    began = time.monotonic()
+    itself = {own.url}
+    reasons: dict[str, str] = {}
+    delays: dict[str, float] = {}
+    due: dict[str, float] = {}
+    definite: set[str] = set()
+    answered: set[str] = set()
+    told: set[str] = set()
+    while True:
+        for url in masters:
+            if url in itself or time.monotonic() < due.get(url, 0.0):
+                continue
+            try:
+                server = await shown(url)
+                if server in own.identity.fingerprints:
+                    itself.add(url)  # its own engine runs, and is listed under another name
+                    continue
+                joined = await apply(own, url, server, place)
+                reasons.pop(url, None)
+                return Found(joined, url, reasons)
+            except PeerUnreachable as exc:
+                reasons[url] = str(exc)
+                (definite.add if isinstance(exc, NobodyListens) else definite.discard)(url)
+                delay = FIRST_RETRY
+            except (PeerError, TokenError, TrustError) as exc:
+                answered.add(url)
+                reasons[url] = str(exc) if isinstance(exc, PeerError) else f"{url}: {exc}"
+                delay = min(2 * delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
+            delays[url] = delay
+            due[url] = time.monotonic() + delay
+        others = set(masters) - itself
+        waited = time.monotonic() - began
+        first = bool(masters) and masters[0] in itself
+        silent = not answered and (others <= definite or waited >= min(wait, SILENCE))
+        # A master that has peers belongs to a group that exists, whoever answers just now.
+        if first and silent and not own.trust.peers():
+            return Found(None, "", reasons)
+        if waited >= wait:
+            raise HaError(_nobody(own, masters, wait, reasons, answered))
+        for reason in [each for each in reasons.values() if each not in told]:
+            told.add(reason)
+            tell(f"{reason}; trying for {wait - waited:.0f} s more")
+        await asyncio.sleep(0.2)
+
+
+def _nobody(
+    own: Applicant,
+    masters: Sequence[str],
+    wait: float,
+    reasons: dict[str, str],
+    answered: set[str],
+) -> str:
+    said = "; ".join(reasons.values()) or "there is no other in it"
+    text = f"none of ha: masters let this master in within {wait:g} s: {said}"
+    if own.url not in masters:
+        text += (
+            f". Its own address, {own.url}, is not in the list; write it there just as it is here "
+            "(ha: address, ha: port): the first of the list founds the group"
+        )
+    elif masters[0] != own.url and not answered:
+        text += f". The first of the list, {masters[0]}, founds the group: is it started?"
+    return text

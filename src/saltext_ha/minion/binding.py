@@ -1,0 +1,480 @@
+"""
+Which masters does this minion know, and on which of them does it hang?
+
+The answer rests on evidence: the established TCP connections of the minion's own process,
+compared with the ports that each master told when the minion authenticated. A connection says that
+the master's host still acknowledges; only a :func:`ping` says that the master itself works (a
+stopped master keeps its connections). What cannot be known is None with a note, never a guess.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import reason_of
+from saltext_ha.minion import cleartext_request
+
+DEFAULT_PUBLISH_PORT = 4505
+DEFAULT_REQUEST_PORT = 4506
+# master_type values with which a minion moves from master to master during its life
+MOVING = ("failover", "distributed", "func")
+
+PROGRAMS = ("salt-minion", "salt-proxy")
+
+Link = tuple[str, int]  # (remote IP address, remote port)
+
+
+@dataclass(frozen=True)
+class Running:
+    """
+    What a minion's running configuration says, as plain values.
+
+    ``entries`` are the masters as written, in order; ``listed`` whether they were written as a
+    list. ``host``, ``ip`` and ``port`` belong to the master this call is about (hot-hot: the one
+    that sent the job; salt-call: the one salt-call spoke to) and are None where there is none.
+    ``publish_port`` is the minion's own setting, valid for all masters; ``told`` maps (ip, request
+    port) to the publish port that master told at authentication. ``caller`` is True in salt-call,
+    whose choice of a master says nothing about the daemon's. ``sent_by`` is the id that the master
+    gave with the job, where it does (``master_id`` in its configuration).
+    """
+
+    entries: tuple[str, ...]
+    listed: bool = False
+    master_type: str = "str"
+    default_port: int = DEFAULT_REQUEST_PORT
+    host: str | None = None
+    ip: str | None = None
+    port: int | None = None
+    publish_port: int | None = None
+    told: Mapping[Link, int] = field(default_factory=dict)
+    caller: bool = False
+    sent_by: str | None = None
+    note: str | None = None
+
+    @property
+    def type(self) -> str:
+        """``master_type``, except that a hot-hot minion (a list, type str) is called ``list``."""
+        return "list" if self.master_type == "str" and self.listed else self.master_type
+
+    @property
+    def asked(self) -> bool:
+        """Whether ``host``, ``ip`` and ``port`` are those of the current master."""
+        return self.ip is not None and not (self.caller and self.master_type in MOVING)
+
+    def request_ports(self) -> set[int]:
+        """The request ports of all configured masters."""
+        ports = {self.default_port}
+        for entry in self.entries:
+            with contextlib.suppress(ValueError):
+                ports.add(split_entry(entry, self.default_port)[1])
+        return ports
+
+
+@dataclass(frozen=True)
+class Links:
+    """
+    The established TCP connections of the minion's process; None when they cannot be seen.
+    ``sought`` are those that it is just making, which nobody has accepted yet.
+    """
+
+    seen: frozenset[Link] | None
+    note: str | None = None
+    sought: frozenset[Link] = frozenset()
+
+
+@dataclass(frozen=True)
+class Master:
+    """
+    One master as this minion sees it. ``configured`` is None when it is no longer written, and
+    ``ip`` the one of its addresses that the minion uses.
+    """
+
+    configured: str | None
+    host: str | None
+    port: int | None
+    ips: frozenset[str] = frozenset()
+    publish_port: int | None = None
+    current: bool = False
+    connected: bool | None = None
+    note: str | None = None
+    ip: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The plain dictionary that ``ha.masters`` returns for this master."""
+        names = ("ip", "port", "publish_port", "configured", "current", "connected")
+        answer = {"address": self.host} | {name: getattr(self, name) for name in names}
+        return answer | ({"note": self.note} if self.note else {})
+
+
+def bare_ip(text: str) -> str | None:
+    """*text* as a canonical IP address (no brackets, zone or IPv4 mapping); None for a name."""
+    try:
+        address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def split_entry(entry: str, default_port: int) -> tuple[str, int]:
+    """
+    Split a ``master:`` entry into host and request port, as Salt reads it.
+
+    Accepts ``name``, ``name:port``, IPv4 and IPv6 addresses, ``[IPv6]:port``.
+
+    :raises ValueError: says what is wrong with the entry.
+    """
+    host, port = entry.strip(), ""
+    wrong = f"{entry!r} is no host, host:port or [IPv6]:port"
+    if "/" in host or any(char.isspace() for char in host):
+        raise ValueError(wrong)
+    if host.startswith("["):
+        host, closed, rest = host[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise ValueError(wrong)
+        port = rest[1:]
+    elif host.count(":") == 1:
+        host, _, port = host.partition(":")
+    if not host:
+        raise ValueError(wrong)
+    if port and not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"{entry!r}: {port!r} is no port; write host:{DEFAULT_REQUEST_PORT}")
+    return host, int(port) if port else default_port
+
+
+def resolve(host: str) -> frozenset[str]:
+    """
+    All addresses of *host*, canonical.
+
+    :raises OSError: the name does not resolve.
+    """
+    literal = bare_ip(host)
+    if literal:
+        return frozenset({literal})
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return frozenset(ip for info in found if (ip := bare_ip(str(info[4][0]))))
+
+
+def told_ports(creds_map: Mapping[Any, Any]) -> dict[Link, int]:
+    """
+    ``{(ip, request port): publish port}`` from Salt's map of credentials.
+
+    *creds_map* is ``salt.crypt.AsyncAuth.creds_map``: one entry per master that this process has
+    authenticated with. Its keys are tuples which contain the master's ``tcp://ip:port``.
+    """
+    told = {}
+    for key, creds in creds_map.items():
+        uri = next((str(part) for part in key if str(part).startswith("tcp://")), "")
+        address, _, port = uri.removeprefix("tcp://").rpartition(":")
+        ip = bare_ip(address)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            if ip:
+                told[ip, int(port)] = int(creds["publish_port"])
+    return told
+
+
+def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> int | None:
+    """
+    The process id of the running minion, whose connections are the evidence.
+
+    What a process is called proves nothing, nor does a number in a file. The minion is the one that
+    serves its own event bus: no other can while it runs, and each minion of a host has another.
+
+    *pidfile* is the minion's, and so is *bus*: where it listens for events, the path of a socket or
+    a TCP port; *caller* is True in salt-call, which is another process than the minion; *forks* is
+    the minion's ``multiprocessing`` setting. None: no such process is running.
+    """
+    try:
+        written = int(Path(pidfile).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        written = 0
+    if not caller:
+        return _above(bus) or _near(written, forks)
+    with contextlib.suppress(psutil.Error, ValueError):
+        process = psutil.Process(written)
+        try:
+            found = _serves(process, bus)
+        except (psutil.AccessDenied, PermissionError):
+            # Nobody who may not look at it can see its connections, or end it.
+            found = any(Path(word).name in PROGRAMS for word in process.cmdline()[:2])
+        return written if written and found else None
+    return None
+
+
+def _above(bus: str | int) -> int | None:
+    """The process that this one belongs to: those that it forks have its sockets, too."""
+    found = None
+    for process in (own := psutil.Process(), *own.parents()):
+        try:
+            serves = _serves(process, bus)
+        except (psutil.Error, OSError):
+            serves = False
+        if found and not serves:
+            break
+        found = process.pid if serves else None
+    return found
+
+
+def _near(written: int, forks: bool) -> int:
+    """Where no bus can be seen."""
+    # Rather not this process: a long job keeps copies of sockets that the minion has closed.
+    # And a nested job is further away than one parent.
+    near = (os.getpid(), os.getppid())
+    if written in near or written in {each.pid for each in psutil.Process().parents()}:
+        return written
+    return near[1] if forks else near[0]
+
+
+def _serves(process: psutil.Process, bus: str | int) -> bool:
+    if isinstance(bus, str):
+        return bool(bus) and any(each.laddr == bus for each in _sockets(process, "unix"))
+    listening = [each for each in _sockets(process, "tcp") if each.status == psutil.CONN_LISTEN]
+    return any(each.laddr.port == bus for each in listening)
+
+
+def _sockets(process: psutil.Process, kind: str) -> list[Any]:
+    # Renamed in psutil 6.
+    new = hasattr(process, "net_connections")
+    found: list[Any] = getattr(process, "net_connections" if new else "connections")(kind=kind)
+    return found
+
+
+def started_at(pid: int) -> float | None:
+    """The Unix time when process *pid* started; None: it has ended."""
+    with contextlib.suppress(psutil.Error):
+        return float(psutil.Process(pid).create_time())
+    return None
+
+
+def established(pid: int) -> Links:
+    """The remote ends of all established TCP connections of process *pid*."""
+    try:
+        every = _sockets(psutil.Process(pid), "tcp")
+
+        def ends(status: str) -> frozenset[Link]:
+            found = [each.raddr for each in every if each.status == status and each.raddr]
+            return frozenset((ip, port) for text, port in found if (ip := bare_ip(text)))
+
+        return Links(ends(psutil.CONN_ESTABLISHED), sought=ends(psutil.CONN_SYN_SENT))
+    except (psutil.Error, OSError) as exc:
+        root = "; run as root" if isinstance(exc, psutil.AccessDenied) else ""
+        return Links(None, f"cannot see the connections of the minion (pid {pid}): {exc}{root}")
+
+
+def locate(running: Running) -> list[Master]:
+    """
+    The configured masters in order, each with its addresses and publish port where known.
+
+    The master that this call is about is marked ``current``; it comes last, with ``configured``
+    None, when the configuration does not name it (any more).
+    """
+    masters = [_locate(entry, running) for entry in running.entries]
+    if running.ip is None:
+        return masters
+    here = Master(None, running.host, running.port, frozenset({running.ip}), current=True)
+    here = replace(here, publish_port=_publish_port(here, running))
+    index = _index(masters, here)
+    if index is None:
+        return [*masters, replace(here, note="not in the minion's configuration as it is now")]
+    # The address that the minion really uses; the name may have others, or new ones. What salt-call
+    # uses says nothing of the minion.
+    ips = here.ips | (masters[index].ips if running.caller else frozenset())
+    masters[index] = replace(here, ips=ips, configured=masters[index].configured)
+    return masters
+
+
+def _locate(entry: str, running: Running) -> Master:
+    try:
+        host, port = split_entry(entry, running.default_port)
+    except ValueError as exc:
+        return Master(entry, None, None, note=str(exc))
+    if running.ip and not running.caller and (host, port) == (running.host, running.port):
+        return Master(entry, host, port)  # resolved by Salt itself already
+    try:
+        found = Master(entry, host, port, resolve(host))
+    except (OSError, UnicodeError) as exc:  # the latter where it cannot be a name at all
+        return Master(entry, host, port, note=f"{host} does not resolve: {reason_of(exc)}")
+    return replace(found, publish_port=_publish_port(found, running))
+
+
+def _index(masters: list[Master], here: Master) -> int | None:
+    every = list(enumerate(masters))
+    written = [i for i, each in every if (each.host, each.port) == (here.host, here.port)]
+    resolved = [i for i, each in every if each.port == here.port and each.ips & here.ips]
+    return next(iter(written + resolved), None)
+
+
+def _publish_port(master: Master, running: Running) -> int | None:
+    if running.publish_port:
+        return running.publish_port
+    told = {running.told.get((ip, master.port or 0)) for ip in master.ips} - {None}
+    return told.pop() if len(told) == 1 else None
+
+
+def judge(master: Master, links: Links, running: Running) -> Master:
+    """
+    *master* with ``connected`` (and a note where that is None) and ``ip`` from the evidence in
+    *links*.
+    """
+    if not master.ips:
+        return master  # whatever kept us from its address is noted already
+    judged = _judge(master, links, running)
+    return replace(judged, ip=_used(judged, links))
+
+
+def _used(master: Master, links: Links) -> str | None:
+    """Where its publisher is, or else its requests go; None where that could be several."""
+    for port in (master.publish_port, master.port):
+        ips = {ip for ip in master.ips if (ip, port) in (links.seen or ())}
+        if len(ips) == 1:
+            return ips.pop()
+    return next(iter(master.ips)) if len(master.ips) == 1 else None
+
+
+def _judge(master: Master, links: Links, running: Running) -> Master:
+    if links.seen is None:
+        return _noted(master, links.note)
+    ports = {port for ip, port in links.seen if ip in master.ips}
+    if master.publish_port:
+        return replace(master, connected=master.publish_port in ports)
+    # Never authenticated from this process, so its publish port is unknown (salt-call knows but
+    # one master's). Ports that are another master's on the same address prove nothing.
+    for (ip, port), publish_port in running.told.items():
+        if ip in master.ips:
+            ports -= {port, publish_port}
+    ports -= running.request_ports()
+    if not ports:
+        gone = replace(master, connected=False)
+        return _noted(gone, "no connection that could be to its publisher; the port is unknown")
+    usual = ports & {DEFAULT_PUBLISH_PORT, *running.told.values()}
+    if len(usual) == 1:
+        return replace(master, connected=True, publish_port=usual.pop())
+    listing = ", ".join(map(str, sorted(ports)))
+    return _noted(
+        master, f"its publish port is unknown; the minion is connected to port {listing} there"
+    )
+
+
+def _noted(master: Master, note: str | None) -> Master:
+    return replace(master, note="; ".join(filter(None, (master.note, note))) or None)
+
+
+def masters(running: Running, links: Links) -> list[Master]:
+    """
+    All masters of this minion in configured order, judged, at most one of them ``current``.
+
+    That is the master that asked; where none did, the one that the minion is bound to.
+    """
+    if running.master_type == "disable":
+        return []
+    judged = [judge(master, links, running) for master in locate(running)]
+    if running.asked:
+        return judged
+    only = _bound(judged, links, running)
+    return [
+        replace(master, current=master is only)
+        for master in judged
+        if master.configured is not None or master is only
+    ]
+
+
+def _bound(judged: list[Master], links: Links, running: Running) -> Master | None:
+    """
+    The master to whose request port the minion holds a connection, as it authenticated there: its
+    publisher's connection may lead to another. Where that tells nothing, or all masters at once are
+    asked (hot-hot), the only one that it is connected to.
+    """
+    seen = links.seen or frozenset()
+    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    both, heard = ([each for each in group if each.connected] for group in (asked, judged))
+    for group in (heard,) if running.type == "list" else (both, asked, heard):
+        if len(group) == 1:
+            return group[0]
+    return None
+
+
+def current_master(running: Running, links: Links) -> tuple[dict[str, Any], Master | None]:
+    """What ``ha.current_master`` returns, and the :class:`Master` it is about (None: unknown)."""
+    known = masters(_narrowed(running), links)
+    current = next((master for master in known if master.current), None)
+    nowhere = bool(known) and all(master.connected is False for master in known)
+    answer: dict[str, Any] = {
+        "kind": "current_master",
+        "address": current.host if current else None,
+        "ip": current.ip if current else None,
+        "port": current.port if current else None,
+        "publish_port": current.publish_port if current else None,
+        "id": running.sent_by if current else None,
+        "type": running.type,
+        "masters": list(running.entries),
+        "connected": current.connected if current else (False if nowhere else None),
+    }
+    note = current.note if current else _why_unknown(running, links, known)
+    note = "; ".join(filter(None, (running.note, note)))
+    return answer | ({"note": note} if note else {}), current
+
+
+def _narrowed(running: Running) -> Running:
+    # Nobody should wait for a name service about masters that were not asked for.
+    for entry in running.entries if running.asked else ():
+        with contextlib.suppress(ValueError):
+            if split_entry(entry, running.default_port) == (running.host, running.port):
+                return replace(running, entries=(entry,))
+    return running
+
+
+def _why_unknown(running: Running, links: Links, known: list[Master]) -> str | None:
+    if running.master_type == "disable":
+        return "master_type is disable: this minion connects to no master"
+    if not running.entries:
+        return "no master is configured"
+    if links.seen is None:
+        return links.note
+    bound = [str(master.configured) for master in known if master.connected]
+    if bound:
+        return f"connected to {', '.join(bound)}, none of which asked; see ha.masters"
+    if all(master.connected is False for master in known):
+        return "the running minion is connected to none of its masters"
+    return "; ".join(f"{each.configured}: {each.note}" for each in known if each.note)
+
+
+def ping(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> dict[str, Any]:
+    """
+    Send one request to *master* that it must work to answer, and time it.
+
+    *channel_opts* is the minion's configuration, from which Salt builds its transport; *timeout*
+    is in seconds, for all of it. Returns ``{"answers": True, "milliseconds": 3.1}``; otherwise
+    ``answers`` is False, or None when there was no address to ask, with ``note`` saying why.
+    """
+    if not master.ips or not master.port:
+        return {"answers": None, "milliseconds": None, "note": "its address is unknown"}
+    source = bare_ip(str(channel_opts.get("source_ip") or ""))
+    started = time.monotonic()
+    try:
+        reply = cleartext_request.ask(
+            channel_opts, master.ips, master.port, {"cmd": "ping"}, timeout, source
+        )
+        if not isinstance(reply, Mapping) or reply.get("cmd") != "ping":
+            raise ValueError("answered, but not to a ping")
+    except Exception as exc:  # Salt's transports raise many kinds, and each means: no answer
+        note = reason_of(exc)
+        return {"answers": False, "milliseconds": None, "note": note}
+    return {"answers": True, "milliseconds": round((time.monotonic() - started) * 1000, 1)}
+
+
+def ping_all(
+    channel_opts: Mapping[str, Any], known: list[Master], timeout: float
+) -> list[dict[str, Any]]:
+    """:func:`ping` all at the same time: together they take no longer than *timeout*."""
+    with ThreadPoolExecutor(max_workers=max(1, len(known))) as pool:
+        return list(pool.map(lambda each: ping(channel_opts, each, timeout), known))

@@ -1,0 +1,80 @@
+"""
+Where do the things that show a minion's master disagree?
+
+A minion authenticates at one port of a master and listens to another: either connection may lead
+elsewhere, or nowhere, and a connection may outlive the master's wits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from saltext_ha.minion.binding import Links, Master, Running, split_entry
+
+
+def remark(
+    master: Master,
+    known: Iterable[Master],
+    links: Links,
+    running: Running,
+    ping: Mapping[str, Any] | None = None,
+) -> str | None:
+    """
+    What is wrong with *master* in spite of some of the evidence, in words; None: nothing.
+
+    Only a hot-hot minion is to be subscribed to others than its current master as well.
+
+    :param known: the other masters, judged as well.
+    :param ping: what :func:`~saltext_ha.minion.binding.ping` returned, where it was asked for.
+    """
+    hot = running.type == "list"
+    if not (master.current or hot):
+        return None
+    name = master.configured or master.host
+    answers = ping.get("answers") if ping else None
+    if master.connected and answers is False:
+        return f"connected to {name}, but it does not answer"
+    if master.connected:
+        return _shared(master, running)
+    if master.connected is None or links.seen is None:
+        return None
+    others = [str(each.configured) for each in known if each.connected and each != master]
+    asked = any((ip, master.port) in links.seen for ip in master.ips)
+    if not (asked or answers):
+        return None
+    lost = f"jobs of {name} are lost"
+    if others and not hot:
+        return f"authenticated to {name}, subscribed to {', '.join(others)}: {lost}"
+    if asked:
+        return f"authenticated to {name}, but not subscribed to it: {lost}"
+    return f"{name} answers, but the minion is not subscribed to it: {lost}"
+
+
+def _shared(master: Master, running: Running) -> str | None:
+    """The publisher's port belongs to two masters on one address: a port map that lacks a line."""
+    if running.publish_port:
+        same = {port for host, port in _entries(running) if host == master.host}
+        both = f"are both to publish at {running.publish_port}, this minion's publish_port"
+    else:
+        same = {
+            port
+            for (ip, port), publish in running.told.items()
+            if ip in master.ips and publish == master.publish_port
+        }
+        both = f"both say that they publish at {master.publish_port}"
+    same -= {master.port or 0}
+    if not same:
+        return None
+    ports = ", ".join(str(port) for port in sorted(same))
+    return (
+        f"the masters at request ports {master.port} and {ports} of {master.host} {both}: "
+        "jobs of one of them are lost"
+    )
+
+
+def _entries(running: Running) -> Iterable[tuple[str, int]]:
+    for entry in running.entries:
+        with contextlib.suppress(ValueError):
+            yield split_entry(entry, running.default_port)

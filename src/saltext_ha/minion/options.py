@@ -1,0 +1,105 @@
+"""What does a running minion's configuration say about its masters?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import salt.config
+import salt.crypt
+
+from saltext_ha.minion import binding
+
+
+def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
+    """
+    The values that :mod:`saltext_ha.minion.binding` works on.
+
+    *opts* are the minion's, as a function or an engine of it has them; *sent_by* is the
+    ``__pub_master_id`` of the job.
+    """
+    caller = bool(opts.get("caller"))
+    entries, default_port, note = _configured(opts)
+    # No single master: a minion that has lost all of them, and salt-call --local.
+    nobody = isinstance(opts.get("master"), list) or "master_uri" not in opts
+    nobody = nobody or (caller and opts.get("file_client") == "local")
+    ip = None if nobody else binding.bare_ip(str(opts.get("master_ip")))
+    return binding.Running(
+        entries=tuple(map(str, entries)) if isinstance(entries, list) else (str(entries),),
+        listed=isinstance(entries, list),
+        master_type=str(opts.get("master_type", "str")),
+        default_port=default_port,
+        host=str(opts.get("master")) if ip else None,
+        ip=ip,
+        port=_port(opts.get("master_port")) if ip else None,
+        publish_port=_own_publish_port(opts),
+        told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
+        caller=caller,
+        sent_by=str(sent_by) if sent_by else None,
+        note=note,
+    )
+
+
+def bus(opts: Mapping[str, Any]) -> str | int:
+    """
+    Where a minion with *opts* serves its event bus: the path of a socket, as Salt 3006 to 3008 make
+    it, or a TCP port where ``ipc_mode`` says so; empty where *opts* are none of a minion.
+    """
+    if opts.get("ipc_mode") == "tcp":
+        return _port(opts.get("tcp_pub_port"))
+    name = str(opts.get("hash_id") or opts.get("id"))
+    digest = hashlib.new(str(opts.get("hash_type") or "sha256"), name.encode()).hexdigest()
+    folder = opts.get("sock_dir")
+    return str(Path(folder) / f"minion_event_{digest[:10]}_pub.ipc") if folder else ""
+
+
+def pid(opts: Mapping[str, Any], caller: bool) -> int | None:
+    """The process of the running minion; see :func:`saltext_ha.minion.binding.minion_pid`."""
+    forks = bool(opts.get("multiprocessing", True))
+    return binding.minion_pid(str(opts.get("pidfile") or ""), bus(opts), caller=caller, forks=forks)
+
+
+def _port(value: Any) -> int:
+    """*value*, or the default where it is unset or nonsense, as Salt would not start with it."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return binding.DEFAULT_REQUEST_PORT
+
+
+def _own_publish_port(opts: Mapping[str, Any]) -> int | None:
+    # Salt takes 4506 for "not set" and then uses what the master tells.
+    port = _port(opts.get("publish_port"))
+    return None if port == binding.DEFAULT_REQUEST_PORT else port
+
+
+def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
+    """The masters as written, the request port where an entry names none, and a note."""
+    port = _port(opts.get("master_port"))
+    now = opts.get("master_list") or opts.get("master") or []
+    if not opts.get("multimaster") or isinstance(now, list):
+        return now, port, None
+    # One of the Minion objects of a minion process: it knows its own master only.
+    path = str(opts.get("conf_file") or "")
+    written = _read(path)
+    if written is None:
+        note = f"cannot read {path or 'the configuration file'}; there may be more masters"
+        return now, port, note
+    masters = written.get("master")
+    return masters if isinstance(masters, list) else now, _port(written.get("master_port")), None
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    """The configuration file and what it includes, without defaults; None when unreadable."""
+    if not Path(path).is_file():  # load_config would write one
+        return None
+    written: dict[str, Any] = salt.config.load_config(path, "", "", exit_on_config_errors=False)
+    if "conf_file" not in written:
+        return None
+    for pattern in (written.get("default_include", "minion.d/*.conf"), written.get("include", [])):
+        written.update(
+            salt.config.include_config(pattern, path, verbose=False, exit_on_config_errors=False)
+        )
+    return written

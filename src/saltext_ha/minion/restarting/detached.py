@@ -1,0 +1,59 @@
+"""
+A process that outlives the minion which starts it.
+
+It gets its order, plain values, on standard input, and nobody waits for it. It is no child of who
+starts it: engines and jobs that are told to end end their children first
+(``SignalHandlingProcess._handle_signals`` in ``salt/utils/process.py``, 3006 to 3008).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess  # nosec B404
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion.restarting.processes import Known, know
+
+BEGINS = 60.0  # seconds; usually a fraction of one
+
+
+def start(module: str, order: Mapping[str, Any]) -> Known:
+    """
+    Run *module* by itself; it begins with :func:`take`, and gets *order* there.
+
+    :raises HaError: it cannot be started.
+    """
+    try:
+        done = subprocess.run(  # nosec B603
+            [sys.executable, "-m", module],
+            input=json.dumps(order).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            check=False,
+            timeout=BEGINS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise HaError(f"{module} cannot be started: {exc}") from None
+    try:
+        return know(psutil.Process(int(done.stdout)))
+    except (ValueError, psutil.Error) as exc:
+        raise HaError(f"{module} ended with {done.returncode} at its start: {exc}") from None
+
+
+def take() -> dict[str, Any]:
+    """What that process is to do. Its parent ends here, and says who goes on."""
+    order: dict[str, Any] = json.load(sys.stdin)
+    if child := os.fork():
+        print(child, flush=True)
+        os._exit(0)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    return order

@@ -1,0 +1,182 @@
+"""
+How is this minion started anew?
+
+Salt's own ``minion.restart`` runs in the minion that it ends, and starts nothing in its place where
+the minion is in the foreground. So: ``minion_restart_command`` where that is configured; systemd
+where it runs the minion; else the minion is ended, and when nobody (supervisord, runit, a loop) has
+started it anew, it is by its own command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess  # nosec B404
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion.restarting.processes import Known, know, living
+
+UNIT = "salt-minion.service"
+ENDS = 20.0  # seconds that a minion gets to end by itself
+SUPERVISED = 10.0  # seconds in which somebody else may start it anew
+
+
+@dataclass(frozen=True)
+class Way:
+    """
+    The way to restart one minion.
+
+    ``command`` is run for it. ``ends`` are the processes to be ended before, the first by SIGTERM;
+    whoever has their numbers by then is left alone. With ``wait`` the command is only run when
+    nobody has started the minion within that many seconds.
+    """
+
+    command: tuple[str, ...]
+    ends: tuple[Known, ...] = ()
+    wait: float = 0.0
+    cwd: str = "/"
+
+
+def read(fields: Mapping[str, Any]) -> Way:
+    """The :class:`Way` with *fields*, as :func:`dataclasses.asdict` and JSON made of it."""
+    ends = tuple(Known(*known) for known in fields["ends"])
+    return Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
+
+
+def way(minion: int, opts: Mapping[str, Any]) -> Way:
+    """
+    How the minion with the process *minion* is restarted.
+
+    :raises HaError: there is none that would leave anybody to put the old file back; or it is over.
+    """
+    try:
+        return _way(minion, opts)
+    except psutil.Error as exc:
+        raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
+
+
+def _way(minion: int, opts: Mapping[str, Any]) -> Way:
+    process = psutil.Process(minion)
+    top = _top(process)
+    if top.pid == 1:
+        raise HaError(
+            "the minion is process 1 of its container: with it ends whoever could start it again "
+            "or put an old file back. Write the file into the image, or restart the container"
+        )
+    ends = know(top), know(process)
+    command = opts.get("minion_restart_command")
+    if command:
+        words = shlex.split(command) if isinstance(command, str) else map(str, command)
+        return Way(tuple(words), ends)
+    unit = _unit(top.pid)
+    # With the main process of a unit ends whatever else is in it, also who would start it again.
+    if unit == UNIT or (unit and _main_process(unit) == top.pid):
+        return Way(("systemctl", "restart", unit))
+    if top.uids().real != os.getuid():
+        # Its number came from a file: whoever can write that would have root run what he likes.
+        raise HaError(
+            f"the minion (process {top.pid}) is another user's, whose command line is not run by "
+            "this one: set minion_restart_command in its configuration"
+        )
+    words = top.cmdline()
+    if not words or not (shutil.which(words[0]) or Path(words[0]).is_file()):
+        raise HaError(
+            f"the command line of the minion (process {top.pid}) does not say how it was started: "
+            "set minion_restart_command in its configuration"
+        )
+    return Way(tuple(words), ends, SUPERVISED, top.cwd())
+
+
+def restart(found: Way, running: Callable[[], int | None]) -> None:
+    """
+    Do so.
+
+    :param running: the process of the minion that runs now, if one does.
+    :raises HaError: the command failed.
+    """
+    _end(found.ends)
+    deadline = time.monotonic() + found.wait
+    while found.wait and time.monotonic() < deadline:
+        if running() is not None:
+            return
+        time.sleep(0.2)
+    try:
+        # A session of its own: it goes on when this process ends.
+        process = subprocess.Popen(  # nosec B603
+            found.command,
+            cwd=found.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as exc:
+        raise HaError(f"{shlex.join(found.command)}: {exc.strerror}") from None
+    try:
+        status = process.wait(2.0)
+    except subprocess.TimeoutExpired:
+        return  # a minion in the foreground
+    if status:
+        raise HaError(f"{shlex.join(found.command)} ended with {status}")
+
+
+def _top(process: psutil.Process) -> psutil.Process:
+    """
+    The first process of the minion: Salt keeps one that starts the other again, a fork with the
+    same command line, to which setproctitle may have added something. Whoever supervises it is
+    another program, or has other arguments.
+    """
+    with contextlib.suppress(psutil.Error):
+        for parent in process.parents():
+            if parent.exe() != process.exe() or not _line(process).startswith(_line(parent)):
+                break
+            process = parent
+    return process
+
+
+def _line(process: psutil.Process) -> str:
+    return " ".join(process.cmdline()).strip()
+
+
+def _unit(pid: int) -> str:
+    """The systemd service that *pid* belongs to; empty without one."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        last = os.path.basename(line.rpartition(":")[2])  # noqa: PTH119
+        if last.endswith(".service"):
+            return last
+    return ""
+
+
+def _main_process(unit: str) -> int:
+    """The process that systemd takes for the service itself; 0 where that is not known."""
+    command = ["systemctl", "show", "--property=MainPID", "--value", unit]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # nosec B603
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return 0
+
+
+def _end(ends: tuple[Known, ...]) -> None:
+    """Of the minion only: jobs that still run are left alone, as by systemd's KillMode=process."""
+    processes = [found for known in dict.fromkeys(ends) if (found := living(known))]
+    for process in processes[:1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    for process in psutil.wait_procs(processes, ENDS)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, ENDS)

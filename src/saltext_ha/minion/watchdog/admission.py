@@ -1,0 +1,90 @@
+"""
+Would a master let this minion in?
+
+A master that answers is not yet one that takes the minion: where its key is pending, Salt 3006 to
+3008 ask again for ever and try no other master, and where it is rejected, the minion ends. So
+before a move the watchdog signs in, as Salt would, and keeps nothing of it. The master notes what
+any knock makes it note: an unknown key is pending then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common.errors import reason_of
+from saltext_ha.minion import binding, cleartext_request
+from saltext_ha.minion.binding import Master
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """
+    Why a master does not take the minion. ``final``: Salt would stay there all the same, or end;
+    else it passes on to the next master by itself.
+    """
+
+    why: str
+    final: bool = False
+
+
+def refusal(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> Refusal | None:
+    """
+    Why *master* would not let the minion in that *channel_opts* configure; None: it would.
+
+    :param timeout: in seconds, for all of it.
+    """
+    import salt.crypt
+
+    if not master.ips or not master.port:
+        return Refusal("its address is unknown")
+    address = cleartext_request.where(min(master.ips), master.port)
+    opts = {"grains": {}, **channel_opts, **address}
+    source = binding.bare_ip(str(opts.get("source_ip") or ""))
+    try:
+        load = salt.crypt.SAuth(opts).minion_sign_in_payload()
+        reply = cleartext_request.ask(opts, master.ips, master.port, load, timeout, source)
+        return read(reply, _known_key(opts), str(opts["id"]))
+    except Exception as exc:  # of Salt's transports and of its keys, of many kinds
+        return Refusal(f"it does not answer a sign-in: {reason_of(exc)}")
+
+
+def read(reply: Any, known_key: str | None, minion_id: str) -> Refusal | None:
+    """
+    What the *reply* to a sign-in means.
+
+    :param known_key: the master key that the minion insists on; None: it goes by a signature.
+    :raises ValueError: it is no reply to that.
+    """
+    import salt.payload
+
+    load = reply.get("load", reply) if isinstance(reply, Mapping) else None
+    load = salt.payload.loads(load) if isinstance(load, bytes) else load
+    if not isinstance(load, Mapping):
+        raise ValueError("answered, but not to a sign-in")
+    if "pub_key" in load:
+        if known_key is not None and _lines(str(load["pub_key"])) != known_key:
+            return Refusal("its master key is not the one that the minion knows")
+        return None
+    said = load.get("ret")
+    if said is True:
+        return Refusal(f"the key of {minion_id} is pending there", final=True)
+    if said is False:
+        return Refusal(f"it has rejected the key of {minion_id}, or knows another one", final=True)
+    if said == "full":
+        return Refusal("it has as many minions as it may have (max_minions)")
+    return Refusal(f"it says {said!r:.100}")
+
+
+def _known_key(opts: Mapping[str, Any]) -> str | None:
+    if opts.get("verify_master_pubkey_sign") or opts.get("open_mode"):
+        return None
+    path = Path(opts["pki_dir"], "minion_master.pub")
+    return _lines(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _lines(pem: str) -> str:
+    """Without what editors and releases of Salt add or leave out."""
+    return "\n".join(line.strip() for line in pem.strip().splitlines())

@@ -1,0 +1,238 @@
+"""
+When is a minion to change its master?
+
+Plain values in, plain values out: :func:`step` takes what was known and what a look has just shown,
+and returns what is known now and what to do. It keeps these promises, whatever the looks show:
+
+- no move before ``failures`` looks in a row have failed, and none while no master is known to work
+  that the minion could move to;
+- the n-th move within an hour comes no sooner after the one before than :func:`hold` says, so a
+  minion between two half-working masters does not swing; but from a master that does not work it
+  goes without a pause to one that it was not itself moved away from within that hour;
+- no failback before the preferred master has answered every look for ``stable`` seconds;
+- a master that was found not to let the minion in is tried again ever more rarely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from saltext_ha.config.watchdog import Settings
+
+HOUR = 3600.0
+LONGEST_HOLD = 300.0
+LONGEST_BAR = 60.0
+SEVERAL = 20  # of the moves remembered; more make no difference to the hold
+
+
+@dataclass(frozen=True)
+class Look:
+    """
+    What one look has shown. Masters are named by their entry in the configuration.
+
+    ``at`` is in seconds of a clock that never jumps. ``current`` is the master that the minion is
+    with as far as known, None when it is with none yet. ``subscribed`` is False when the minion's
+    process has no connection to that master's publisher, None when that cannot be seen.
+    ``answers`` holds the masters that were asked, and whether they work: they answered in time, and
+    their publisher speaks. ``pinned``: an operator put the minion there, who alone decides when it
+    goes back. ``problem`` is what does not work of a current master that answers requests;
+    ``doubt``: an answer on the connection to it is missing, which may yet come.
+    ``order``: in which order Salt tries the masters when the current one fails
+    (:mod:`saltext_ha.minion.watchdog.order`); empty: in that of the configuration.
+    """
+
+    at: float
+    current: str | None
+    subscribed: bool | None
+    answers: Mapping[str, bool] = field(default_factory=dict)
+    pinned: bool = False
+    problem: str | None = None
+    doubt: bool = False
+    order: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether the current master works for this minion."""
+        return self.alive and self.subscribed is not False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the current master answers."""
+        return self.current is not None and self.answers.get(self.current, False)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """
+    What does not change while the watchdog runs.
+
+    ``masters`` in the order of the configuration; ``preferred`` the one to go back to, None for
+    none; ``first`` the one that Salt can go to straight away, passing by no other, None for none;
+    ``deaf_after`` the seconds for which a subscription may be missing on a master that
+    answers: the transport mends most by itself.
+    """
+
+    settings: Settings
+    masters: tuple[str, ...]
+    preferred: str | None = None
+    first: str | None = None
+    deaf_after: float = 15.0
+
+
+@dataclass(frozen=True)
+class State:
+    """What is remembered from look to look."""
+
+    current: str | None = None
+    bad: int = 0
+    bad_since: float | None = None
+    due: float | None = None
+    good_since: float | None = None
+    moves: tuple[float, ...] = ()
+    left: Mapping[str, float] = field(default_factory=dict)
+    """Masters that did not work when the minion was with them, or where it was to go and did not
+    arrive; and when last."""
+    refused: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Masters that did not let the minion in: how often in a row, and when last."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """
+    Make the minion change from one master to another; the same one: connect it again.
+    ``failback``: by Salt's means for that, which lead straight to the first master.
+    """
+
+    source: str
+    target: str
+    why: str
+    failback: bool = False
+
+
+@dataclass(frozen=True)
+class Next:
+    """What to do: perhaps a move; then after ``wait`` seconds look again and ask ``ask``."""
+
+    wait: float
+    ask: frozenset[str]
+    move: Move | None = None
+    note: str | None = None
+
+
+def hold(settings: Settings, moves: int) -> float:
+    """Seconds for which a minion stays put after the last of *moves* within an hour."""
+    if not moves:
+        return 0.0
+    return min(
+        settings.interval * 2.0 ** min(moves + 1, SEVERAL), max(LONGEST_HOLD, settings.interval)
+    )
+
+
+def step(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, Next]:
+    """
+    The next state, and what to do.
+
+    :param chance: a random number from 0 to 1.
+    """
+    recent = tuple(at for at in state.moves if look.at - at < HOUR)[-SEVERAL:]
+    left = {each: at for each, at in state.left.items() if look.at - at < HOUR}
+    if look.current != state.current:
+        # Somebody else moved it (or we did): what was seen of the old one says nothing of this.
+        state = State(look.current, good_since=state.good_since)
+    state = _preferred(setup, replace(state, moves=recent, left=left), look)
+    if look.current is None:
+        # Salt itself is looking for a master, or waits for its key to be accepted.
+        return _calm(state), Next(setup.settings.interval, frozenset())
+    return _at_peace(setup, state, look) if look.good else _in_trouble(setup, state, look, chance)
+
+
+def moved(state: State, at: float, move: Move, current: str | None) -> State:
+    """*state* after *move* was tried at *at*, which led to *current*."""
+    failed = {move.source} if state.bad else set()
+    failed |= {move.target} if current != move.target else set()
+    left = {**state.left, **dict.fromkeys(failed, at)}
+    return State(current, moves=(*state.moves, at), left=left)
+
+
+def refused(state: State, at: float, target: str) -> State:
+    """*state* after *target* was found at *at* not to let the minion in."""
+    often, _ = state.refused.get(target, (0, at))
+    return replace(state, refused={**state.refused, target: (often + 1, at)})
+
+
+def _barred(setup: Setup, state: State, look: Look, target: str) -> bool:
+    """Whether *target* has refused the minion too lately to be tried again."""
+    often, at = state.refused.get(target, (0, look.at))
+    interval = setup.settings.interval
+    wait = min(interval * 2.0 ** min(often, SEVERAL), max(LONGEST_BAR, interval))
+    return often > 0 and look.at - at < wait
+
+
+def _preferred(setup: Setup, state: State, look: Look) -> State:
+    wanted = setup.preferred
+    if wanted is None or wanted == look.current or not look.answers.get(wanted, False):
+        return replace(state, good_since=None)
+    return state if state.good_since is not None else replace(state, good_since=look.at)
+
+
+def _calm(state: State) -> State:
+    return replace(state, bad=0, bad_since=None, due=None)
+
+
+def _at_peace(setup: Setup, state: State, look: Look) -> tuple[State, Next]:
+    settings, state = setup.settings, _calm(state)
+    wait = settings.soon if look.doubt else settings.interval
+    back = setup.preferred
+    if back is None or back == look.current or look.pinned:
+        return state, Next(wait, frozenset({look.current or ""}))
+    ask = frozenset({look.current or "", back})
+    since = state.good_since
+    if since is None or look.at - since < settings.stable or _held(setup, state, look):
+        return state, Next(wait, ask)
+    if _barred(setup, state, look, back):
+        return state, Next(wait, ask)
+    why = f"{back} is preferred, and has answered for {look.at - since:.0f} s"
+    return state, Next(0.0, ask, Move(look.current or "", back, why, failback=True))
+
+
+def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, Next]:
+    settings, current = setup.settings, look.current or ""
+    since = look.at if state.bad_since is None else state.bad_since
+    due = look.at + settings.jitter * chance if state.due is None else state.due
+    state = replace(state, bad=state.bad + 1, bad_since=since, due=due)
+    ask = frozenset(setup.masters) | {current}
+
+    def stay(wait: float, note: str | None = None) -> tuple[State, Next]:
+        return state, Next(wait, ask, note=note)
+
+    if look.alive and look.at - since < setup.deaf_after:
+        return stay(settings.soon)
+    if state.bad < settings.failures:
+        return stay(settings.soon)
+    order = look.order or tuple(each for each in setup.masters if each != current)
+    target = next((each for each in order if look.answers.get(each)), None)
+    if target is None and look.alive:
+        target = current
+    if target is None:
+        return stay(settings.interval, "no other master answers")
+    straight = False
+    if _barred(setup, state, look, target):
+        # Salt would try it before any other, and stay there; but for the first one.
+        note = f"{target} answers, and does not let this minion in"
+        target, straight = setup.first or current, True
+        if target == current or not look.answers.get(target) or _barred(setup, state, look, target):
+            return stay(settings.interval, note)
+    if target in state.left and (wait := _held(setup, state, look)):
+        return stay(min(wait, settings.interval), "it has changed its master just now")
+    if look.at < due:
+        return stay(min(due - look.at, settings.interval))
+    problem = "not subscribed" if look.alive else look.problem or "no answer"
+    why = f"{problem} for {look.at - since:.1f} s"
+    return state, Next(0.0, ask, Move(current, target, why, failback=straight))
+
+
+def _held(setup: Setup, state: State, look: Look) -> float:
+    if not state.moves:
+        return 0.0
+    return max(0.0, state.moves[-1] + hold(setup.settings, len(state.moves)) - look.at)

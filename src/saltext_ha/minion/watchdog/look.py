@@ -1,0 +1,184 @@
+"""
+With which master is the minion, and which masters answer?
+
+The evidence is that of :mod:`saltext_ha.minion.binding`: the connections of the minion's
+process, which is not this one, and a request in clear text over a connection of its own. That
+request needs no key, so nobody authenticates because of it, and a worker of the master just sends
+it back. A master whose publisher does not speak (:mod:`saltext_ha.minion.watchdog.publisher`)
+counts as one that does not answer, and so does the current one when nobody answers on the
+connections that the minion has to it (:mod:`saltext_ha.minion.watchdog.probes`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from saltext_ha.minion import binding
+from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.watchdog import admission, publisher
+from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.decide import Look
+
+RESOLVE_AGAIN = 60.0
+LOST = 2  # probes without an answer; the second one is sent when the first has waited its time
+
+
+class Book:
+    """
+    The addresses of the masters, looked up beside the watch: a name service that hangs with the
+    master must not keep the watchdog from noticing.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self.masters: tuple[Master, ...] = tuple(binding.locate(running))
+
+    def refresh(self) -> None:
+        """Look all up again; a master whose name does not resolve now keeps its addresses."""
+        found = binding.locate(self.running)
+        self.masters = tuple(
+            new if new.ips else replace(new, ips=old.ips, publish_port=old.publish_port, note=None)
+            for new, old in zip(found, self.masters, strict=True)
+        )
+
+    def keep_fresh(self) -> None:
+        """Do so every minute, in a thread that ends with the process."""
+
+        def loop() -> None:
+            while True:
+                time.sleep(RESOLVE_AGAIN)
+                self.refresh()
+
+        threading.Thread(target=loop, name="ha-resolve", daemon=True).start()
+
+
+def where(
+    masters: Iterable[Master], running: Running, links: Links, last: str | None
+) -> Master | None:
+    """
+    The master that the minion is with, judged, by its *links*; *last* is where it was before.
+
+    It is the one to whose request port the minion holds a connection: it authenticated there.
+    (Salt 3007 may keep a connection to the publisher of a hung master that it has left.) Where that
+    tells nothing, the one to whose publisher it is connected, else *last*.
+    """
+    judged = [binding.judge(master, links, running) for master in masters]
+    seen = links.seen or frozenset()
+    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    near = [each for each in asked or judged if each.connected] or [
+        # Connected to a port there that nobody has told to be the publisher's.
+        each
+        for each in asked or judged
+        if each.connected is None and any(ip in each.ips for ip, _ in seen)
+    ]
+    for group in (near, asked):
+        if len(group) == 1:
+            return group[0]
+    return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
+
+
+def _missing(master: Master | None, unanswered: Mapping[Link, int]) -> int:
+    """How many probes in a row are without an answer on a connection to *master*."""
+    if master is None:
+        return 0
+    ends = {(ip, port) for ip in master.ips for port in (master.port, master.publish_port)}
+    return max((count for link, count in unanswered.items() if link in ends), default=0)
+
+
+class Looker:
+    """
+    Takes looks.
+
+    :param book: the masters.
+    :param opts: the minion's configuration, for Salt's transport.
+    :param links: shows the connections of the minion's process as they are now.
+    :param unanswered: to how many probes in a row nobody has answered on them.
+    :param timeout: seconds for which an answer is waited for.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        opts: Mapping[str, Any],
+        links: Callable[[], Links],
+        unanswered: Callable[[], Mapping[Link, int]],
+        timeout: float,
+    ) -> None:
+        self.book, self.opts, self.timeout = book, opts, timeout
+        self.links, self.unanswered = links, unanswered
+        self.last: str | None = None
+        self.notes: dict[str, str] = {}
+        self.silent: frozenset[str] = frozenset()
+        self._floor: tuple[str, int] | None = None
+
+    def bound(self) -> Master | None:
+        """The master that the minion is subscribed to just now, judged by its connections alone."""
+        master = where(self.book.masters, self.book.running, self.links(), self.last)
+        return master if master and master.connected is not False else None
+
+    def look(self, ask: Iterable[str]) -> Look:
+        """Ask the current master and those of *ask*, all at the same time."""
+        links = self.links()
+        current = where(self.book.masters, self.book.running, links, self.last)
+        here = current.configured if current else None
+        subscribed = current.connected if current and links.seen is not None else None
+        wanted = {*ask, here}
+        # Of the current one the publish port is known by its connection, where by nothing else.
+        masters = [
+            each if each.configured != here else current or each for each in self.book.masters
+        ]
+        answers = self._ask([each for each in masters if each.configured in wanted])
+        if here != self.last and subscribed is False and not answers.get(here or ""):
+            # It never was subscribed there: Salt is on its way, and will try the next one itself.
+            return Look(time.monotonic(), None, None, answers)
+        if subscribed is not False:
+            self.last = here
+        problem = "its publisher does not answer" if here in self.silent else None
+        missing = _missing(current, self.unanswered())
+        if here and self._in_vain(here, answers.get(here, False), missing):
+            problem = "nobody answers on the connection to it"
+            self.notes[here] = f"{missing} probes of the connection to it without an answer"
+            answers = answers | {here: False}
+        now = time.monotonic()
+        return Look(now, here, subscribed, answers, problem=problem, doubt=missing > 0)
+
+    def _in_vain(self, here: str, answers: bool, missing: int) -> bool:
+        """
+        Whether probes stay without an answer that were sent while the master *here* answers others.
+        When a network is back the kernel still counts those from before, until it sends the next.
+        """
+        if not answers:
+            self._floor = None
+            return False
+        known = self._floor[1] if self._floor and self._floor[0] == here else missing
+        self._floor = here, min(known, missing)
+        return missing >= LOST and missing > self._floor[1]
+
+    def refusal(self, entry: str) -> Refusal | None:
+        """Why the master that is written as *entry* would not let the minion in; None: it would."""
+        master = next(each for each in self.book.masters if each.configured == entry)
+        return admission.refusal(self.opts, master, self.timeout)
+
+    def _ask(self, masters: list[Master]) -> dict[str, bool]:
+        if not masters:
+            return {}
+        transport = str(self.opts.get("transport", "zeromq"))
+        source = binding.bare_ip(str(self.opts.get("source_ip") or ""))
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            deaf = pool.submit(publisher.problems, transport, masters, self.timeout, source)
+            answers = binding.ping_all(self.opts, masters, self.timeout)
+            problems = deaf.result()
+        told = [
+            (str(master.configured), answer)
+            for master, answer in zip(masters, answers, strict=True)
+        ]
+        works = {entry: answer["answers"] is True for entry, answer in told}
+        notes = {entry: str(answer["note"]) for entry, answer in told if "note" in answer}
+        self.silent = frozenset(entry for entry in problems if works[entry])
+        self.notes = {**problems, **notes}
+        return {entry: good and entry not in problems for entry, good in works.items()}

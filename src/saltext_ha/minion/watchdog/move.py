@@ -1,0 +1,117 @@
+"""
+How does a minion come to another master?
+
+By Salt's own means, which are the same on 3006, 3007 and 3008: two events on the minion's bus.
+``__master_disconnected`` makes it drop both connections, put that master at the end of its list and
+take the first one that lets it in; ``__master_failback`` starts with the first master of the
+configuration. Nothing is restarted, and jobs that run go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from saltext_ha.minion.binding import Master
+from saltext_ha.minion.watchdog import order as orders
+from saltext_ha.minion.watchdog.order import Order
+
+log = logging.getLogger(__name__)
+
+DISCONNECTED = "__master_disconnected"
+FAILBACK = "__master_failback"
+POLL = 0.1
+
+
+class Mover:
+    """
+    Moves one minion.
+
+    :param opts: the minion's configuration.
+    :param bound: the master that the minion is subscribed to just now, None while it is to none.
+    :param first: the entry of the master with which Salt starts; None where that is not known.
+    :param configured: the entries of all masters.
+    """
+
+    order: Order
+    """The list of masters that Salt keeps now, as far as known."""
+
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        bound: Callable[[], Master | None],
+        first: str | None,
+        configured: Order,
+    ) -> None:
+        self.opts, self.bound, self.first, self.configured = opts, bound, first, configured
+        self.order = orders.kept(opts.get("local_masters"), configured)
+
+    def turn(self, source: Master) -> Order:
+        """The masters in the order in which Salt tries them when *source* fails."""
+        return orders.after(self.order, self.configured, source.host)
+
+    def move(self, source: Master, target: str | None, limit: float) -> Master | None:
+        """
+        Move the minion away from *source*, and on until it is with *target* (an entry).
+
+        Returns the master that it is with in the end, None when it is with none after *limit*
+        seconds. Masters that do not let it in are passed by; so it may be another than *target*.
+        """
+        end = time.monotonic() + limit
+        here, seen = source, set[str | None]()
+        while here.configured not in seen:
+            seen.add(here.configured)
+            reached = self._step(here, target, end)
+            if reached is None:
+                return None
+            if target is None or reached.configured in (target, source.configured):
+                return reached
+            here = reached
+        return here
+
+    def _step(self, here: Master, target: str | None, end: float) -> Master | None:
+        if target is not None and target == self.first and target != here.configured:
+            order = self.configured
+            self.fire(FAILBACK, {"master": target})
+        else:
+            order = self.turn(here)
+            self.fire(DISCONNECTED, {"master": here.host})
+        reached = self._arrival(here, end)
+        if reached is not None:
+            self.order = order
+        return reached
+
+    def _arrival(self, here: Master, end: float) -> Master | None:
+        """Where the minion arrives: first the connection that it has must go."""
+        gone = self.bound() is None
+        while time.monotonic() < end:
+            now = self.bound()
+            gone = gone or now is None
+            if now and (gone or now.configured != here.configured):
+                return now
+            time.sleep(POLL)
+        return None
+
+    def tidy(self, reached: Master) -> None:
+        """
+        Take away what 3006 and 3007 schedule at the end of a move: their own check of the master,
+        even where that is switched off, and then without a pause.
+        """
+        if not self.opts.get("master_alive_interval"):
+            for name in (f"__master_alive_{reached.host}", FAILBACK):
+                self.fire("manage_schedule", {"func": "delete", "name": name, "persist": True})
+
+    def tell(self, tag: str, data: Mapping[str, Any]) -> None:
+        """Have the minion send an event to its master, over the connection that it has."""
+        event = {"data": dict(data), "tag": tag, "events": None, "pretag": None}
+        self.fire("fire_master", event)
+
+    def fire(self, tag: str, data: Mapping[str, Any]) -> None:
+        """Fire an event on the minion's own bus."""
+        import salt.utils.event
+
+        with salt.utils.event.get_event("minion", opts=dict(self.opts), listen=False) as bus:
+            if not bus.fire_event(dict(data), tag):
+                log.warning("not fired on the minion's bus: %s", tag)

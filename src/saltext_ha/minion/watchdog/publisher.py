@@ -1,0 +1,97 @@
+"""
+Does a master's publisher speak?
+
+The connection that a minion has to it stands as long as the kernels at its ends agree, whatever
+became of the publisher, or of what lies between. Over ZeroMQ the publisher greets whoever connects,
+before it is asked anything; so a connection that is made and let go shows whether it works. The
+transports ``tcp`` and ``ws`` have no such greeting: of them nothing is known this way.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from saltext_ha.common.errors import reason_of
+from saltext_ha.minion import cleartext_request
+from saltext_ha.minion.binding import Master
+
+# RFC 23 (ZMTP 3.0), "signature".
+SIGNATURE = 10
+FIRST, LAST = 0xFF, 0x7F
+
+
+def problems(
+    transport: str, masters: Iterable[Master], timeout: float, source: str | None = None
+) -> dict[str, str]:
+    """
+    The masters whose publisher does not greet, by their entry, and what is wrong with each.
+
+    All are tried at the same time. Those that cannot be judged are left out: another *transport*
+    than ``zeromq``, or no known publish port.
+
+    :param timeout: in seconds, for all of it.
+    :param source: the address to connect from, None for any.
+    """
+    known = [each for each in masters if each.ips and each.publish_port]
+    if transport != "zeromq" or not known:
+        return {}
+    with ThreadPoolExecutor(max_workers=len(known)) as pool:
+        found = pool.map(lambda each: problem(each, timeout, source), known)
+        return {str(each.configured): why for each, why in zip(known, found, strict=True) if why}
+
+
+def reached(
+    transport: str, masters: Sequence[Master], timeout: float, source: str | None = None
+) -> list[bool | None]:
+    """
+    Whether the publisher of each of *masters* can be reached, all tried at the same time: over
+    ``zeromq`` it greets, with another *transport* it accepts a connection. None: its port is not
+    known.
+
+    :param timeout: in seconds, for all of it.
+    :param source: the address to connect from, None for any.
+    """
+
+    def one(master: Master) -> bool | None:
+        if not master.ips or not master.publish_port:
+            return None
+        if transport == "zeromq":
+            return problem(master, timeout, source) is None
+        try:
+            cleartext_request.connect(master.ips, master.publish_port, timeout, source).close()
+        except OSError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(max_workers=max(1, len(masters))) as pool:
+        return list(pool.map(one, masters))
+
+
+def problem(master: Master, timeout: float, source: str | None = None) -> str | None:
+    """What is wrong with the publisher of *master*; None: it greets."""
+    end, port = time.monotonic() + timeout, master.publish_port or 0
+    try:
+        with cleartext_request.connect(master.ips, port, timeout, source) as sock:
+            greeting = _read(sock, end)
+    except TimeoutError:
+        return f"its publisher (port {port}) says nothing"
+    except OSError as exc:
+        return f"its publisher (port {port}): {reason_of(exc)}"
+    if len(greeting) < SIGNATURE or (greeting[0], greeting[-1]) != (FIRST, LAST):
+        return f"its publisher (port {port}) does not speak ZeroMQ"
+    return None
+
+
+def _read(sock: socket.socket, end: float) -> bytes:
+    """The signature, or what came until the other side ended the connection."""
+    data = b""
+    while len(data) < SIGNATURE:
+        sock.settimeout(max(0.01, end - time.monotonic()))
+        piece = sock.recv(SIGNATURE - len(data))
+        if not piece:
+            break
+        data += piece
+    return data

@@ -1,0 +1,177 @@
+"""
+What becomes of ``ha.failover``?
+
+The job that asks for a move has to return first, over the very connection that the move takes down.
+So a process of its own waits until the job is over, moves the minion and says how it went.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion import binding
+from saltext_ha.minion.restarting import detached
+from saltext_ha.minion.watchdog.journal import ASKED, Entry, Journal
+from saltext_ha.minion.watchdog.order import Order
+from saltext_ha.minion.watchdog.run import Site, site, tell
+
+TIMEOUT = 3.0
+LINGER = 3.0  # seconds for the return of a job that runs in a thread of the minion
+# Seconds for the end of one that runs in a process. On 3007.15 that waits half a minute for word
+# that the master has its return, which the master has had for long.
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A move that can be made: from one entry of the configuration to another."""
+
+    source: str
+    target: str
+
+
+def plan(place: Site, to: str | None) -> Plan:
+    """
+    Where the minion of *place* is and where it would go.
+
+    :param to: the wanted master: as it is written, its host, a name for it or its address; None for
+        the next one that answers.
+    :raises HaError: there is nothing to move, or nowhere to go; says why.
+    """
+    kind = place.running.type
+    if kind not in ("failover", "distributed"):
+        hot = "this minion is bound to all its masters at once (hot-hot)"
+        what = hot if kind == "list" else f"this minion has master_type {kind!r}"
+        raise HaError(f"{what}; only one with master_type failover or distributed can be moved")
+    look = place.looker.look(place.masters)
+    if look.current is None:
+        raise HaError("the minion is connected to none of its masters")
+    if to is None:
+        turn = place.mover.turn(place.master(look.current))
+        turn = tuple(each for each in turn if each != look.current)
+        target = next((each for each in turn if look.answers.get(each)), None)
+        if target is None:
+            reasons = "; ".join(f"{each}: {place.looker.notes.get(each)}" for each in turn)
+            raise HaError(f"no other master answers ({reasons or 'there is none'})")
+    else:
+        target = _named(place, to)
+        if target != look.current and not look.answers.get(target):
+            raise HaError(f"{target} does not answer: {place.looker.notes.get(target)}")
+    refusal = None if target == look.current else place.looker.refusal(target)
+    if refusal:
+        raise HaError(f"{target} would not let this minion in: {refusal.why}")
+    for each in _passed(place, look.current, target):
+        hold = place.looker.refusal(each) if look.answers.get(each) else None
+        if hold and hold.final:
+            raise HaError(
+                f"the way to {target} leads past {each}, which would keep this minion: {hold.why}"
+            )
+        if look.answers.get(each) and not hold and _begins_anew(place, look.current):
+            raise HaError(
+                f"{target} cannot be reached: as its masters are written with ports, Salt begins "
+                f"with the first one of the list each time, and takes {each}; write bare hosts, "
+                "and the port as master_port"
+            )
+    return Plan(look.current, target)
+
+
+def _passed(place: Site, source: str, target: str) -> tuple[str, ...]:
+    """The masters that Salt tries on the way, unless that leads straight to the first one."""
+    if target in (place.first, source):
+        return ()
+    turn = place.mover.turn(place.master(source))
+    return turn[: turn.index(target)]
+
+
+def _begins_anew(place: Site, source: str) -> bool:
+    """Whether Salt does not go on behind *source* in its list, but begins with it again."""
+    return place.master(source).host not in place.mover.order
+
+
+def _named(place: Site, to: str) -> str:
+    named = [each for each in place.book.masters if to in (each.configured, each.host)]
+    if not named:
+        with contextlib.suppress(OSError, UnicodeError):
+            # A name of it that the name service knows, though the configuration has another one.
+            ips = binding.resolve(to)
+            named = [each for each in place.book.masters if ips & each.ips]
+    if len(named) != 1 or named[0].configured is None:
+        which = "names more than one of" if named else "is none of"
+        raise HaError(
+            f"to: {to!r} {which} this minion's masters: {', '.join(place.masters)}; to= takes an "
+            "entry as its configuration has it, the address of one, or a name for it that can be "
+            "looked up on the minion"
+        )
+    return named[0].configured
+
+
+def launch(
+    opts: Mapping[str, Any], target: str, minion: int, job: int | None, order: Order
+) -> None:
+    """
+    Start the process that makes the move.
+
+    :param minion: the minion's process.
+    :param job: the process of the job that asks, None when that is the minion itself.
+    :param order: the list of masters that Salt keeps.
+    :raises HaError: it cannot be started.
+    """
+    task = {
+        "conf_file": opts["conf_file"],
+        "id": opts["id"],
+        "target": target,
+        "minion": minion,
+        "job": job,
+        "order": list(order),
+    }
+    detached.start(__name__, task)
+
+
+def main() -> None:
+    """The process that makes the move."""
+    import salt.config
+
+    task = detached.take()
+    opts = salt.config.minion_config(task["conf_file"], minion_id=task["id"])
+    minion = int(task["minion"])
+    place = site(opts, lambda: binding.established(minion), TIMEOUT)
+    place.mover.order = tuple(task["order"])
+    if task["job"]:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(task["job"]).wait(PATIENCE)
+    else:
+        time.sleep(LINGER)
+    execute(place, opts, task["target"])
+
+
+def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
+    """Move the minion to *target*, note it and tell the master that it is with then."""
+    source = place.looker.bound()
+    if source is None or source.configured in (None, target):
+        return
+    started = time.monotonic()
+    reached = place.mover.move(source, target, place.limit)
+    took = time.monotonic() - started
+    if reached is None or reached.configured in (None, source.configured):
+        return
+    order = list(place.mover.order)
+    entry = Entry(
+        time.time(), source.configured, str(reached.configured), ASKED, round(took, 1), order
+    )
+    with contextlib.suppress(OSError):  # the disk is full: the master is told nevertheless
+        Journal(str(opts["cachedir"])).add(entry)
+    place.looker.last = reached.configured
+    tell(place, str(opts["id"]), str(source.configured), str(reached.configured), ASKED, took)
+    time.sleep(LINGER)
+    place.mover.tidy(reached)
+
+
+if __name__ == "__main__":
+    main()

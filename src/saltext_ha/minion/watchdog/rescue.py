@@ -1,0 +1,107 @@
+"""
+The minion is with no master, and takes no event any more: it is started anew.
+
+That is the last resort, for a minion whose code got stuck on its way to another master. Salt
+3007.15 over TCP does when a connection breaks and comes back at once: the sign-ins of the old and
+of the new channel meet, and ``AsyncAuth._authenticate`` ends for want of ``_creds`` without telling
+who waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from saltext_ha.common.errors import reason_of
+from saltext_ha.minion import binding, options
+from saltext_ha.minion.binding import Links, Master
+from saltext_ha.minion.restarting import detached, processes, restart
+from saltext_ha.minion.watchdog.journal import FAILED, Entry, Journal
+
+PAUSE = 600.0  # seconds from one restart to the next, at least
+SPARE, POLL = 5.0, 0.5  # seconds
+PROMPT = 1.0  # seconds
+STUCK = "started anew: it was with no master, and went to none"
+
+
+def quiet(opts: Mapping[str, Any], masters: int) -> float:
+    """
+    Seconds for which Salt may be without a connection although it is on its way to one of so many
+    *masters*: where a host refuses connections it waits ``auth_timeout`` nevertheless, and when it
+    has tried all, ``acceptance_wait_time`` before it begins again.
+    """
+    wait = float(opts.get("auth_timeout") or 60)
+    return float(opts.get("acceptance_wait_time") or 10) + wait * max(1, masters - 1)
+
+
+def stuck(masters: Iterable[Master], links: Callable[[], Links], seconds: float) -> bool:
+    """
+    Whether the minion neither is with a master nor knocks at one, for *seconds*: it has no
+    connection to any master's address, nor to a port of a master, wherever that is, and is making
+    none.
+    """
+    known = tuple(masters)
+    ips = {ip for each in known for ip in each.ips}
+    ports = {port for each in known for port in (each.port, each.publish_port)}
+    for _ in range(math.ceil((seconds + SPARE) / POLL)):
+        now = links()
+        if now.seen is None or any(
+            ip in ips or port in ports for ip, port in now.seen | now.sought
+        ):
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def named(host: str | None) -> bool:
+    """
+    Whether the name service knows *host*, and says so at once. Where it hangs Salt waits for it,
+    with no connection to any master, and would again when it is started anew.
+    """
+    begun = time.monotonic()
+    try:
+        return bool(host and binding.resolve(host)) and time.monotonic() - begun < PROMPT
+    except (OSError, UnicodeError):
+        return False
+
+
+def due(entries: Iterable[Entry], now: float) -> bool:
+    """Whether the minion has not been started anew lately; *now* is Unix time."""
+    return not any(each.why == STUCK and abs(now - each.at) < PAUSE for each in entries)
+
+
+def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) -> None:
+    """
+    Have a process restart the *minion*, which ends the one that calls; *current* is the master
+    that the minion was with last.
+
+    :raises HaError: there is no way to restart it.
+    :raises OSError: it cannot be noted.
+    """
+    way = restart.way(minion, opts)
+    journal.add(Entry(time.time(), None, current, STUCK))
+    pidfile = str(opts.get("pidfile") or "")
+    order = {"way": asdict(way), "minion": minion, "pidfile": pidfile, "current": current}
+    order |= {"bus": options.bus(opts), "cachedir": str(journal.path.parents[1])}
+    detached.start(__name__, order)
+
+
+def main() -> None:
+    """That process."""
+    order = detached.take()
+
+    def running() -> int | None:
+        return processes.running(order["pidfile"], order["bus"], order["minion"])
+
+    try:
+        restart.restart(restart.read(order["way"]), running)
+    except Exception as exc:  # nobody else can say so
+        failed = Entry(time.time(), None, order["current"], f"{FAILED}: {reason_of(exc)}")
+        Journal(order["cachedir"]).add(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""The loop of the ``ha_watchdog`` engine: look, decide, move, remember, say."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.watchdog import Settings
+from saltext_ha.minion import binding, options
+from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.watchdog import decide, journal, probes, report, rescue
+from saltext_ha.minion.watchdog import order as orders
+from saltext_ha.minion.watchdog.decide import Look, Move, Next, Setup, State
+from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.look import Book, Looker
+from saltext_ha.minion.watchdog.move import Mover
+
+log = logging.getLogger(__name__)
+
+TAG = "salt/ha/minion/{id}/failover"
+# Seconds after a move in which Salt may still be loading its modules, and scheduling its jobs.
+TIDY_FOR = 30.0
+NOTED_WITHIN = 0.5  # seconds; several times move.POLL
+
+
+@dataclass(frozen=True)
+class Site:
+    """
+    One minion and its masters, as :func:`run` and ``ha.failover`` see them.
+
+    ``first`` is the entry with which Salt starts, None where chance or a function decides.
+    ``of`` is the number of masters in the minion's configuration. ``limit`` is how many seconds a
+    move may take: Salt waits for ``auth_timeout`` on each master.
+    """
+
+    running: Running
+    book: Book
+    looker: Looker
+    mover: Mover
+    first: str | None
+    of: int
+    limit: float
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """The entries, in the order of the configuration."""
+        return self.running.entries
+
+    def master(self, entry: str | None) -> Master:
+        """The master that is written as *entry*."""
+        return next(each for each in self.book.masters if each.configured == entry)
+
+
+def site(
+    opts: Mapping[str, Any],
+    links: Callable[[], Links],
+    timeout: float,
+    unanswered: Callable[[], Mapping[Link, int]] = dict,
+) -> Site:
+    """
+    Put together what a watch over the minion with *opts* needs; *links* shows its connections, and
+    *unanswered* to how many probes in a row nobody has answered on them.
+
+    In an engine of a minion that is bound to several masters at once it is about the one master
+    that the engine belongs to.
+    """
+    running = replace(options.running(opts), host=None, ip=None, port=None)
+    of = len(running.entries)
+    if running.type == "list" and isinstance(opts.get("master"), str):
+        running = replace(running, entries=(str(opts["master"]),))
+    # distributed crashes in all of Salt 3006 to 3008: it hashes text as if it were bytes.
+    settled = running.master_type == "failover" and not opts.get("random_master")
+    first = running.entries[0] if settled and running.entries else None
+    book = Book(running)
+    looker = Looker(book, opts, links, unanswered, timeout)
+    wait = float(opts.get("auth_timeout") or 60)
+    limit = 15 + wait * max(1, len(running.entries) - 1)
+    mover = Mover(opts, looker.bound, first, running.entries)
+    if running.caller:
+        # The list that salt-call has in its options is its own.
+        last = Journal(str(opts["cachedir"])).last()
+        mover.order = orders.kept(last.order if last else None, running.entries)
+    return Site(running, book, looker, mover, first, of, limit)
+
+
+def run(opts: Mapping[str, Any], settings: Settings) -> None:
+    """Watch until the minion ends."""
+    parent = os.getppid()
+
+    place = site(
+        opts,
+        lambda: binding.established(parent),
+        settings.timeout,
+        lambda: probes.unanswered(parent),
+    )
+    if not place.masters:
+        log.info("ha_watchdog: this minion has no master; nothing to watch")
+        return
+    if place.running.master_type in binding.MOVING and opts.get("master_tries") != -1:
+        log.warning(
+            "ha_watchdog: set master_tries: -1; without, a minion that once finds all its masters "
+            "down is left without this engine, and on some releases of Salt without jobs"
+        )
+    place.book.keep_fresh()
+    # Salt logs an error for each question without an answer; here that is said once, by _say.
+    logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
+    name = place.masters[0] if place.running.type == "list" else ""
+    watch = Watch(place, settings, Journal(str(opts["cachedir"]), name), opts)
+    log.info(
+        "ha_watchdog: watching masters=%s every=%gs", ",".join(place.masters), settings.interval
+    )
+    pause = settings.interval * random.random()  # nosec B311
+    while os.getppid() == parent:
+        time.sleep(pause)
+        pause = watch.turn()
+
+
+class Watch:
+    """What the loop keeps; a :meth:`turn` is one round of it."""
+
+    def __init__(
+        self, place: Site, settings: Settings, book: Journal, opts: Mapping[str, Any]
+    ) -> None:
+        self.place, self.journal, self.opts = place, book, opts
+        recon = float(opts.get("recon_max") or opts.get("recon_default") or 1000) / 1000
+        self.setup = Setup(
+            settings,
+            place.masters,
+            preferred=place.first if settings.failback else None,
+            first=place.first,
+            deaf_after=max(settings.failures * settings.interval, recon + settings.interval),
+        )
+        self.state = State()
+        self.reports = report.Reports(settings.report, settings.jitter)
+        self.ask: frozenset[str] = frozenset()
+        self._said: str | None = None
+        self._tidy_until = 0.0
+        self._begun = False
+
+    def turn(self) -> float:
+        """Look once and do what follows; returns the seconds until the next time."""
+        look = self.place.looker.look(self.ask)
+        look = replace(look, pinned=self._follow(look))
+        if look.current is not None:
+            order = self.place.mover.turn(self.place.master(look.current))
+            look = replace(look, order=order)
+        if look.current not in (None, self.state.current):
+            self._tidy_until = time.monotonic() + TIDY_FOR
+        chance = random.random()  # nosec B311
+        self.state, next_ = decide.step(self.setup, self.state, look, chance)
+        self.ask = next_.ask
+        self._say(look, next_)
+        if look.good and time.monotonic() < self._tidy_until:
+            self.place.mover.tidy(self.place.master(look.current))
+        if next_.move:
+            self._do(next_.move)
+        elif self.reports.due(time.monotonic(), look.current, look.good):
+            self._report(self.place.master(look.current))
+        return next_.wait
+
+    def _report(self, master: Master) -> None:
+        minion_id, place = str(self.opts["id"]), self.place
+        said = report.report(minion_id, master, place.running, self.reports.every, place.of)
+        place.mover.tell(report.TAG.format(id=minion_id), said)
+
+    def _follow(self, look: Look) -> bool:
+        """Note a change that the watchdog did not make; whether an operator made the last one."""
+        if look.current is None:
+            return False
+        last = self.journal.last()
+        first, self._begun = not self._begun, True
+        if first or last is None:
+            self._note(Entry(time.time(), None, look.current, journal.STARTED))
+            return False
+        if last.target != look.current:
+            # Who moves it at an operator's word sees and notes its arrival a moment later.
+            time.sleep(NOTED_WITHIN)
+            last = self.journal.last() or last
+        if last.why == journal.ASKED and last.order:
+            self.place.mover.order = orders.kept(last.order, self.place.masters)
+        if last.target != look.current:
+            self._left(last.target, look.current)
+            self._note(Entry(time.time(), last.target, look.current, journal.SEEN))
+            if last.target in self.place.masters:
+                tell(self.place, str(self.opts["id"]), last.target, look.current, journal.SEEN)
+            return False
+        return last.why == journal.ASKED
+
+    def _left(self, source: str, target: str) -> None:
+        """Salt has moved the minion by itself: keep its list of masters as it does."""
+        mover = self.place.mover
+        if target == self.place.first and self.opts.get("master_failback"):
+            mover.order = mover.configured
+        elif source in self.place.masters:
+            mover.order = mover.turn(self.place.master(source))
+
+    def _do(self, move: Move) -> None:
+        looker, mover = self.place.looker, self.place.mover
+        if self._refused(move):
+            return
+        source = self.place.master(move.source)
+        log.warning("ha_watchdog: moving from=%s to=%s why=%s", move.source, move.target, move.why)
+        started = time.monotonic()
+        target = move.target if move.failback else None
+        reached = mover.move(source, target, self.place.limit)
+        took = time.monotonic() - started
+        here = reached.configured if reached else move.source
+        self.state = decide.moved(self.state, time.monotonic(), move, here)
+        if reached is None or reached.configured is None:
+            log.error("ha_watchdog: the minion reached no master within %.0f s", took)
+            self._rescue(move)
+            return
+        looker.last = reached.configured
+        self._tidy_until = time.monotonic() + TIDY_FOR
+        log.warning("ha_watchdog: moved from=%s to=%s in=%.1fs", move.source, looker.last, took)
+        self._note(Entry(time.time(), move.source, looker.last, move.why, round(took, 1)))
+        tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
+
+    def _rescue(self, move: Move) -> None:
+        """Have the minion started anew if it has got stuck on its way."""
+        looker, moving = self.place.looker, self.place.running.master_type in binding.MOVING
+        if not (moving and self.setup.settings.restart):
+            return
+        if not rescue.due(self.journal.read(), time.time()) or looker.refusal(move.target):
+            return
+        if not rescue.named(self.place.master(move.target).host):
+            return
+        quiet = rescue.quiet(self.opts, len(self.place.masters))
+        if not rescue.stuck(looker.book.masters, looker.links, quiet):
+            return
+        log.warning("ha_watchdog: the minion is with no master and takes no event; it is restarted")
+        try:
+            # An engine is a child of its minion.
+            rescue.begin(os.getppid(), self.opts, self.journal, move.source)
+        except (HaError, OSError) as exc:
+            log.error("ha_watchdog: the minion cannot be restarted: %s", exc)
+
+    def _refused(self, move: Move) -> bool:
+        """Whether that *move* would lead to a master where the minion gets stuck."""
+        if move.target == move.source:
+            return False
+        refusal = self.place.looker.refusal(move.target)
+        if refusal is None or not (refusal.final or move.failback):
+            return False
+        self.state = decide.refused(self.state, time.monotonic(), move.target)
+        log.warning(
+            "ha_watchdog: not moved from=%s to=%s: %s", move.source, move.target, refusal.why
+        )
+        return True
+
+    def _note(self, entry: Entry) -> None:
+        try:
+            self.journal.add(replace(entry, order=list(self.place.mover.order)))
+        except OSError as exc:
+            log.error("ha_watchdog: %s not written: %s", self.journal.path, exc)
+
+    def _say(self, look: Look, next_: Next) -> None:
+        """One line in the log whenever it changes what is the matter."""
+        if look.current is None:
+            return
+        trouble = None
+        if not look.good:
+            reason = "not subscribed" if look.alive else self.place.looker.notes.get(look.current)
+            trouble = f"master={look.current} {reason or 'no answer'}"
+            trouble += f"; {next_.note}" if next_.note else ""
+        if trouble != self._said:
+            if trouble:
+                log.warning("ha_watchdog: %s", trouble)
+            elif self._said:
+                log.info("ha_watchdog: master=%s works", look.current)
+            self._said = trouble
+
+
+def tell(
+    place: Site, minion_id: str, source: str, target: str, why: str, seconds: float | None = None
+) -> None:
+    """Fire the failover event on the master *target*, as soon as the minion can send it."""
+    end = time.monotonic() + 10
+    master = place.master(target)
+    while time.monotonic() < end:
+        seen = place.looker.links().seen or frozenset()
+        if any((ip, master.port) in seen for ip in master.ips):
+            break
+        time.sleep(0.1)
+    took = None if seconds is None else round(seconds, 1)
+    data = {"id": minion_id, "from": source, "to": target, "why": why, "seconds": took}
+    place.mover.tell(TAG.format(id=minion_id), data)

@@ -1,0 +1,1 @@
+"""Minions as masters see them: presence, location, jobs, drain and rebalance."""

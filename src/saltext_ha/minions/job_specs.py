@@ -1,0 +1,252 @@
+"""
+What may one master of the group have another one publish? These jobs, and nothing else.
+
+An order names one of :data:`FUNCTIONS`, and minions by a plain glob or by their ids; a peer can
+choose neither function nor arguments. What minions answer is cut to what the commands need. Only
+an operator's job (``ha.cmd``) is of any kind: :class:`Command`; a master takes none of those from
+peers when its configuration says ``ha: commands: False``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.keystore import minion_key
+from saltext_ha.minion import binding
+from saltext_ha.minions import reports
+from saltext_ha.replica.history import sqlite_glob
+from saltext_ha.salt_bus.intake import DEEPEST, TOO_MUCH
+
+PING, WHERE, MOVE, REPORT, CMD = "ping", "where", "move", "report", "cmd"
+FUNCTIONS: Mapping[str, str | list[str]] = {
+    PING: "test.ping",
+    WHERE: "ha.current_master",
+    MOVE: "ha.failover",
+    REPORT: list(reports.FUNCTIONS),
+}
+
+IDS = ("glob", "list", "pcre")
+TARGETS = (*IDS, "compound", "grain", "grain_pcre", "pillar", "pillar_pcre", "ipcidr", "nodegroup")
+
+MAX_IDS = 1_000
+MAX_TEXT = 300
+LONGEST = 300.0
+FUNCTION = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,99}", re.ASCII)
+JID = re.compile(r"[0-9]{20}")
+GLOB = re.compile(r"(?![A-Z]@)[\w.*?\[\]!@:+-]+")
+HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}(:[0-9]{1,5})?")
+SIX = re.compile(r"\[([0-9A-Fa-f:.]+)\](:[0-9]{1,5})?|([0-9A-Fa-f:.]+)")
+_ANSWERS = {
+    WHERE: ("address", "masters", "type", "connected", "note"),
+    MOVE: ("from", "to", "result", "comment"),
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """
+    A job for the minions that match ``glob``, or for those of ``ids``.
+
+    ``to`` and ``test`` belong to a move: where to (an entry of the minion's configuration; empty:
+    the next master that answers), and whether it only is to be said what would be done.
+    """
+
+    what: str
+    glob: str = ""
+    ids: tuple[str, ...] = ()
+    to: str = ""
+    test: bool = False
+
+    def __post_init__(self) -> None:
+        if self.what not in FUNCTIONS:
+            raise InvalidRecord(f"takes one of: {', '.join(FUNCTIONS)}")
+        if bool(self.glob) == bool(self.ids):
+            raise InvalidRecord("takes either a glob or ids")
+        if self.glob:
+            check_glob(self.glob)
+        if len(self.ids) > MAX_IDS:
+            raise InvalidRecord(f"takes at most {MAX_IDS} ids")
+        for minion_id in self.ids:
+            minion_key.check_id(minion_id)
+            if "," in minion_id:
+                raise InvalidRecord(f"{minion_id!a} cannot be named in a list: it has a comma")
+        if self.to and not is_host(self.to):
+            raise InvalidRecord(f"to: {self.to!a} is no host")
+        if self.what == MOVE and self.glob:
+            raise InvalidRecord("only named minions are moved")
+
+    def job(self) -> tuple[str | list[str], str | list[str], str, list[Any]]:
+        """Function or functions, target, kind of target, arguments, as Salt publishes them."""
+        arguments: list[Any] = []
+        if self.what == REPORT:
+            arguments = [list(each) for each in reports.ARGUMENTS]
+        if self.what == MOVE:
+            # Said in any case: a minion's own  test: True  must not turn a move into a trial.
+            arguments = [{"__kwarg__": True, "test": self.test, "to": self.to or None}]
+        target = self.glob or list(self.ids)
+        return FUNCTIONS[self.what], target, "glob" if self.glob else "list", arguments
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a peer is told."""
+        return {
+            "what": self.what,
+            "glob": self.glob,
+            "ids": list(self.ids),
+            "to": self.to,
+            "test": self.test,
+        }
+
+    @classmethod
+    def from_wire(cls, raw: Any) -> Order:
+        """
+        What a peer asks for.
+
+        :raises InvalidRecord: it is none of those that may be.
+        """
+        if not isinstance(raw, Mapping):
+            raise InvalidRecord("an order is a map")
+        what, glob, ids, to, test = (raw.get(key) for key in ("what", "glob", "ids", "to", "test"))
+        texts = all(isinstance(each, str) for each in (what, glob, to))
+        if not texts or not isinstance(ids, list) or not isinstance(test, bool):
+            raise InvalidRecord("malformed order")
+        if not all(isinstance(each, str) for each in ids):
+            raise InvalidRecord("malformed order")
+        return cls(str(what), str(glob), tuple(ids), str(to), test)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A job of an operator: any function, any target, as Salt takes them."""
+
+    tgt: str | list[str]
+    tgt_type: str
+    fun: str
+    arg: tuple[Any, ...] = ()
+    kwarg: Mapping[str, Any] = field(default_factory=dict)
+    what: str = CMD
+
+    def __post_init__(self) -> None:
+        ids = isinstance(self.tgt, list) and all(isinstance(each, str) for each in self.tgt)
+        if not self.tgt or not (isinstance(self.tgt, str) or ids):
+            raise InvalidRecord("tgt: takes a text, or a list of minion ids")
+        if not isinstance(self.tgt_type, str) or self.tgt_type not in TARGETS:
+            raise InvalidRecord(f"tgt_type: takes one of: {', '.join(TARGETS)}")
+        if not isinstance(self.fun, str) or not FUNCTION.fullmatch(self.fun):
+            raise InvalidRecord(f"fun: {self.fun!a:.80} is no function, as test.ping")
+        if not isinstance(self.kwarg, Mapping):
+            raise InvalidRecord("kwarg: takes a mapping")
+
+    def job(self) -> tuple[str, str | list[str], str, list[Any]]:
+        """As :meth:`Order.job`."""
+        named = [{"__kwarg__": True, **self.kwarg}] if self.kwarg else []
+        return self.fun, self.tgt, self.tgt_type, [*self.arg, *named]
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a peer is told."""
+        target = {"what": CMD, "tgt": self.tgt, "tgt_type": self.tgt_type, "fun": self.fun}
+        return {**target, "arg": list(self.arg), "kwarg": dict(self.kwarg)}
+
+    @classmethod
+    def from_wire(cls, raw: Mapping[str, Any]) -> Command:
+        """
+        What a peer asks for.
+
+        :raises InvalidRecord: it is no job.
+        """
+        arg = raw.get("arg")
+        if not isinstance(arg, list):
+            raise InvalidRecord("malformed order")
+        tgt, tgt_type, fun, kwarg = (raw.get(key) for key in ("tgt", "tgt_type", "fun", "kwarg"))
+        return cls(tgt, tgt_type, fun, tuple(arg), kwarg)  # type: ignore[arg-type]
+
+
+def read(raw: Any) -> Order | Command:
+    """
+    What a peer asks for.
+
+    :raises InvalidRecord: it is none of those that may be.
+    """
+    if isinstance(raw, Mapping) and raw.get("what") == CMD:
+        return Command.from_wire(raw)
+    return Order.from_wire(raw)
+
+
+def check_glob(glob: str) -> str:
+    """
+    A shell-style glob over minion ids, as both Salt and the replica understand it.
+
+    :raises InvalidRecord: says what may be in one.
+    """
+    if not GLOB.fullmatch(glob):
+        raise InvalidRecord(
+            f"{glob[:80]!a}: takes a minion id or a glob over ids, as web*; not compound, grain or "
+            "list targets"
+        )
+    sqlite_glob(glob)
+    return glob
+
+
+def is_host(text: str) -> bool:
+    """Whether *text* may stand in a minion's list of masters."""
+    if HOST.fullmatch(text):
+        return True
+    six = SIX.fullmatch(text)
+    return six is not None and binding.bare_ip(six[1] or six[3]) is not None
+
+
+def answer(what: str, value: Any) -> Any:
+    """
+    What a minion returned, as far as it is needed: all of it for a command, made :func:`plain`;
+    True for a ping; what :func:`.reports.shorten` makes of a report; else a mapping, or
+    ``{"error": text}`` where the function failed or is not there.
+    """
+    if what == CMD:
+        return plain(value)
+    if what == PING:
+        return value is True
+    if what == REPORT:
+        return reports.shorten(value)
+    if not isinstance(value, Mapping):
+        return {"error": str(value)[:MAX_TEXT]}
+    return {key: _plain(value[key]) for key in _ANSWERS[what] if key in value}
+
+
+def plain(value: Any, depth: int = DEEPEST) -> Any:
+    """
+    *value* as both a message to a peer and JSON can hold it: with text for bytes, for the keys of
+    mappings, and for whatever JSON does not know.
+
+    :param depth: nested deeper than that, it is left out.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else str(value)  # msgpack takes no others
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (Mapping, list, tuple)) and not depth:
+        return TOO_MUCH
+    if isinstance(value, Mapping):
+        return {_text(key): plain(each, depth - 1) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each, depth - 1) for each in value]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value).encode(errors="replace").decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [str(each)[:MAX_TEXT] for each in value[:100]]
+    if value is None or isinstance(value, bool):
+        return value
+    return str(value)[:MAX_TEXT]

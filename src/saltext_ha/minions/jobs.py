@@ -1,0 +1,524 @@
+"""Publishes a job on some or all masters of the group at once, and gathers what is returned."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from saltext_ha.common.errors import (
+    NO_SENSE,
+    HaError,
+    InvalidRecord,
+    PeerMistrust,
+    PeerUnreachable,
+    reason_of,
+)
+from saltext_ha.minions.job_specs import (
+    CMD,
+    JID,
+    LONGEST,
+    REPORT,
+    Command,
+    Order,
+    answer,
+    plain,
+    read,
+)
+from saltext_ha.minions.returns import Returns
+from saltext_ha.salt_bus.intake import fitted
+from saltext_ha.sync.group import Group, PeerHandler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+PUBLISHING = 10.0  # seconds that Salt's own publisher may take
+AFTERWARDS = 10.0  # for which stray returns are still kept
+AT_ONCE = 4  # being published
+MAX_RUNNING = 32  # being waited for
+MAX_ANSWERS = 6 * 1024 * 1024  # bytes of one message to a peer
+NO_ROOM = "answered so much that it does not fit into a message beside the others"
+# A report takes its minion seconds, and longer where many are asked at once: they are waited for as
+# long as they keep coming.
+REPORTING = 45.0
+SILENT = 20.0
+# Who has not returned a command in time is asked whether it still runs it.
+FIND_JOB = "saltutil.find_job"
+FINDING = 5.0  # seconds to answer
+LOOKING = 10.0  # with publishing that
+
+Publish = Callable[[Mapping[str, Any], "Order | Command", str], list[str]]
+
+
+@dataclass
+class Answers:
+    """
+    What came of a job that one master published: ``targeted`` are the ids that it was for,
+    ``returned`` id → (seconds until then, value). ``error``: why it could not be published.
+    ``failed``: id → the code of those whose function failed; ``jid``: of that job. ``running``: of
+    those that have not returned a command, who said that it still runs it. ``unsure``: in spite of
+    the error it may have been published.
+    """
+
+    targeted: frozenset[str] = frozenset()
+    returned: dict[str, tuple[float, Any]] = field(default_factory=dict)
+    error: str = ""
+    failed: dict[str, int] = field(default_factory=dict)
+    jid: str = ""
+    running: frozenset[str] = frozenset()
+    unsure: bool = False
+
+
+class PublishingTimedOut(HaError):
+    """The master did not say whether it took the job; it may yet publish it."""
+
+
+class Count(NamedTuple):
+    """
+    How far a job is: how many minions it is for (None: it is not published yet), how many have
+    returned, and how many of these have failed.
+    """
+
+    targeted: int | None
+    returned: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Stray:
+    """Returns of a job of the master ``published`` that came to the master ``arrived``."""
+
+    published: str
+    arrived: str
+    ids: tuple[str, ...]
+
+
+class Jobs:
+    """
+    The one way by which an engine has anything published; see :mod:`saltext_ha.minions.job_specs`.
+
+    :param publish: hands a job with an id of our choice to this master, and returns the minions
+        that it is for; blocks. :raises HaError: it could not be published.
+    """
+
+    def __init__(self, group: Group, publish: Publish | None = None) -> None:
+        self._group = group
+        self.publish = publish or publish_here
+        self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._arrived = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def arrived() -> None:
+            loop.call_soon_threadsafe(self._arrived.set)
+
+        group.service.returns.arrived = arrived
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+
+        async def expect(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return self._expect(payload)
+
+        async def run(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self._run(payload, peer.name)
+
+        async def strays(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return self._strays(payload)
+
+        return {"job_expect": expect, "job_run": run, "job_strays": strays}
+
+    @property
+    def masters(self) -> list[str]:
+        """All masters of the group, by name."""
+        service = self._group.service
+        return sorted({service.config.name, *service.trust.peers()})
+
+    async def run(
+        self,
+        order: Order | Command,
+        timeout: float,
+        masters: Collection[str] | None = None,
+        jids: Mapping[str, str] | None = None,
+        unreached: Collection[str] = (),
+    ) -> tuple[dict[str, Answers], list[Stray]]:
+        """
+        Publish *order* on *masters* (default: all) at once.
+
+        :param timeout: seconds for the minions to return.
+        :param jids: master → the id of its job; default: new ones.
+        :param unreached: masters that did not answer just now: they are not asked who has returned.
+        :return: master → what came of it; and what was returned to the wrong master.
+        """
+        chosen = self.masters if masters is None else sorted(masters)
+        jids = jids or dict(zip(chosen, new_jids(len(chosen)), strict=True))
+        # All listen before anybody publishes, so that no return can come too early to be seen.
+        listening = [name for name in self.masters if name in chosen or name not in unreached]
+        expected = await self._each(
+            listening, "job_expect", {"jids": [*jids.values()], "timeout": timeout}
+        )
+        found = {
+            name: Answers(error=problem)
+            for name, problem in expected.items()
+            if isinstance(problem, str) and name in jids
+        }
+        asked = [name for name in chosen if name not in found]
+        told = await asyncio.gather(
+            *(self._run_on(name, jids[name], order, timeout) for name in asked)
+        )
+        for name, answers in zip(asked, told, strict=True):
+            found[name] = answers
+            found[name].jid = jids[name]
+        hearing = [name for name in listening if not isinstance(expected[name], str)]
+        strays = await self._each(hearing, "job_strays", {"jids": [*jids.values()]})
+        return found, sorted(_strays(jids, strays), key=lambda s: (s.published, s.arrived))
+
+    async def counts(self, jids: Mapping[str, str]) -> tuple[dict[str, Count], dict[str, str]]:
+        """
+        How far jobs are that are being carried out.
+
+        :param jids: master → the id of the job that it was given.
+        :return: master → how far; and which masters do not say, and why.
+        """
+        service = self._group.service
+
+        async def ask(name: str, jid: str) -> dict[str, Any] | str:
+            link = service.links.get(name)
+            if link is not None and link.up is False:
+                return link.error  # asked every second, it would only be tried less often
+            # An older release takes no notice of "counts", and answers ids as ever.
+            payload = {"jids": [jid], "counts": True}
+            return await self._call(name, "job_strays", payload, service.config.peer_timeout)
+
+        told = await asyncio.gather(*(ask(name, jid) for name, jid in jids.items()))
+        counts, unknown = dict[str, Count](), dict[str, str]()
+        for (name, jid), raw in zip(jids.items(), told, strict=True):
+            found = raw if isinstance(raw, str) else _count(raw, jid)
+            if isinstance(found, str):
+                unknown[name] = found
+            else:
+                counts[name] = found
+        return counts, unknown
+
+    async def reports(self, glob: str) -> dict[str, dict[str, Any]]:
+        """
+        What the minions say of themselves that listen to this master, by id; see
+        :mod:`saltext_ha.minions.reports`.
+
+        :raises HaError: they could not be asked.
+        """
+        order = Order(REPORT, glob=glob)
+        (jid,) = new_jids(1)
+        told = await self._run({"jid": jid, "order": order.to_wire(), "timeout": REPORTING})
+        self._over([jid])
+        if told["error"]:
+            raise HaError(told["error"])
+        return {minion_id: value for minion_id, _, value in told["returned"]}
+
+    async def _each(
+        self, names: Iterable[str], method: str, payload: dict[str, Any]
+    ) -> dict[str, dict[str, Any] | str]:
+        names = list(names)
+        timeout = self._group.service.config.peer_timeout
+        calls = (self._call(name, method, payload, timeout) for name in names)
+        return dict(zip(names, await asyncio.gather(*calls), strict=True))
+
+    async def _call(
+        self, name: str, method: str, payload: dict[str, Any], timeout: float
+    ) -> dict[str, Any] | str:
+        """The answer of a master, or why there is none."""
+        service = self._group.service
+        try:
+            if name == service.config.name:
+                return {"job_expect": self._expect, "job_strays": self._strays}[method](payload)
+            link = service.links.get(name)
+            if link is None:
+                return "joined just now; not asked yet"
+            return await link.call(method, payload, timeout)
+        except HaError as exc:
+            return str(exc)
+
+    async def _run_on(self, name: str, jid: str, order: Order | Command, timeout: float) -> Answers:
+        """What came of it on a master."""
+        service = self._group.service
+        payload = {"jid": jid, "order": order.to_wire(), "timeout": timeout}
+        try:
+            if name == service.config.name:
+                return _read(await self._run(payload))
+            link = service.links.get(name)
+            if link is None:
+                return Answers(error="joined just now; not asked yet")
+            wait = timeout + PUBLISHING + 5 + _afterwards(order)
+            return _read(await link.call("job_run", payload, wait))
+        except PeerUnreachable as exc:
+            return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
+        except HaError as exc:
+            return Answers(error=str(exc))
+
+    # -- this master's part
+
+    def _expect(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        returns = self._group.service.returns
+        seconds = _seconds(payload.get("timeout")) + PUBLISHING + AFTERWARDS
+        returns.expect(_jids(payload), seconds)
+        asyncio.get_running_loop().call_later(seconds + 1, returns.forget_old)
+        return {}
+
+    async def _run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
+        (jid,) = _jids({"jids": [payload.get("jid")]})
+        order, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
+        if order.what == CMD and by and not self._group.service.config.commands:
+            raise InvalidRecord("takes no commands from other masters (ha: commands: False)")
+        # A call may come twice, when a connection breaks; the job is published once.
+        task = self._running.get(jid)
+        if task is None:
+            if sum(not each.done() for each in self._running.values()) >= MAX_RUNNING:
+                raise InvalidRecord(f"{MAX_RUNNING} jobs are under way; try again later")
+            level = logging.INFO if order.what == CMD else logging.DEBUG
+            what, asked = f"{order.what} {order.job()[0]}", by or "this master"
+            log.log(level, "ha job: jid=%s what=%s asked by=%s", jid, what, asked)
+            task = self._running[jid] = asyncio.ensure_future(self._carry_out(order, jid, timeout))
+            loop = asyncio.get_running_loop()
+            task.add_done_callback(
+                lambda _: loop.call_later(AFTERWARDS, self._running.pop, jid, None)
+            )
+        return await asyncio.shield(task)
+
+    async def _carry_out(self, order: Order | Command, jid: str, timeout: float) -> dict[str, Any]:
+        service = self._group.service
+        returns = service.returns
+        keep = functools.partial(answer, order.what)
+        try:
+            seconds = timeout + PUBLISHING + AFTERWARDS + _afterwards(order)
+            patience = timeout + PUBLISHING + _afterwards(order)
+            began, targeted = await self._published(order, jid, seconds, keep, patience)
+        except HaError as exc:
+            unsure = isinstance(exc, PublishingTimedOut)
+            return {"error": f"{service.config.name} could not publish: {exc}", "unsure": unsure}
+        await self._all_of(jid, len(targeted), timeout, SILENT if order.what == REPORT else timeout)
+        running: Collection[str] = ()
+        missing = targeted - returns.of(jid).keys()
+        if order.what == CMD and missing:
+            running = await self._still_running(jid, sorted(missing))
+        came = returns.of(jid)
+        # They go to a peer in one message.
+        too_much = {"problem" if order.what == REPORT else "error": NO_ROOM}
+        values = fitted({i: each.value for i, each in came.items()}, MAX_ANSWERS, too_much)
+        return {
+            "error": "",
+            "targeted": sorted(targeted),
+            "returned": [
+                [minion_id, round(max(0.0, each.at - began), 4), values[minion_id]]
+                for minion_id, each in sorted(came.items())
+            ],
+            "failed": {i: each.retcode for i, each in sorted(came.items()) if each.retcode},
+            "running": sorted(i for i in running if i not in came),
+        }
+
+    async def _published(
+        self,
+        order: Order | Command,
+        jid: str,
+        seconds: float,
+        keep: Callable[[Any], Any],
+        patience: float,
+    ) -> tuple[float, frozenset[str]]:
+        """
+        Publish here, and keep what is returned of it for *seconds*.
+
+        :param patience: seconds that it may wait for its turn; then nobody waits for it any more.
+        :return: when (``time.monotonic``), and the minions that it is for.
+        :raises HaError: it could not be published.
+        """
+        service, loop = self._group.service, asyncio.get_running_loop()
+        returns = service.returns
+        end = loop.time() + patience
+        async with self._turns:
+            if loop.time() > end:
+                raise HaError("too many jobs were being published; its turn came too late")
+            returns.expect([jid], seconds, keep)
+            loop.call_later(seconds + 1, returns.forget_old)
+            began = time.monotonic()
+            targeted = frozenset(
+                await loop.run_in_executor(None, self.publish, service.opts, order, jid)
+            )
+            returns.narrow(jid, targeted)
+        return began, targeted
+
+    async def _still_running(self, jid: str, missing: list[str]) -> list[str]:
+        """Those of *missing* that say that they still run that job."""
+        loop, returns = asyncio.get_running_loop(), self._group.service.returns
+        (look,) = new_jids(1)
+        question = Command(missing, "list", FIND_JOB, (jid,))
+        keep = functools.partial(_is_of, jid)
+        end = loop.time() + LOOKING
+        try:
+            _, asked = await asyncio.wait_for(
+                self._published(question, look, LOOKING + AFTERWARDS, keep, LOOKING), LOOKING
+            )
+        except (HaError, asyncio.TimeoutError):
+            self._over([look])
+            return []  # nobody said so
+        seconds = min(FINDING, end - loop.time())
+        await self._all_of(look, len(asked), seconds, seconds)
+        self._over([look])
+        return [minion_id for minion_id, each in returns.of(look).items() if each.value]
+
+    async def _all_of(self, jid: str, count: int, timeout: float, silent: float) -> None:
+        """Until so many returned that job, or the time is over, or no more came for *silent*."""
+        loop, returns = asyncio.get_running_loop(), self._group.service.returns
+        end = loop.time() + timeout
+        before, last = 0, loop.time()
+        while (here := returns.count(jid)) < count:
+            now = loop.time()
+            if here > before:
+                before, last = here, now
+            left = min(end, last + silent) - now
+            if left <= 0:
+                return
+            self._arrived.clear()
+            if returns.count(jid) == here:
+                await _within(self._arrived, left)
+
+    def _strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Who returned these jobs here; with ``counts`` only how far they are."""
+        returns = self._group.service.returns
+        if payload.get("counts") is True:
+            return {"counts": {jid: _counted(returns, jid) for jid in _jids(payload)}}
+        found = {jid: returns.of(jid) for jid in _jids(payload)}
+        self._over(found)  # whoever has them carried out asks this last
+        return {
+            "returned": {
+                jid: sorted(minion_id for minion_id, each in came.items() if not each.relayed)
+                for jid, came in found.items()
+            }
+        }
+
+    def _over(self, jids: Iterable[str]) -> None:
+        """Nobody waits for these jobs any more, but for who asks again: its connection broke."""
+        returns = self._group.service.returns
+        returns.over(jids, AFTERWARDS)
+        asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
+
+
+def _afterwards(order: Order | Command) -> float:
+    """Seconds that a master may take for more than publishing it and waiting for it."""
+    return LOOKING if order.what == CMD else 0.0
+
+
+def _is_of(jid: str, value: Any) -> bool:
+    """Whether a minion answers to ``saltutil.find_job`` that it runs that job."""
+    return isinstance(value, Mapping) and value.get("jid") == jid
+
+
+def _counted(returns: Returns, jid: str) -> list[int | None]:
+    """A :class:`Count`, as a peer is told."""
+    targeted = returns.targeted(jid)
+    if targeted is None:
+        return [None, 0, 0]  # what came before that may be anybody's
+    return [len(targeted), returns.count(jid), returns.failed(jid)]
+
+
+def _count(raw: Mapping[str, Any], jid: str) -> Count | str:
+    """What a master says of how far its job is, or why that is not known."""
+    counts = raw.get("counts")
+    if not isinstance(counts, Mapping):
+        return "does not say; is it of an older release?"
+    told = counts.get(jid)
+    if not isinstance(told, list) or len(told) != 3:
+        return "answered nonsense"
+    targeted, returned, failed = told
+    numbers = told if targeted is not None else (returned, failed)
+    if not all(type(each) is int for each in numbers):
+        return "answered nonsense"
+    return Count(targeted, returned, failed)
+
+
+def new_jids(count: int) -> list[str]:
+    """As many different job ids, as Salt makes them from the time."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    moments = (now + datetime.timedelta(microseconds=number) for number in range(count))
+    return [f"{moment:%Y%m%d%H%M%S%f}" for moment in moments]
+
+
+def publish_here(opts: Mapping[str, Any], order: Order | Command, jid: str) -> list[str]:
+    """
+    Publish on the master with *opts*; blocks.
+
+    :return: the ids of the accepted minions that the job is for.
+    :raises HaError: the master did not take it; says why.
+    """
+    import salt.client
+    import salt.exceptions
+
+    function, target, kind, arguments = order.job()
+    try:
+        # Salt would ask three times: no caller waits for that, and the job might go out twice.
+        once = {"request_channel_tries": 1, "request_channel_timeout": PUBLISHING}
+        with salt.client.LocalClient(mopts={**opts, **once}) as client:
+            told = client.pub(
+                target, function, arguments, tgt_type=kind, jid=jid, timeout=PUBLISHING
+            )
+    # Of Salt's transports and Salt's client, of many kinds; without a key it ends a program.
+    except (Exception, SystemExit) as exc:
+        reason = reason_of(exc)
+        if "could not resolve minions" in reason:
+            return []  # none of them has an accepted key here
+        timed_out = isinstance(exc, salt.exceptions.SaltReqTimeoutError)
+        error = PublishingTimedOut if timed_out else HaError
+        raise error(f"{reason.splitlines()[0][:300]}; is salt-master well?") from None
+    if not told or told.get("jid") != jid:
+        raise HaError("salt-master did not take the job")
+    return [str(each) for each in told.get("minions") or ()]
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), min(seconds, 1.0))
+    except asyncio.TimeoutError:
+        return
+
+
+def _strays(jids: Mapping[str, str], told: Mapping[str, dict[str, Any] | str]) -> Iterable[Stray]:
+    publisher = {jid: name for name, jid in jids.items()}
+    for arrived, raw in told.items():
+        returned = {} if isinstance(raw, str) else raw.get("returned")
+        for jid, ids in returned.items() if isinstance(returned, dict) else ():
+            published = publisher.get(jid)
+            if published and published != arrived and isinstance(ids, list) and ids:
+                yield Stray(published, arrived, tuple(map(str, ids)))
+
+
+def _read(raw: Mapping[str, Any]) -> Answers:
+    """What a master says of its job; a peer may say nonsense."""
+    if raw.get("error"):
+        return Answers(error=str(raw["error"]), unsure=raw.get("unsure") is True)
+    try:
+        return Answers(
+            frozenset(map(str, raw["targeted"])),
+            {str(each[0]): (float(each[1]), plain(each[2])) for each in raw["returned"]},
+            failed={str(i): int(code) for i, code in dict(raw.get("failed") or {}).items()},
+            running=frozenset(map(str, raw.get("running") or ())),
+        )
+    except NO_SENSE:
+        return Answers(error="answered nonsense")
+
+
+def _jids(payload: Mapping[str, Any]) -> list[str]:
+    jids = payload.get("jids")
+    if not isinstance(jids, list) or not 0 < len(jids) <= 64:
+        raise InvalidRecord("takes 1 to 64 job ids")
+    if not all(isinstance(jid, str) and JID.fullmatch(jid) for jid in jids):
+        raise InvalidRecord("a job id has 20 digits")
+    return jids
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+        raise InvalidRecord(f"takes seconds, more than 0, at most {LONGEST:g}")
+    return float(value)

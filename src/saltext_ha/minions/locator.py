@@ -1,0 +1,130 @@
+"""
+Where does a minion hang, by all that the masters have heard of it? Pure: values in, values out.
+
+What is not known is said to be so: evidence that has become old makes nobody bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from saltext_ha.minions.presence import Sight
+
+# What a minion may be.
+BOUND = "bound"  # its daemon was heard there
+PARTLY = "partly"  # bound to several masters at once, and not heard by all of them
+SEEN = "seen"  # it authenticated or sent something there; salt-call does so, too
+SILENT = "silent"  # heard once, but not lately; or it does not answer
+UNKNOWN = "unknown"  # no master has heard of it since its engine started
+
+
+def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any]:
+    """
+    The row of one minion in the answer of ``ha.minions``, without its id.
+
+    :param sights: master → what it knows of the minion.
+    :param asked: the masters that answered.
+    :return: ``state``, ``masters`` (where it is bound, or was seen), ``seen`` (seconds) and ``by``
+        (latest evidence), ``type``, ``note`` and ``on``: master → ``seen``, ``by``, for all.
+    """
+    kind, of = _self_description(sights)
+    sure = {name: each.sure for name, each in sights.items() if each.sure is not None}
+    fresh = [name for name, age in sure.items() if age <= sights[name].lasts]
+    if kind not in ("list", "") and sure:
+        # It has one master at a time: where its daemon was heard last.
+        last = min(sure, key=lambda name: (sure[name], name))
+        fresh = [last] if last in fresh else []
+    masters, state, note = sorted(fresh), BOUND if fresh else "", ""
+    if kind == "list" and fresh and len(fresh) < min(of or len(asked), len(asked)):
+        state = PARTLY
+        note = f"not heard lately on {', '.join(sorted(set(asked) - set(fresh)))}"
+    if not state:
+        state, masters = _less(sights)
+    heard = {name: _latest(each) for name, each in sorted(sights.items()) if _latest(each)[1]}
+    shown = {name: (sure[name], sights[name].sure_by) for name in fresh} or heard
+    seen, by = min(shown.values(), default=(None, ""))
+    return {
+        "state": state,
+        "masters": masters,
+        "seen": None if seen is None else round(seen, 1),
+        "by": by,
+        "type": kind,
+        "note": note,
+        "on": {name: {"seen": round(age, 1), "by": by} for name, (age, by) in heard.items()},
+    }
+
+
+def reached_by(sights: Mapping[str, Sight], asked: Collection[str]) -> list[str] | None:
+    """
+    The masters on which a job has to be published so that this minion hears it: any of them.
+
+    :return: None where that is not sure: nobody has heard of it lately; or it authenticated at one
+        master after it was surely on another one (so does a failover that nobody reports); or it
+        was surely on several, and nobody knows whether it is bound to one at a time.
+    """
+    kind, of = _self_description(sights)
+    if kind == "list" and of >= len(asked) and any(_is_fresh(each) for each in sights.values()):
+        return sorted(asked)
+    sure = {n: each.sure for n, each in sights.items() if each.sure is not None and _is_fresh(each)}
+    if not sure:
+        return None
+    if kind == "list":
+        return sorted(sure)
+    if not kind and len(sure) > 1:
+        return None
+    if kind:
+        sure = dict([min(sure.items(), key=lambda each: (each[1], each[0]))])
+    latest = min(sure.values())
+    elsewhere = (each.likely for name, each in sights.items() if name not in sure)
+    return None if any(age is not None and age < latest for age in elsewhere) else sorted(sure)
+
+
+def _is_fresh(sight: Sight) -> bool:
+    return sight.sure is not None and sight.sure <= sight.lasts
+
+
+def online(counts: Mapping[str, int], all_asked: bool) -> dict[str, int]:
+    """
+    How many minions are ``online``, ``offline``, and of how many that is ``unknown``.
+
+    :param counts: how many are in each state.
+    :param all_asked: whether every master has answered; else a silent one may be on another.
+    """
+    here = counts.get(BOUND, 0) + counts.get(PARTLY, 0)
+    gone = counts.get(SILENT, 0) if all_asked else 0
+    return {"online": here, "offline": gone, "unknown": sum(counts.values()) - here - gone}
+
+
+def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
+    """State and masters of a minion of which there is no fresh and sure evidence."""
+    likely = {
+        name: each.likely
+        for name, each in sights.items()
+        if each.likely is not None and each.likely <= each.lasts
+    }
+    if likely:
+        return SEEN, sorted(likely)
+    known = any(each.sure_by or each.likely_by for each in sights.values())
+    return SILENT if known else UNKNOWN, []
+
+
+def _latest(sight: Sight) -> tuple[float, str]:
+    """Age and kind of the best evidence: what is sure, unless it has become old."""
+    if sight.sure is not None and sight.sure <= sight.lasts:
+        return sight.sure, sight.sure_by
+    ages = [
+        (age, by)
+        for age, by in ((sight.sure, sight.sure_by), (sight.likely, sight.likely_by))
+        if age is not None
+    ]
+    return min(ages, key=lambda each: each[0]) if ages else (0.0, "")
+
+
+def _self_description(sights: Mapping[str, Sight]) -> tuple[str, int]:
+    """``type`` and ``of``, as the master knows it that heard the minion last."""
+    told = [each for each in sights.values() if each.type]
+    if not told:
+        return "", 0
+    latest = min(told, key=lambda each: _latest(each)[0])
+    return latest.type, latest.of

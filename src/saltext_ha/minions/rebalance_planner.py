@@ -1,0 +1,191 @@
+"""
+Which minion should go where? Pure: values in, values out.
+
+Minions know masters by what stands in their own configuration (an entry: a name or an address),
+the group by the names of its members. Which is which is learnt from minions that are there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.minions.job_specs import is_host
+
+MOVABLE = ("failover", "distributed")
+HOT = "list"
+
+
+@dataclass(frozen=True)
+class Found:
+    """
+    A minion that answers the master ``on``. ``entries`` are its masters as it writes them, ``here``
+    is the host of the one that it is with; ``stays``: why it cannot be moved, empty when it can;
+    ``type``: as it says (``list``: it is bound to all its masters at once), empty when it does not.
+    """
+
+    on: str
+    entries: tuple[str, ...] = ()
+    here: str = ""
+    stays: str = ""
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Move ``minion`` from master ``source`` to ``target``, which it knows as ``entry``."""
+
+    minion: str
+    source: str
+    target: str
+    entry: str
+
+
+def found(on: str, answer: Any) -> Found:
+    """What a minion that answers the master *on* said to ``ha.current_master``."""
+    if not isinstance(answer, Mapping) or "error" in answer:
+        said = str(answer["error"] if isinstance(answer, Mapping) else answer)
+        missing = "is not available" in said
+        return Found(
+            on, stays="saltext-ha is not installed on it" if missing else f"it says: {said}"
+        )
+    kind, entries = answer.get("type"), answer.get("masters")
+    here = host_of(str(answer.get("address") or ""))
+    known = entries if isinstance(entries, list) else []
+    written = tuple(str(each) for each in known)
+    why = ""
+    if kind == HOT:
+        why = "hot-hot: it is bound to all its masters"
+    elif kind not in MOVABLE:
+        why = f"master_type {kind}: it knows no other master to go to"
+    elif len(set(written)) < 2:
+        why = "its configuration names no other master"
+    return Found(on, written, here, why, str(kind or ""))
+
+
+def host_of(entry: str) -> str:
+    """The host of an entry: ``10.0.0.1:4506`` and ``[::1]:4506`` without their ports."""
+    if entry.count(":") > 1 and not entry.startswith("["):
+        return entry.lower()
+    try:
+        return urlsplit(f"//{entry}").hostname or entry
+    except ValueError:
+        return entry
+
+
+def names_of(minions: Iterable[Found], addresses: Mapping[str, set[str]]) -> dict[str, str]:
+    """
+    Host, as minions write it → master: where somebody is with it, or where it is an address of
+    that master. What would stand for two masters stands for none, unless it is an address of one
+    of them: one minion that says otherwise keeps no other from being moved.
+
+    :param addresses: master → its known addresses.
+    """
+    told: dict[str, set[str]] = {}
+    for each in minions:
+        # One that is bound to several at once says which of them asked.
+        if each.here:
+            told.setdefault(each.here, set()).add(each.on)
+    learnt = set(told)
+    for name, known in addresses.items():
+        for address in known - learnt:
+            told.setdefault(address, set()).add(name)
+    for host, names in told.items():
+        own = {name for name in names if host in addresses.get(name, ())}
+        told[host] = own or names
+    return {host: next(iter(names)) for host, names in told.items() if len(names) == 1}
+
+
+def ways(minion: Found, names: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
+    """Of *allowed* masters those that *minion* may go to: master → its entry there."""
+    there: dict[str, str] = {}
+    for entry in minion.entries:
+        name = names.get(host_of(entry))
+        if name and name != minion.on and name in allowed and is_host(entry):
+            there.setdefault(name, entry)
+    return there
+
+
+def drain(
+    minions: Mapping[str, Found],
+    names: Mapping[str, str],
+    load: Mapping[str, int],
+    drained: Collection[str] = (),
+) -> tuple[list[Step], dict[str, str]]:
+    """
+    Where the *minions* of one master go: each to the one that has the fewest by then.
+
+    :param load: master that may be gone to → how many minions it has.
+    :param drained: masters that work, and that nobody is to go to.
+    :return: the steps, and minion → why it stays.
+    """
+    have, steps, stay = Counter(load), [], {}
+    for minion_id, minion in sorted(minions.items()):
+        if minion.stays:
+            stay[minion_id] = minion.stays
+            continue
+        there = ways(minion, names, load)
+        if there:
+            target = min(there, key=lambda name: (have[name], name))
+            steps.append(Step(minion_id, minion.on, target, there[target]))
+            have[target] += 1
+        elif empty := ways(minion, names, drained):
+            stay[minion_id] = (
+                f"it could only go to {', '.join(sorted(empty))}, drained until salt-run "
+                "ha.rebalance, or a restart of salt-master there"
+            )
+        else:
+            written = ", ".join(minion.entries)
+            stay[minion_id] = f"none of its masters ({written}) is known to be another of the group"
+    return steps, stay
+
+
+def goes_on(minion: Found, hears: Collection[str], all_asked: bool) -> bool | None:
+    """
+    Whether a minion that stays is with another master, too; None: nobody knows.
+
+    :param hears: the other masters that it has answered, and that stay in service.
+    :param all_asked: whether all others could ask it.
+    """
+    if minion.type in MOVABLE:
+        # It may find another one by itself, unless it knows none.
+        return None if len(set(minion.entries)) > 1 else False
+    if hears:
+        return True
+    return False if minion.type and (all_asked or minion.type != HOT) else None
+
+
+def level(
+    minions: Mapping[str, Found], names: Mapping[str, str], masters: Collection[str]
+) -> list[Step]:
+    """
+    The fewest moves after which the movable *minions* are spread as evenly over *masters* as their
+    configurations let them: always one from the fullest to the emptiest that one may go to.
+    """
+    on = {i: each.on for i, each in minions.items() if not each.stays and each.on in masters}
+    have = Counter(dict.fromkeys(masters, 0))
+    have.update(on.values())
+    may = {i: ways(minions[i], names, masters) for i in on}
+    able: dict[tuple[str, str], list[str]] = {}
+    for minion_id in sorted(on, reverse=True):
+        for target in may[minion_id]:
+            able.setdefault((on[minion_id], target), []).append(minion_id)
+    steps: list[Step] = []
+    gone: set[str] = set()
+    while True:
+        apart = [
+            (have[source] - have[target], source, target)
+            for (source, target), ids in able.items()
+            if ids and have[source] - have[target] > 1
+        ]
+        if not apart:
+            return steps
+        _, source, target = max(apart)
+        minion_id = able[source, target].pop()
+        if minion_id not in gone:
+            gone.add(minion_id)
+            steps.append(Step(minion_id, source, target, may[minion_id][target]))
+            have.update({source: -1, target: 1})

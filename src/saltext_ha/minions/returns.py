@@ -1,0 +1,174 @@
+"""Who has returned the jobs that we wait for? Also those that another master has published."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.salt_bus.intake import FROM_PEER, Room, is_id, weigh
+
+Keep = Callable[[Any], Any]
+
+MAX_JOBS = 256
+MAX_RETURNS = 100_000
+MAX_STRAYS = 10_000
+"""Returns of a job that was published elsewhere; nobody knows whom that was for."""
+OVERHEAD = 300  # bytes that a return takes beside its id and its value
+
+
+class Return(NamedTuple):
+    """
+    A return: when it came (``time.monotonic``) and the value.
+
+    ``relayed``: it came to another member of Salt's own cluster, which passed it on. ``retcode``:
+    0 where the function did not fail.
+    """
+
+    at: float
+    value: Any
+    relayed: bool = False
+    retcode: int = 0
+
+
+@dataclass
+class _Job:
+    until: float
+    keep: Keep | None = None
+    targeted: frozenset[str] | None = None
+    returned: dict[str, Return] = field(default_factory=dict)
+    held: int = 0
+    over: bool = False
+
+    def awaits(self, minion_id: str) -> bool:
+        if minion_id in self.returned:
+            return False
+        if self.targeted is not None:
+            return minion_id in self.targeted
+        most = MAX_RETURNS if self.keep else MAX_STRAYS
+        return len(self.returned) < most and is_id(minion_id)
+
+
+class Returns:
+    """
+    Collects the returns of expected jobs off the bus; any thread may use it.
+
+    :param room: what of them may be kept in all.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, room: Room | None = None
+    ) -> None:
+        self.arrived: Callable[[], None] = lambda: None
+        """Called at every one of them, in the thread of the bus."""
+        self._clock = clock
+        self._room = room or Room()
+        self._expected: dict[str, _Job] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, tag: str, data: Any) -> None:
+        """An event of the bus."""
+        parts = tag.split("/")
+        if len(parts) != 5 or parts[1] != "job" or parts[3] != "ret":
+            return
+        jid, minion_id = parts[2], parts[4]
+        with self._lock:
+            job = self._expected.get(jid)
+            if job is None or not isinstance(data, Mapping) or data.get("id") != minion_id:
+                return
+            if job.awaits(minion_id):
+                value = job.keep(data.get("return")) if job.keep else None
+                size = OVERHEAD + weigh(minion_id) + weigh(value)
+                if self._room.take(size):
+                    job.held += size
+                    code = data.get("retcode")
+                    failed = code if isinstance(code, int) else 0
+                    came = Return(self._clock(), value, bool(data.get(FROM_PEER)), int(failed))
+                    job.returned[minion_id] = came
+        self.arrived()
+
+    def expect(self, jids: Iterable[str], seconds: float, keep: Keep | None = None) -> None:
+        """
+        From now on, and for so long, note who returns these jobs.
+
+        :param keep: what to keep of the values; without, nothing.
+        :raises InvalidRecord: too many jobs are waited for; nothing was changed.
+        """
+        self.forget_old()
+        now, jids = self._clock(), list(jids)
+        with self._lock:
+            self._make_room(jids)
+            for jid in jids:
+                job = self._expected.setdefault(jid, _Job(now + seconds))
+                job.until = max(job.until, now + seconds)
+                job.keep = keep or job.keep
+                job.over = False
+
+    def _make_room(self, jids: Collection[str]) -> None:
+        """First goes what is over, then what was published elsewhere; the oldest before others."""
+        surplus = len(self._expected.keys() | set(jids)) - MAX_JOBS
+        others = [(jid, job) for jid, job in self._expected.items() if jid not in jids]
+        spare = [jid for jid, job in others if job.over]
+        spare += [jid for jid, job in others if not job.over and job.keep is None]
+        if surplus > len(spare):
+            raise InvalidRecord(f"{MAX_JOBS} jobs are waited for already; try again later")
+        for jid in spare[: max(0, surplus)]:
+            self._drop(jid)
+
+    def over(self, jids: Iterable[str], seconds: float) -> None:
+        """Nobody waits for these jobs any more; what came is kept so long, while there is room."""
+        until = self._clock() + seconds
+        with self._lock:
+            for job in (self._expected.get(jid) for jid in jids):
+                if job is not None:
+                    job.over, job.until = True, min(job.until, until)
+
+    def narrow(self, jid: str, targeted: frozenset[str]) -> None:
+        """
+        That job was published to these minions: nobody else's return is kept. Who has a part in a
+        job knows its id, and can have Salt fire returns of it under any name.
+        """
+        with self._lock:
+            job = self._expected.get(jid)
+            if job is None:
+                return
+            job.targeted = targeted
+            for minion_id in job.returned.keys() - targeted:
+                size = OVERHEAD + weigh(minion_id) + weigh(job.returned.pop(minion_id).value)
+                job.held -= size
+                self._room.give(size)
+
+    def targeted(self, jid: str) -> frozenset[str] | None:
+        """The minions that a job was published to, once that is known."""
+        with self._lock:
+            job = self._expected.get(jid)
+            return job.targeted if job else None
+
+    def forget_old(self) -> None:
+        """Keep nothing of jobs whose time is over."""
+        now = self._clock()
+        with self._lock:
+            for jid in [jid for jid, job in self._expected.items() if job.until < now]:
+                self._drop(jid)
+
+    def _drop(self, jid: str) -> None:
+        self._room.give(self._expected.pop(jid).held)
+
+    def of(self, jid: str) -> dict[str, Return]:
+        """What was returned for that job so far: minion id → return."""
+        with self._lock:
+            job = self._expected.get(jid)
+            return dict(job.returned) if job else {}
+
+    def count(self, jid: str) -> int:
+        """How many have returned it."""
+        with self._lock:
+            job = self._expected.get(jid)
+            return len(job.returned) if job else 0
+
+    def failed(self, jid: str) -> int:
+        """How many of those that have returned it have failed."""
+        return sum(bool(each.retcode) for each in self.of(jid).values())

@@ -1,0 +1,84 @@
+"""How the answer of ``ha.current_master`` reads: one line for each minion."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.minion import binding
+from saltext_ha.output._text import Screen, clean, count, shorten
+
+LONGEST = 300
+
+
+def line(
+    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """
+    Which master it is, since when, and what is odd about it.
+
+    :param minion: its id; empty where that is not known.
+    :param names: address → name of the masters that this one knows.
+    """
+    since, switches, masters = (data.get(key) for key in ("since_iso", "switches", "masters"))
+    ping = data.get("ping")
+    ping = ping if isinstance(ping, Mapping) else {}
+    odd = _odd(data, ping)
+    # 2026-03-01T14:05:09+0100, by the minion's clock
+    begun = f" since {clean(since)[:19].replace('T', ' ')}" if since else ""
+    parts = [_master(data, names) + begun]
+    if switches and isinstance(switches, int):
+        parts.append(f"{count(switches, 'change')} of master within the hour")
+    if data.get("type") == "list" and isinstance(masters, list):
+        parts.append(f"hot-hot, one of {count(len(masters), 'master')}")
+    if ping.get("answers") is True:
+        parts.append(f"answers in {clean(ping.get('milliseconds'))} ms")
+    parts += [shorten(clean(each), LONGEST) for each in odd]
+    head = screen.paint(clean(minion), "degraded" if odd else "running")
+    return [": ".join(filter(None, (head, " · ".join(parts))))]
+
+
+def _master(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    address, ip, port = data.get("address"), data.get("ip"), data.get("port")
+    if address is None:
+        return "no master known"
+    there = address if port in (None, binding.DEFAULT_REQUEST_PORT) else f"{address}:{port}"
+    if ip not in (None, address):
+        there += f" = {ip}"
+    name = data.get("id") or names.get(str(ip)) or names.get(str(address))
+    return f"{clean(name)} ({clean(there)})" if name else clean(there)
+
+
+def _odd(data: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
+    told = [data.get("note")]
+    if data.get("connected") is not True and data.get("address") is not None:
+        told.insert(0, "not connected" if data.get("connected") is False else "connected: unknown")
+    if ping and ping.get("answers") is not True:
+        told.append(f"ping: {ping.get('note')}")
+    return [str(each) for each in told if each]
+
+
+def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
+    """
+    Address → name of the masters of the group, where *opts* are those of a master of one: minions
+    are not told their names. Empty elsewhere, and for who may not read them.
+    """
+    from saltext_ha.common.errors import HaError
+    from saltext_ha.config import mapping
+
+    if not opts.get("ha"):
+        return {}
+    try:
+        settings = mapping.parse(opts)
+        return _names(settings.name, settings.address, settings.state_dir)
+    except (HaError, OSError, ValueError):  # of a minion, or not to be read
+        return {}
+
+
+@functools.lru_cache
+def _names(name: str, address: str, state_dir: Any) -> Mapping[str, str]:
+    # Salt prints each minion by itself, and there may be thousands.
+    from saltext_ha.transport import trust
+
+    return {**trust.addresses(state_dir), address: name}

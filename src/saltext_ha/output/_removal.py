@@ -1,0 +1,94 @@
+"""What one master did, as ``ha.remove_peer`` tells it: whom it introduced, what it decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._history import at_time
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    count,
+    distinct,
+    not_asked,
+    number,
+    shorten,
+    table,
+)
+
+LISTED = 50  # rows; all of them are in the JSON
+LONGEST_NOTE = 400
+
+
+def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.remove_peer`` returned."""
+    name, undo, test = clean(data.get("name")), data.get("undo"), data.get("test")
+    since = data.get("since")
+    span = f" since {at_time(since)}" if since is not None else ""
+    lines = _notes(data) if not test else []
+    members = data.get("members") or []
+    if members:
+        fate = ("would be removed, too" if test else "removed, too") if undo else "stay pinned"
+        lines.append(f"introduced by {name}{span}; {fate}:")
+        lines += [
+            f"  {clean(member.get('name'))}  pinned {clean(member.get('added')) or '?'}"
+            f"  on {', '.join(map(clean, member.get('on') or []))}"
+            + ("" if member.get("introducer") == data.get("name") else _by(member))
+            for member in members[:LISTED]
+        ]
+    keys = data.get("keys") or []
+    if keys:
+        lines += _keys(keys, screen, bool(undo), "Was" if undo and not test else "Now")
+        lines.append(f"{count(len(keys), 'key')} decided about by {name}{span}")
+    else:
+        lines.append(f"no key is known that {name} decided about{span}")
+    if undo and test:
+        lines.append("planned; nothing was changed (test=True)")
+    return lines + not_asked(data, screen) + (_notes(data) if test else [])
+
+
+def _by(member: Mapping[str, Any]) -> str:
+    return f", by {clean(member.get('introducer') or '?')}"
+
+
+def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str) -> list[str]:
+    shown = keys[:LISTED]
+    prints = distinct(key.get("fingerprint") or "-" for key in shown)
+    columns = ["Received", "From", "What", "Id", "Fingerprint", state, "Becomes"]
+    rows = []
+    for key, fingerprint in zip(shown, prints, strict=True):
+        rows.append(
+            [
+                at_time(key.get("received")),
+                str(key.get("from") or "?"),
+                str(key.get("what") or "?"),
+                str(key.get("id")),
+                fingerprint,
+                str(key.get("state") or "-"),
+                str(key.get("to") or "stays"),
+            ]
+        )
+    if not undo:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    head, *body = table(screen, columns, rows, whole=["Received", "What", "Fingerprint"])
+    lines = [head]
+    for line, key in zip(body, shown, strict=True):
+        lines.append(line)
+        below = [_claim(key), clean(key.get("note") or "") if undo else ""]
+        lines += [f"    {text}" for text in below if text]
+    if len(keys) > LISTED:
+        lines.append(f"  … {number(len(keys) - LISTED)} more (--out=json has all)")
+    return lines
+
+
+def _claim(key: Mapping[str, Any]) -> str:
+    """What stands in the write, where that is another than who brought it."""
+    if key.get("on") == key.get("from"):
+        return ""
+    by = f" by {clean(key['by'])}" if key.get("by") else ""
+    return f"says it was made on {clean(key.get('on') or '?')}{by}, {at_time(key.get('at'))}"
+
+
+def _notes(data: Mapping[str, Any]) -> list[str]:
+    return [shorten(clean(note), LONGEST_NOTE) for note in data.get("notes") or []]

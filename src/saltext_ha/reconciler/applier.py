@@ -1,0 +1,313 @@
+"""
+The applier: brings this master's key store to what its records say.
+
+What is to be done is written down in the replica before it is done, and what the store may show
+meanwhile, so that a crash between any two lines is finished by the next :meth:`Applier.apply`.
+One thread only; no network here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import ReplicaError, StoreError
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore import minion_key
+from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.reconciler.observer import Observer, Seen
+from saltext_ha.replica.replica import Records, Replica
+from saltext_ha.replica.serializers import NEVER, Applied
+from saltext_ha.replication import plan
+from saltext_ha.replication.digest import in_order
+from saltext_ha.replication.placement import ABSENT, Stored, place
+from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING
+
+log = logging.getLogger(__name__)
+
+
+class Move(NamedTuple):
+    """What is to become of one id in the store."""
+
+    change: Change
+    waiting: Applied
+    """What is written down of it as long as the store shows nothing by this move."""
+    doing: Applied
+    """What is written down once it may."""
+    after: Stored
+
+
+class Applier(Observer):
+    """
+    An observer that also writes to the store it watches.
+
+    :param revoke: rotates the AES key and cleans caches, in this order; called once for all that is
+        learned or applied together, with the ids that have no key any more, or None where these are
+        not known since a crash, and whether any key was accepted: otherwise there is nothing to
+        rotate for.
+    :param enforce: whether the store is ever written.
+    :param parts: as :class:`Observer` takes them.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        replica: Replica,
+        *,
+        revoke: Callable[[Iterable[str] | None, bool], None],
+        enforce: bool = True,
+        **parts: Any,
+    ) -> None:
+        super().__init__(store, replica, **parts)
+        self.enforce = enforce
+        self._revoke = revoke
+
+    def unfinished(self) -> bool:
+        """Whether an apply left something, for instance an entry that cannot be written."""
+        return self.is_active() and bool(self.replica.dirty() or self.replica.meta.revocation_due)
+
+    def is_active(self) -> bool:
+        """Whether the store is to be written at all at present; it may be in doubt nevertheless."""
+        return self.enforce and not self.adopting and not self.replica.meta.paused
+
+    def apply(self) -> Seen:
+        """
+        Bring the store to what the records say, wherever that was written down to be done.
+
+        :return: local changes found on the way, as :meth:`observe` does.
+        :raises StoreError: when the store cannot be written; what is left is done another time.
+        """
+        seen = Seen()
+        if not self.enforce and self._gone and not self.replica.meta.revocation_due:
+            self._gone.clear()  # who deletes keys here cleans up after them
+        if not self.is_active() or not self.holds.is_ours():
+            return seen
+        for batch in batches(in_order(self.replica.dirty())):
+            self._apply_batch(batch, seen)
+        self._revoke_if_due()
+        if self.holds.provenance.signing_due():
+            self.holds.provenance.sign()
+        self.store.check_writable()
+        return seen
+
+    def _revoke_if_due(self) -> None:
+        due = self.replica.meta.revocation_due
+        if not due and not self._gone:
+            return
+        point("revoke.begin")
+        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
+        point("revoke.done")
+        if due:
+            with self.replica.transaction():
+                self.replica.meta.revocation_due = False
+        self._gone = set()
+        point("revoke.marked")
+
+    def _has_no_key(self, minion_id: str) -> bool:
+        content = self.store.read(minion_id)
+        if content is not None and content.stored == ABSENT:
+            return True
+        self.missed.add(minion_id)  # the store takes it for known now
+        return False
+
+    def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
+        moves: list[Move] = []
+        held = self.replica.held()
+        for minion_id in self.replica.brought(ids):
+            applied = self._applied(minion_id)
+            if not applied.dirty:
+                continue
+            records = self.replica.get(minion_id)
+            content = self.store.read(minion_id)
+            shown = content.stored if content else None
+            if shown is None or (shown.slot and shown.key not in records):
+                applied = self._without_junk(minion_id, applied, frozenset(records))
+                content = self.store.read(minion_id)
+            if content is None:
+                continue
+            now = content.stored
+            ours = plan.is_between(now, applied.stored, applied.aims)
+            lost = minion_id in held and now.slot is None
+            if now != applied.stored and not ours and not lost:
+                # Somebody acted between two lines of ours: first record that, then come back. What
+                # is held is not recorded: it waits until that is over.
+                if minion_id not in held:
+                    self._look_again(minion_id, seen)
+                continue
+            moves.append(self._move(minion_id, now, applied, records))
+        if not moves:
+            return
+        point("apply.begin")
+        # What the store may show by our own doing is written down before it does.
+        with self.replica.transaction():
+            for move in moves:
+                if move.change.steps:
+                    self.replica.set_applied(move.change.minion_id, move.doing)
+        point("apply.aims")
+        self._carry_out(moves, seen)
+
+    def _move(self, minion_id: str, now: Stored, waiting: Applied, records: Records) -> Move:
+        """The move of an id from *now* to where its *records* have it."""
+        desired = place(records.values(), waiting.stored)
+        todo = plan.steps(now, desired, frozenset(records), self.store.one_denied)
+        keys = {key: record.public_key for key, record in records.items()}
+        return Move(
+            Change(minion_id, todo, keys, now),
+            waiting,
+            waiting._replace(aims=waiting.aims | plan.aims(desired)),
+            plan.outcome(now, desired, todo, self.store.one_denied),
+        )
+
+    def _undisturbed(self, moves: Sequence[Move], seen: Seen) -> list[Move]:
+        """Those of *moves* that find what was last applied; the others wait, as written down."""
+        free: list[Move] = []
+        others: list[Move] = []
+        for move in moves:
+            (free if self._is_as_shown(move.change) else others).append(move)
+        self._put_off(others, seen)
+        return free
+
+    def _is_as_shown(self, change: Change) -> bool:
+        try:
+            content = self.store.read(change.minion_id)
+        except StoreError:  # apply comes to it, and says so
+            return False
+        return content is not None and content.stored == change.shown
+
+    def _put_off(self, moves: Sequence[Move], seen: Seen) -> None:
+        """Nothing was done of *moves*: what the store shows of them is somebody else's work."""
+        for move in moves:
+            self._look_again(move.change.minion_id, seen)
+        self._withdraw(moves)
+
+    def _carry_out(self, moves: Sequence[Move], seen: Seen) -> None:
+        """Make *moves*, which are written down."""
+        if not moves:
+            return
+        self._begun.update(move.change.minion_id for move in moves)
+        try:
+            missing, failed, taken = self.store.apply([move.change for move in moves])
+        except StoreError:
+            self._withdraw_untouched(moves)
+            raise
+        point("apply.store")
+        for minion_id, reason in failed.items():
+            self.refused.add(minion_id, reason)
+        if failed:
+            self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
+        self._put_off([move for move in moves if move.change.minion_id in taken], seen)
+        unmade = taken.union(failed)
+        made = [move for move in moves if move.change.minion_id not in unmade]
+        self._write_down(made, missing, seen)
+
+    def _write_down(self, made: Sequence[Move], missing: Container[str], seen: Seen) -> None:
+        """
+        The store was brought to what *made* are for: write down what it shows now, and tell of it.
+
+        :param missing: ids of which somebody had taken away what was to be removed or replaced.
+        """
+        at = time.monotonic()
+        self._races.expire(at)
+        settled: list[str] = []
+        with self.replica.transaction():
+            self.replica.unhold(move.change.minion_id for move in made)
+            for (minion_id, _, keys, shown), waiting, _, after in made:
+                self.refused.discard(minion_id)
+                content = self.store.read(minion_id)
+                there = content.stored if content else None
+                if there != after:
+                    self._look_again(minion_id, seen)
+                as_meant = there is not None and there.slot == after.slot
+                gone = there is None or waiting.stored.slot not in there.entries
+                if plan.revokes(waiting.stored, after) and (as_meant or gone):
+                    self.replica.meta.revocation_due = True
+                if after == ABSENT:
+                    self._is_gone(minion_id)
+                if there and there.slot in shown.extra and there.key not in keys:
+                    # It stood beside what counted, and no record knows it: it is news now.
+                    after = Stored(denied=there.denied)
+                elif not as_meant:
+                    # Somebody acted while we did, on what stood there before: it is compared with
+                    # that, and written down as made without knowing our move.
+                    continue
+                done = NEVER if after == ABSENT else Applied(after)
+                mark = content.mark if content and there == after else 0
+                self.replica.set_applied(minion_id, done, mark)
+                settled.append(minion_id)
+                if content and minion_id in missing:
+                    self._races.add(minion_id, waiting.known or {}, content.slot_mark, at)
+        point("apply.done")
+        self._begun.difference_update(settled)
+        for (minion_id, *_), waiting, _, after in made:
+            if after.slot != waiting.stored.slot:
+                self._announce_key(minion_id, waiting.stored, after)
+
+    def _look_again(self, minion_id: str, seen: Seen) -> None:
+        """What the store shows of an id is not written down."""
+        seen.unsettled.append(minion_id)
+        self.missed.add(minion_id)
+
+    def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
+        """*moves* failed: of those that changed nothing, nothing was done."""
+        self._withdraw([move for move in moves if self._is_as_shown(move.change)])
+
+    def _withdraw(self, moves: Sequence[Move]) -> None:
+        """Nothing was done of *moves*: what the store shows next is by somebody else."""
+        if not moves:
+            return
+        # What was aimed at before may be there since then.
+        ids = (move.change.minion_id for move in moves if not move.waiting.aims)
+        self._begun.difference_update(ids)
+        # Where this fails, it holds until the engine starts again.
+        with contextlib.suppress(ReplicaError), self.replica.transaction():
+            for move in moves:
+                self.replica.set_applied(move.change.minion_id, move.waiting)
+
+    def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
+        """
+        Remove what is no key. On 3006 and 3007 whoever reaches the master can leave it under any
+        id, where it is accepted with the others (``salt-key -A``), and it must not keep a decision
+        about that id out.
+
+        :return: what was applied, without that.
+        """
+        junk = self.store.junk(minion_id)
+        if not junk:
+            return applied
+        was_due = self.replica.meta.revocation_due
+        state, key = applied.stored.slot or (None, None)
+        # A pending key was deleted before something else could knock.
+        spoilt = state in junk and state != PENDING
+        log.warning("ha: what was there was no key, and is removed: id=%s", ascii(minion_id))
+        with self.replica.transaction():
+            if state and (spoilt or key not in known):
+                # First: that it is gone must not be taken for an operator who deleted the id.
+                applied = applied._replace(stored=Stored(denied=applied.stored.denied))
+                self.replica.set_applied(minion_id, applied)
+            if ACCEPTED in junk:
+                # Salt takes more for a key than we do: text around it, for instance.
+                self.replica.meta.revocation_due = True
+        point("apply.junk")
+        self.store.discard_junk(minion_id)
+        left = self.store.junk(minion_id)
+        if ACCEPTED in left and not was_due:
+            with self.replica.transaction():
+                self.replica.meta.revocation_due = False
+        if not left:
+            self.refused.discard(minion_id)
+        return applied
+
+    def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
+        state, key = after.slot or (DELETED, before.key)
+        data = {
+            "id": minion_id,
+            "act": state,
+            "before": before.state,
+            "fingerprint": minion_key.show(key, short=False) if key else None,
+            "master": self._name,
+        }
+        self._announce(f"key/{state}", data)

@@ -1,0 +1,364 @@
+"""
+The keeper behind one thread: what uses replica.db or changes the key store goes through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from saltext_ha.common.complaints import Complaint
+from saltext_ha.common.errors import HaError, ReplicaError
+from saltext_ha.reconciler.hints import MOST_WAITING, Hint, is_knock
+from saltext_ha.reconciler.keeper import Keeper, Merged
+from saltext_ha.reconciler.observer import MINION, Seen
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.record import Record
+from saltext_ha.replication.vouching import Vouch
+
+log = logging.getLogger(__name__)
+
+# Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
+SETTLE = 0.25
+# How soon what could not be written is tried again.
+RETRY = 5.0
+
+T = TypeVar("T")
+
+
+class Core:
+    """
+    One keeper, used by many tasks of one event loop.
+
+    :param publish: called with records that changed here, to be pushed to the peers.
+    """
+
+    def __init__(self, keeper: Keeper, publish: Callable[[Sequence[Record]], None]) -> None:
+        self.keeper = keeper
+        self.problem = ""
+        """Why the store or the replica cannot be used at present; empty when they can."""
+        self._complaint = Complaint(
+            lambda problem: log.error("ha store: %s", problem),
+            lambda: log.info("ha store: usable again"),
+        )
+        self._publish = publish
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
+        self._late: list[Hint] = []
+        """Deletions that Salt told of, and that could not be written down yet."""
+        self._unsettled: set[str] = set()
+        self._passes = 0
+        self._began: float | None = None
+        self._recheck: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def replica(self) -> Replica:
+        """The keeper's replica; its digest trees may be read from any thread."""
+        return self.keeper.replica
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """*function* in the keeper's thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, self._timed, function, *arguments)
+
+    async def glance(self, function: Callable[[], T], patience: float) -> T | None:
+        """
+        *function* in the keeper's thread, for somebody who can do without: a store that is slow, or
+        hangs, is waited for as long as its file system likes.
+
+        :param patience: seconds for which that thread is waited for.
+        :return: None when it was busy all the time; then *function* is not called.
+        """
+        try:
+            return await asyncio.wait_for(self.run(function), patience)
+        except asyncio.TimeoutError:
+            return None
+
+    @property
+    def busy(self) -> float:
+        """For how many seconds the keeper's thread has been at one piece of work."""
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def _timed(self, function: Callable[..., T], *arguments: Any) -> T:
+        self._began = time.monotonic()
+        try:
+            return function(*arguments)
+        finally:
+            self._began = None
+
+    def close(self) -> None:
+        """Finish what is being done, and close the replica."""
+        for timer in (self._recheck, self._retry):
+            if timer:
+                timer.cancel()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        self.replica.close()
+
+    async def begin(self) -> None:
+        """The first pass over the store, before anything else is asked of the keeper."""
+        await self.scan()
+        await self.run(lambda: self.keeper.newcomers.begin_counting(time.monotonic()))
+        try:
+            await self.run(self.replica.index)
+        except HaError as exc:
+            self._note(str(exc))
+
+    async def scan(self) -> float:
+        """
+        One pass over the store. Neither the listing nor a pass that finds thousands of changes
+        holds up who waits for the keeper, and what is found first is on its way first.
+
+        :return: what the listing cost, in seconds of a processor.
+        """
+        self._passes += 1
+        try:
+            return await self._pass()
+        finally:
+            self._passes -= 1
+
+    async def _pass(self) -> float:
+        try:
+            ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
+            portions = await self.run(lambda: self.keeper.weigh({*ids, *self.keeper.missed}))
+        except HaError as exc:
+            self._note(str(exc))
+            return 0.0
+        for portion in portions or [[]]:
+            await self._work(partial(self.keeper.observe, portion))
+        return cost
+
+    def _list(self) -> tuple[Iterable[str], float]:
+        began = time.thread_time()
+        return self.keeper.store.changed(), time.thread_time() - began
+
+    async def hinted(self, hints: Sequence[Hint]) -> None:
+        """Look at the ids that Salt's events named, and do what follows."""
+        await self._work(partial(self._look_at_hints, hints))
+
+    def _look_at_hints(self, hints: Sequence[Hint]) -> Seen:
+        """Also at those that could not be followed before; in the keeper's thread."""
+        waiting = dict.fromkeys([*self._late, *hints])
+        self._late = []
+        found = Seen()
+        problem = None
+        # What operators did one after the other; knocks, which may be thousands, together.
+        together = [[hint] for hint in waiting if not is_knock(hint)]
+        for by in ("", MINION):
+            if knocks := [hint for hint in waiting if is_knock(hint) and hint.by == by]:
+                together.append(knocks)
+        for hints in together:
+            ids, (_, by, gone) = [hint.minion_id for hint in hints], hints[0]
+            if not isinstance(problem, ReplicaError):  # else nothing can be written down
+                try:
+                    found.extend(self.keeper.observe(ids, by=by, deleted=gone))
+                    continue
+                except HaError as exc:
+                    problem = exc
+            # All else is seen in the store, too.
+            if gone and len(self._late) < MOST_WAITING:
+                self._late += hints
+        if problem:
+            raise problem
+        return found
+
+    async def learn(
+        self, records: Sequence[Record], sender: str = "", *, vouched: Sequence[Vouch] = ()
+    ) -> Merged:
+        """
+        Merge records of the peer *sender* and apply them.
+
+        :param vouched: what their writers vouch for, checked.
+        :raises HaError: they could not be written down, or the store not be read; the peer must
+            offer them again.
+        """
+        try:
+            merged = await self.run(partial(self.keeper.learn, records, sender, vouched=vouched))
+        except HaError as exc:
+            self._note(str(exc))
+            raise
+        self._follow(merged.seen)
+        if merged.learned or merged.disowned:
+            await self.apply()
+        return merged
+
+    async def meet(self, vouched: Sequence[Vouch], sender: str) -> dict[str, list[str]]:
+        """
+        The peer *sender* was met; see :meth:`Keeper.meet`.
+
+        :raises HaError: it could not be written down; nothing of that peer may be merged.
+        """
+        if not vouched:
+            return {}
+        disowned = await self.run(self.keeper.meet, vouched, sender)
+        if disowned:
+            await self.apply()
+        return disowned
+
+    async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
+        """A peer dropped these records; see :meth:`Keeper.dropped_elsewhere`."""
+        if told:
+            await self._work(lambda: Seen(self.keeper.dropped_elsewhere(told)))
+
+    async def apply(self) -> None:
+        """Bring the store to what the records say."""
+        await self._work(lambda: Seen())
+
+    async def release(self, by: str, ids: Sequence[str]) -> None:
+        """
+        Believe the changes of *ids* that were held back, as *by* says.
+
+        :raises HaError: not all of it could be written down.
+        """
+        await self._order(lambda: self.keeper.release(by, ids))
+
+    async def adopt(self) -> None:
+        """
+        Bring the store, whatever became of it, to what is known of the keys; after a lost replica
+        once the knowledge of peers was pulled. See :meth:`.Observer.adopt`.
+
+        :raises HaError: not all of it could be written down.
+        """
+        await self._work(self.keeper.adopt, asked=True)
+
+    async def refill(self) -> None:
+        """
+        :meth:`adopt`, as an operator says.
+
+        :raises HaError: not all of it could be written down.
+        """
+        await self._order(self.keeper.adopt)
+
+    async def pause(self, paused: bool, by: str = "") -> None:
+        """
+        Stop writing the store, or go on with what was heard meanwhile; survives a restart.
+
+        :param by: since when and by whom it is paused, in words.
+
+        :raises HaError: it could not be written down, and is as it was.
+        """
+
+        def note() -> Seen:
+            with self.replica.transaction():
+                self.replica.meta.paused = paused
+                self.replica.meta.paused_by = by
+            return Seen()
+
+        await self._order(note)
+
+    async def decide(
+        self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
+    ) -> list[Record]:
+        """
+        Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`.
+
+        :return: the changed records: what came in between may stand against a decision.
+        :raises HaError: they could not be written down; none of them holds.
+        """
+        changed: list[Record] = []
+
+        def decide() -> Seen:
+            changed.extend(self.keeper.decide(minion_id, states, by, shown))
+            return Seen(changed)
+
+        await self._order(decide)
+        return changed
+
+    async def rewrite(self, minion_id: str, by: str) -> None:
+        """
+        Write the poisoned records of an id anew; see :meth:`Keeper.rewrite`.
+
+        :raises HaError: it could not be written down, and is as it was.
+        """
+        await self._order(lambda: self.keeper.rewrite(minion_id, by))
+
+    async def _order(self, look: Callable[[], Seen]) -> None:
+        """:meth:`_work` for an operator, who alone can try it again."""
+        try:
+            await self._work(look, asked=True)
+        except HaError as exc:
+            raise HaError(
+                f"{exc}; so this is not done. Mend that (is the disk full?), and run it again"
+            ) from exc
+
+    async def _work(self, look: Callable[[], Seen], *, asked: bool = False) -> None:
+        """
+        *look*, publish what it found, then apply; problems are kept for the status.
+
+        :param asked: whoever asked is told, too, when *look* could not write down what it is to.
+            What is written down and cannot be applied yet will be.
+        """
+
+        def finish() -> tuple[Seen, bool]:
+            return self.keeper.apply(), self.keeper.unfinished()
+
+        try:
+            found = await self.run(look)
+        except HaError as exc:
+            self._note(str(exc))
+            if asked:
+                raise
+            return
+        self._follow(found)
+        try:
+            seen, unfinished = await self.run(finish)
+            self._follow(seen)
+        except HaError as exc:
+            self._note(str(exc))
+        else:
+            self._note("")
+            if unfinished:
+                self._try_later()
+
+    def _note(self, problem: str) -> None:
+        self._complaint.note(problem)
+        self.problem = problem
+        if problem:
+            self._try_later()
+
+    def _try_later(self) -> None:
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.start(self._again())
+
+    async def _again(self) -> None:
+        await self.hinted([])
+        await self._work(lambda: self.keeper.observe(self.keeper.missed))
+
+    def _follow(self, seen: Seen) -> None:
+        if seen.records:
+            self._publish(seen.records)
+        if seen.unsettled:
+            self._unsettled.update(seen.unsettled)
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._recheck is None:
+            loop = asyncio.get_running_loop()
+            self._recheck = loop.call_later(SETTLE, self._look_again)
+
+    def _look_again(self) -> None:
+        self._recheck = None
+        if self._passes:
+            # Whether too much is gone can be said when all that is gone was seen.
+            self._look_soon()
+            return
+        ids, self._unsettled = self._unsettled, set()
+        self.start(self._certain(ids))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _certain(self, ids: Iterable[str]) -> None:
+        await self._work(lambda: self.keeper.observe(ids, certain=True))

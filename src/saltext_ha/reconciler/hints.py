@@ -1,0 +1,115 @@
+"""
+Hints from Salt's event bus: an id to look at now, instead of at the next pass over the store.
+
+``salt/key`` follows ``salt-key`` and the key wheel, ``salt/auth`` a minion that knocks. Neither is
+the truth: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Who did it is told by
+the events of the key wheel, if at all: see :mod:`saltext_ha.reconciler.attribution`.
+
+In Salt's own cluster the bus carries the events of the other masters, too, with ``__peer_id``.
+They say what was done there; a process of Salt's may do the same here in this moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from saltext_ha.common.batches import BATCH
+from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
+from saltext_ha.reconciler.observer import MINION, OPERATOR
+from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
+from saltext_ha.salt_bus.intake import FROM_PEER
+
+# Minions can have Salt fire such events; what more there is, a look at the folders finds.
+MOST_WAITING = 10_000
+KEY_TAG = "salt/key"
+AUTH_TAG = "salt/auth"
+# What Salt calls it: 3006 and 3007 the first of each, 3008 the second.
+ACTS = {
+    "accept": ACCEPTED,
+    "accepted": ACCEPTED,
+    "reject": REJECTED,
+    "rejected": REJECTED,
+    "delete": DELETED,
+}
+
+
+class Hint(NamedTuple):
+    """
+    *minion_id* may have changed; ``gone``: Salt says that it was deleted.
+
+    ``by``: who decided it; empty when nobody is known to have decided anything.
+    """
+
+    minion_id: str
+    by: str
+    gone: bool
+
+
+def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
+    """What an event says about keys, if anything, given the wheel calls that were heard before."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("id"), str):
+        return None
+    if tag == KEY_TAG and data.get(FROM_PEER):
+        return Hint(data["id"], "cluster", False)
+    minion_id, act = data["id"], data.get("act")
+    if tag == KEY_TAG:
+        state = ACTS.get(act, "") if isinstance(act, str) else ""
+        by = calls.who(minion_id, state, AT_ONCE) or OPERATOR
+        return Hint(minion_id, by, state == DELETED)
+    if tag == AUTH_TAG:
+        # Where keys are accepted automatically, this is all that tells of it.
+        by = (calls.who(minion_id, ACCEPTED) or MINION) if act == "accept" else ""
+        return Hint(minion_id, by, False)
+    return None
+
+
+class Hints:
+    """
+    Takes in the events of the bus, and keeps the hints among them until the engine gets to them.
+
+    Made inside the event loop, told from any thread.
+
+    :param calls: the wheel calls that the same bus told of.
+    """
+
+    def __init__(self, calls: WheelCalls) -> None:
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[Hint, None] = {}
+        self._lock = threading.Lock()
+        self._came = asyncio.Event()
+
+    def __call__(self, tag: str, data: Any) -> None:
+        """An event of the bus."""
+        hint = read_hint(tag, data, self._calls)
+        if hint:
+            # Knocks leave room for what operators do.
+            most = MOST_WAITING if is_knock(hint) else 2 * MOST_WAITING
+            with self._lock:  # here, not in the loop, whose queue has no end
+                first = not self._waiting
+                if len(self._waiting) < most:
+                    self._waiting[hint] = None
+            if first:
+                self._loop.call_soon_threadsafe(self._came.set)
+
+    async def next(self) -> list[Hint]:
+        """
+        Some that came, deletions first and knocks last, so that no flood of knocks holds up what
+        operators do; waits until there is one.
+        """
+        await self._came.wait()
+        with self._lock:
+            order = sorted(self._waiting, key=lambda hint: (not hint.gone, is_knock(hint)))
+            for hint in order[:BATCH]:
+                del self._waiting[hint]
+            if not self._waiting:
+                self._came.clear()
+        return order[:BATCH]
+
+
+def is_knock(hint: Hint) -> bool:
+    """Whether it tells of no operator's doing."""
+    return not hint.gone and hint.by in ("", MINION)

@@ -1,0 +1,171 @@
+"""
+What the key store shows and is not believed: too much at once, or in a store that is not ours.
+
+What is held is recorded nowhere, so no peer hears of it, until it is undone or an operator says
+``ha.release`` or ``ha.refill``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore.base import Content, KeyStore
+from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, UNSIGNED, Provenance
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replica.serializers import Applied
+from saltext_ha.replication.change import still_accepted
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.placement import Stored, place
+from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
+
+log = logging.getLogger(__name__)
+
+MAX_ANNOUNCED = 1000
+
+Announce = Callable[[str, dict[str, Any]], None]
+
+
+class Holds:
+    """
+    Decides what to hold back, and remembers it in the replica.
+
+    :param guard: how many accepted keys may go or come back at once.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        replica: Replica,
+        guard: RevocationGuard,
+        *,
+        name: str,
+        clock: Callable[[], float],
+        announce: Announce,
+    ) -> None:
+        self.doubt = ""
+        """Why the store is neither believed nor written at present; empty when it is."""
+        self.look_again = True
+        """
+        Whether what is held may be back, and nothing else will say so: the store that was missing
+        is there again, or this is the first look since the engine started.
+        """
+        self._hold_all = False
+        """Whether all accepted keys are still to be held: the disk was full."""
+        self.provenance = Provenance(store, replica, name)
+        self._store = store
+        self._replica = replica
+        self._guard = guard
+        self._name = name
+        self._clock = clock
+        self._announce = announce
+
+    def look(self) -> str:
+        """
+        How the store stands (:meth:`.Provenance.look`); while its signature is missing, all its
+        accepted keys are held, and it is in :attr:`doubt`.
+        """
+        found = self.provenance.look()
+        if found == MISSING and not self._replica.any_accepted():
+            self.provenance.forget()  # there was nothing that could be lost
+            found = UNSIGNED
+        if found != MISSING:
+            if self.doubt:
+                log.info("ha store: the key store of %s is back", self._name)
+                self.look_again = True
+            self.doubt = ""
+            self._hold_all = False
+        elif not self.doubt:
+            self.doubt = (
+                "this is not the key store that was here (its signature is gone): wiped, or not "
+                "mounted? Nothing is believed or written. Bring it back; or fill it again from "
+                "what is known: salt-run ha.refill; or believe it: salt-run ha.release"
+            )
+            log.error("ha held: %s", self.doubt)
+            self._hold_all = True
+        if self._hold_all:
+            self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
+            self._hold_all = False
+        return found
+
+    def is_ours(self) -> bool:
+        """Whether the store is the one that was here, so that what it shows may be believed."""
+        return self.look() not in (OLDER, NEWER) and not self.doubt
+
+    def hold_back(
+        self, ids: Sequence[str], certain: bool = False, by: str = "", deleted: bool = False
+    ) -> None:
+        """
+        Hold back accepted keys that went away or came back, when too many to be believed.
+
+        :param deleted: Salt said that these were deleted: somebody's decision, whatever their
+            number. Half of it believed and half held would be nobody's.
+        """
+        if not self._replica.any_accepted() and not self._replica.any_revoked():
+            return
+        held = self._replica.held()
+        suspects = []
+        for minion_id in self._replica.at_stake(ids):
+            if minion_id in held:
+                continue
+            applied = self._replica.applied(minion_id)
+            content = self._store.read(minion_id, certain)
+            if content is None or (content.stored.slot is None and not certain):
+                continue
+            if deleted and content.stored.state != ACCEPTED:
+                continue  # also where the minion has knocked since
+            ours = applied.dirty and wanted(self._replica, minion_id, applied).state != ACCEPTED
+            if not ours and self.is_held(minion_id, content, applied, by):
+                suspects.append(minion_id)
+        if not suspects:
+            return
+        accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
+        if self._guard.allows(suspects, accepted, time.monotonic()):
+            return
+        if self._hold(suspects):
+            log.error(
+                "ha held: %d accepted keys are gone from the key store of %s, or back though they "
+                "were revoked; nothing was recorded. Bring the folder back, fill it again with "
+                "salt-run ha.refill, or confirm with salt-run ha.release",
+                len(self._replica.held()),
+                self._name,
+            )
+
+    def _hold(self, ids: Sequence[str]) -> bool:
+        """
+        Hold *ids* back too, and announce what is held.
+
+        :return: whether it was announced. Keys that go one by one, as ``salt-key -D`` of 3008
+            deletes them, are told of when the first is held, and when there are twice as many.
+        """
+        before = len(self._replica.held())
+        with self._replica.transaction():
+            self._replica.hold(ids, self._clock())
+        point("hold.done")
+        held = self._replica.held()
+        if len(held).bit_length() == before.bit_length():
+            return False
+        some = sorted(held)[:MAX_ANNOUNCED]
+        self._announce("held", {"master": self._name, "count": len(held), "ids": some})
+        return True
+
+    def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:
+        """Whether a change is of the kind that is held back when there are many of them."""
+        now = content.stored
+        if now.slot == applied.stored.slot or still_accepted(applied.stored, now):
+            return False
+        if applied.stored.state == ACCEPTED and now.state not in (ACCEPTED, REJECTED):
+            # A minion that knocks at an emptied store brings nothing back.
+            return True
+        if now.state != ACCEPTED or not now.key or by:
+            return False
+        record = self._replica.get(minion_id).get(now.key)
+        return record is not None and record.state in (DELETED, REJECTED)
+
+
+def wanted(replica: Replica, minion_id: str, applied: Applied) -> Stored:
+    """What the store should show for an id that shows what was *applied*."""
+    return place(replica.get(minion_id).values(), applied.stored)

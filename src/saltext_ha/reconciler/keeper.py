@@ -1,0 +1,466 @@
+"""
+The keeper: holds together what this master's key store shows and what its replica knows.
+
+``observe`` (``observer.py``) turns what changed in the store into records, ``learn`` takes records
+of peers in, ``decide`` an operator's, and ``apply`` (``applier.py``) brings the store to what the
+records say. Everything is written to the replica first. One thread only; no network here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import ReplicaError, StoreError
+from saltext_ha.common.fail_points import point
+from saltext_ha.reconciler.applier import Applier, Move
+from saltext_ha.reconciler.observer import Seen, contexts
+from saltext_ha.replica.history import Receipt
+from saltext_ha.replica.replica import Records
+from saltext_ha.replication.poisoned import is_poisoned, mends, rewritten
+from saltext_ha.replication.record import (
+    DELETED,
+    OBSERVATIONS,
+    PENDING,
+    Record,
+    Value,
+    decide,
+    join,
+    merge,
+    observe,
+    record_digest,
+    strictest,
+    within,
+    without_dropped,
+)
+from saltext_ha.replication.vouching import MAX_COUNTER, MOST_WRITES, Vouch, bounded, is_sound, sift
+
+
+@dataclass
+class Merged:
+    """What :meth:`Keeper.learn` did."""
+
+    learned: int = 0
+    """How many records taught us something."""
+    seen: Seen = field(default_factory=Seen)
+    """Local changes that were found on the way."""
+    dropped: list[Record] = field(default_factory=list)
+    """Records that all masters dropped, and of which the peer is to be told so."""
+    refused: list[str] = field(default_factory=list)
+    """What was wrong with records, of which only a part counts, or nothing."""
+    disowned: dict[str, list[str]] = field(default_factory=dict)
+    """As :meth:`Keeper.meet` returns it."""
+
+
+class Dropping(NamedTuple):
+    """Which tombstones a group drops: (id, fingerprint) each, and what all masters have had."""
+
+    keys: Sequence[tuple[str, bytes]]
+    horizon: Mapping[str, int]
+    epoch: int
+
+
+class Keeper(Applier):
+    """
+    An applier that also takes in what peers and operators decided.
+
+    It is made as :class:`Applier` is.
+    """
+
+    name_of: Callable[[bytes], str] = staticmethod(lambda owner: "")
+    """The name of the peer with that certificate, by its fingerprint; empty: it is none."""
+
+    # -- from the peers to the replica
+
+    def learn(
+        self, records: Iterable[Record], sender: str = "", *, vouched: Iterable[Vouch] = ()
+    ) -> Merged:
+        """
+        Take *records* of the peer *sender* in, write down what is to be applied, and do it where
+        nothing stands in the way; :meth:`apply` does the rest.
+
+        Local changes are looked for first, so that an operator's decision is recorded with what
+        that operator could know.
+
+        :param vouched: what their writers vouch for, checked.
+        """
+        merged = Merged(disowned=self._believe(vouched, sender))
+        by_id: dict[str, list[Record]] = {}
+        for record in records:
+            by_id.setdefault(record.minion_id, []).append(record)
+        moved = False
+        try:
+            for batch in batches(by_id.items()):
+                moved |= self._learn_batch(dict(batch), merged, sender)
+        finally:
+            if moved:  # at once: when it is the turn of apply, the master may be paused
+                with contextlib.suppress(ReplicaError, StoreError):
+                    self._revoke_if_due()
+        return merged
+
+    def _learn_batch(
+        self, theirs: Mapping[str, Sequence[Record]], merged: Merged, sender: str
+    ) -> bool:
+        """:meth:`learn` for a part of it; whether the store was to be changed."""
+        found = self.observe(theirs)
+        merged.seen.extend(found)
+        horizon = self.replica.dropped.horizon()
+        self.replica.bring(theirs)
+        at_once = self.is_active() and self.holds.is_ours()
+        unsettled = set(found.unsettled)
+        learned = 0
+        moves: list[Move] = []
+        point("merge.begin")
+        with self.replica.transaction():
+            self.replica.received(Receipt(sender, self._clock()))
+            for minion_id, records in theirs.items():
+                before = self.replica.get(minion_id)
+                after = self._merge(before, records, horizon, merged)
+                if not after:
+                    continue
+                learned += len(after)
+                move = self._mark(
+                    minion_id,
+                    before,
+                    before | after,
+                    unsettled=minion_id in unsettled,
+                    at_once=at_once,
+                )
+                if move:
+                    moves.append(move)
+            point("merge.record")
+        point("merge.done")
+        merged.learned += learned
+        with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
+            self._carry_out(self._undisturbed(moves, merged.seen), merged.seen)
+        return bool(moves)
+
+    def _merge(
+        self,
+        ours: Records,
+        theirs: Iterable[Record],
+        horizon: Mapping[str, int],
+        merged: Merged,
+    ) -> Records:
+        """
+        Write *theirs*, of one id, to the replica.
+
+        :param merged: there comes what all masters dropped, and what was wrong.
+        :return: those that taught something, merged with *ours*.
+        """
+        changed: Records = {}
+        for record in theirs:
+            known = changed.get(record.fingerprint) or ours.get(record.fingerprint)
+            if known and mends(known, record):
+                # It comes on purpose, or of a member that was down when it was written anew.
+                merged.refused.append(
+                    f"record of {record.minion_id!a}: it claims writes that no master made, and "
+                    "says nothing that is not known here"
+                )
+                continue
+            if known and mends(record, known):
+                known = None  # merged, it would claim as much as before
+            sound = self._sifted(record, known, merged)
+            if sound is None:
+                continue
+            rest = without_dropped(sound, known, horizon) if horizon else sound
+            if known is None and not rest.values:
+                merged.dropped.append(record)
+                continue
+            after = merge(known, rest) if known else rest
+            if known and not after.values:
+                after = self._settle_dispute(known, rest, after, merged)
+            after = self._named_apart(after, known, merged)
+            if after != known:
+                changed[record.fingerprint] = after
+                self.replica.put(after)
+        return changed
+
+    def _sifted(self, record: Record, known: Record | None, merged: Merged) -> Record | None:
+        """What of a peer's *record* counts; see ``replication/vouching.py``."""
+        vouched = self.replica.vouched
+        if is_sound(record, vouched.highs):
+            return record
+        sound, reason = sift(record, known, vouched.highs, vouched.owners)
+        if reason:
+            merged.refused.append(f"record of {record.minion_id!a}: {reason}")
+        return sound
+
+    def _settle_dispute(self, ours: Record, theirs: Record, met: Record, merged: Merged) -> Record:
+        """
+        Each of two records claims to have seen, and overruled, all that the other says, which
+        cannot be by honest means; nothing would be left. The strictest of it holds, as a decision
+        of this master's, which knew both: so all masters come to the same.
+        """
+        merged.refused.append(
+            f"record of {ours.minion_id!a}: it and the one that is known here each claim to have "
+            "overruled the other"
+        )
+        state = strictest((*ours.values, *theirs.values)).state
+        value = Value(self.replica.next_dot(), state, self._clock(), "", self._name)
+        settled = decide(met, dict(met.context), value)
+        merged.seen.records.append(settled)
+        return settled
+
+    def _named_apart(self, record: Record, known: Record | None, merged: Merged) -> Record:
+        """
+        One write says one thing about one key. A value under the name of a write that is known to
+        say something else would stand in no history: it is written anew under a name of this
+        master's, which is noted as come from the sender.
+
+        Which of the two the writer made, nobody here can tell; so none is left out.
+        """
+        there = known.values if known else ()
+        double = [
+            value
+            for value in record.values
+            if value not in there and self.replica.said_otherwise(record, value)
+        ]
+        if not double:
+            return record
+        merged.refused.append(
+            f"record of {record.minion_id!a}: it names a write that said something else"
+        )
+        anew = [value._replace(dot=self.replica.next_dot()) for value in double]
+        values = [value for value in record.values if value not in double] + anew
+        context = join(dict(record.context), *({v.dot.node: v.dot.counter} for v in anew))
+        apart = record._replace(
+            values=tuple(sorted(values)), context=tuple(sorted(context.items()))
+        )
+        merged.seen.records.append(apart)
+        return apart
+
+    # -- what writers vouch for
+
+    def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
+        """
+        Take in what a master vouches for that was met, before anything of it is merged.
+
+        :param sender: its name.
+        :return: by the names of masters, what is wrong with records of before: somebody wrote in
+            the name of that master. What it did not write is taken out of them.
+        """
+        disowned = self._believe(vouched, sender)
+        with self.replica.transaction():
+            pass  # writes down what they vouch for, where nothing was to be taken out
+        return disowned
+
+    def _believe(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
+        """Believe them, whatever they come with; :meth:`meet` says what is returned."""
+        vouches = list(vouched)
+        self.replica.vouched.take(vouches)
+        highs = self.replica.vouched.highs
+        false: dict[str, set[str]] = {}
+        for vouch in vouches:
+            if vouch.node == self.replica.node:
+                # This machine was set back under its running engine: those dots are used up.
+                self.replica.counter = max(self.replica.counter, vouch.high)
+            if self.replica.seen_of(vouch.node) > highs.get(vouch.node, MAX_COUNTER):
+                false.setdefault(self.name_of(vouch.owner) or sender, set()).add(vouch.node)
+        return {name: self._take_out(nodes, name) for name, nodes in false.items()}
+
+    def _take_out(self, false: set[str], owner: str) -> list[str]:
+        """
+        Take what was claimed of these nodes beyond what their master vouches for out again.
+
+        What is written instead is noted as come from that master, *owner*, which may have claimed
+        it itself: it must not look like a decision that was made here, or by who passed it on.
+        """
+        highs, owners = self.replica.vouched.highs, self.replica.vouched.owners
+        reasons = []
+        for batch in batches(self.replica.ids()):
+            self.replica.bring(batch)
+            with self.replica.transaction():
+                self.replica.received(Receipt(owner, self._clock()))
+                for minion_id in batch:
+                    before = self.replica.get(minion_id)
+                    after: Records = {}
+                    for key, record in before.items():
+                        if all(counter <= highs.get(n, counter) for n, counter in record.context):
+                            continue
+                        sound, reason = sift(record, None, highs, owners)
+                        if sound is None:  # what it showed stays, in the name of this master
+                            state = record.state or DELETED
+                            bare = record._replace(values=(), context=())
+                            value = Value(
+                                self.replica.next_dot(), state, self._clock(), "", self._name
+                            )
+                            sound = decide(bare, {}, value)
+                        after[key] = sound
+                        self.replica.put(sound)
+                        reasons.append(f"record of {minion_id!a}: {reason}")
+                    if after:
+                        self._mark(minion_id, before, before | after)
+        with self.replica.transaction():
+            self.replica.unsee({node: highs[node] for node in false if node in highs})
+        return reasons
+
+    def _mark(
+        self,
+        minion_id: str,
+        before: Records,
+        records: Records,
+        *,
+        unsettled: bool = False,
+        at_once: bool = False,
+    ) -> Move | None:
+        """
+        Note that the store is to be changed, if it is.
+
+        :param before: the records that it agreed with. :param records: those of now.
+        :param unsettled: somebody did something to the id that is not recorded yet, and could not
+            know what came since *before*.
+        :param at_once: nothing stands in the way of changing it now.
+        :return: the move that is to be made now, if any is.
+        """
+        applied = self._applied(minion_id)
+        self._explain(minion_id, before, records)
+        known = contexts(before) if applied.known is None else applied.known
+        waiting = applied._replace(dirty=True, known=known)
+        move = self._move(minion_id, applied.stored, waiting, records)
+        if not (move.change.steps or applied.dirty or unsettled):
+            return None
+        # What has no record may be no key at all.
+        known_slot = not applied.stored.slot or applied.stored.key in records
+        if not at_once or unsettled or applied.dirty or not known_slot:
+            self.replica.set_applied(minion_id, waiting)
+            return None
+        self.replica.set_applied(minion_id, move.doing)
+        return move
+
+    # -- dropping tombstones
+
+    def drop(self, root: bytes, dropping: Dropping) -> bool:
+        """
+        Drop tombstones that every master has, when the records here still have the digest *root*.
+
+        The horizon says what every master has had by now, so that an old copy of a replica which
+        offers one of them again is told from somebody who knows something new. That holds for a
+        replica only that equals the others at this moment; otherwise nothing is done.
+        """
+        if self.replica.records.root != root:
+            return False
+        with self.replica.transaction():
+            # A replica that was rebuilt has not seen whose writes came before; this one may have.
+            seen, highs = self.replica.seen(), self.replica.vouched.highs
+            had = join(bounded(dropping.horizon, seen, highs), seen)
+            self.replica.dropped.raise_horizon(had, dropping.epoch)
+            for minion_id, key in dropping.keys:
+                record = self.replica.get(minion_id).get(key)
+                if record and within(record, dropping.horizon) and self._is_done(record):
+                    self.replica.drop(record)
+        return True
+
+    def _is_done(self, record: Record) -> bool:
+        """Whether the key was deleted, and is out of the store."""
+        applied = self.replica.applied(record.minion_id)
+        there = applied.stored.keys
+        return record.state == DELETED and not applied.dirty and record.fingerprint not in there
+
+    def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:
+        """
+        A peer dropped these records long ago: the key was deleted, and all masters knew.
+
+        A tombstone is dropped here, too. Any other state is of an old copy of this master's
+        replica, and the key is deleted here now.
+
+        :param told: (id, fingerprint) → digest of the record as it was offered to the peer; one
+            that has changed since says something new.
+        :return: what is to be pushed.
+        """
+        changed = []
+        for batch in batches(told.items()):
+            self.replica.bring([minion_id for (minion_id, _), _ in batch])
+            with self.replica.transaction():
+                for (minion_id, key), digest in batch:
+                    record = self.replica.get(minion_id).get(key)
+                    if record is None or record_digest(record) != digest:
+                        continue
+                    if self._is_done(record):
+                        self.replica.drop(record)
+                    elif record.state != DELETED:
+                        changed.append(self._delete(record))
+        return changed
+
+    def _delete(self, record: Record) -> Record:
+        before = self.replica.get(record.minion_id)
+        value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
+        changed = decide(record, dict(record.context), value)
+        self.replica.put(changed)
+        self._mark(record.minion_id, before, {**before, record.fingerprint: changed})
+        return changed
+
+    # -- from an operator to the replica
+
+    def decide(
+        self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
+    ) -> list[Record]:
+        """
+        Record an operator's decisions about keys of one id.
+
+        :param states: fingerprint → accepted, rejected or deleted, of recorded keys; pending: as if
+            it had been deleted, and had knocked since. An acceptance that is heard of later does
+            not undo that.
+        :param by: the operator, for people.
+        :param shown: the records that they were made by: what has come since was not known.
+        :return: the changed records, to be pushed.
+        """
+        before = self.replica.get(minion_id)
+        changed = []
+        with self.replica.transaction():
+            for key, state in sorted(states.items()):
+                said = DELETED if state == PENDING else state
+                value = Value(self.replica.next_dot(), said, self._clock(), by, self._name)
+                # All masters may have dropped it in between.
+                record = before.get(key, shown[key])
+                record = decide(record, dict(shown[key].context), value)
+                if state == PENDING:
+                    knock = value._replace(dot=self.replica.next_dot(), state=PENDING)
+                    record = observe(record, dict(shown[key].context), knock)
+                self.replica.put(record)
+                changed.append(record)
+            self._mark(minion_id, before, before | {new.fingerprint: new for new in changed})
+        point("decide.done")
+        return changed
+
+    # -- records that claim too much
+
+    def shown_anew(self, minion_id: str) -> dict[bytes, str]:
+        """
+        Fingerprint → state, of the poisoned records of an id: what they are to say, by what this
+        master's store shows. A key that is not in it was deleted; one that only knocked may be one
+        of several, of which a store shows one.
+        """
+        poisoned = [r for r in self.replica.get(minion_id).values() if is_poisoned(r)]
+        content = self.store.read(minion_id, certain=True) if poisoned else None
+        if content is None:
+            return {}
+        return {
+            record.fingerprint: content.stored.state_of(record.fingerprint)
+            or (record.state if record.state in OBSERVATIONS and record.state else DELETED)
+            for record in poisoned
+        }
+
+    def rewrite(self, minion_id: str, by: str) -> Seen:
+        """
+        Write the poisoned records of an id anew, as :meth:`shown_anew` says; under a node that
+        they cannot have named (:meth:`.Replica.take_node`).
+
+        :return: the new ones, to be pushed: whoever has a poisoned one takes them in its place.
+        """
+        states, seen = self.shown_anew(minion_id), Seen()
+        before = self.replica.get(minion_id)
+        with self.replica.transaction():
+            for key, state in sorted(states.items()):
+                value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
+                past = self.replica.history.decisions(minion_id, key)
+                record = rewritten(before[key], [dot for dot, _ in past], value)
+                self.replica.forget(before[key].context, MOST_WRITES)
+                self.replica.put(record)
+                seen.records.append(record)
+            after = {record.fingerprint: record for record in seen.records}
+            self._mark(minion_id, before, {**before, **after})
+        return seen

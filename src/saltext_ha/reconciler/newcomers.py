@@ -1,0 +1,94 @@
+"""
+How many ids may be recorded that nobody has decided about: strangers choose these, and any number.
+
+What is over stays in the key store as Salt put it there. No peer hears of it, and it is recorded
+when there is room. An operator's decision about it is recorded at once, as any.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+
+log = logging.getLogger(__name__)
+
+MINUTE = 60.0
+SHARE = 0.1
+"""Of the limits: with room for fewer nobody looks at those that wait."""
+
+
+class Newcomers:
+    """
+    New ids of one master's key store that are pending; one thread only.
+
+    :param most: how many may be pending in all.
+    :param per_minute: how many come in within a minute, once :meth:`begin_counting` was called:
+        what lies in the folder when the engine starts has gathered over a longer time.
+    """
+
+    def __init__(self, most: int, per_minute: int) -> None:
+        self.waiting: dict[str, None] = {}
+        """Ids that are in the store, and are not recorded."""
+        self._most = most
+        self._per_minute = per_minute
+        self._counts = False
+        self._allowance = float(per_minute)
+        self._at = 0.0
+        self._room = 0.0
+
+    def begin_counting(self, now: float) -> None:
+        """From now on only so many a minute; *now* in seconds of one clock for all calls."""
+        self._counts, self._at = True, now
+        self._allowance = float(self._per_minute)
+
+    def look(self, pending: int, now: float, *, at_once: bool = False) -> None:
+        """
+        How much room there is, for the calls of :meth:`admit` that follow.
+
+        :param pending: how many ids are pending now. :param at_once: whatever comes in a minute.
+        """
+        grown = self._allowance + (now - self._at) * self._per_minute / MINUTE
+        self._allowance, self._at = min(grown, float(self._per_minute)), now
+        self._room = float(self._most - pending)
+        if self._counts and not at_once:
+            self._room = min(self._room, self._allowance)
+
+    def admit(self, minion_id: str) -> bool:
+        """Whether a new id may be recorded; one that may not is kept in mind."""
+        if self._room >= 1:
+            self._room -= 1
+            self._allowance = max(0.0, self._allowance - 1)
+            self.waiting.pop(minion_id, None)
+            return True
+        if not self.waiting:
+            log.warning(
+                "ha newcomers: more than may be recorded: pending_limit=%d pending_rate=%d",
+                self._most,
+                self._per_minute,
+            )
+        self.waiting[minion_id] = None
+        return False
+
+    def discard(self, minion_id: str) -> None:
+        """The id is gone, or was decided about."""
+        self.waiting.pop(minion_id, None)
+
+    def due(self, pending: int, now: float) -> list[str]:
+        """Those that there is room for now; none while that is too little to be worth a look."""
+        if not self.waiting:
+            return []
+        self.look(pending, now)
+        worth = max(1.0, SHARE * min(self._most, self._per_minute))
+        if self._room < min(len(self.waiting), worth):
+            return []
+        return list(islice(self.waiting, int(self._room)))
+
+    def note(self) -> str:
+        """What an operator is told; empty when none waits."""
+        if not self.waiting:
+            return ""
+        return (
+            f"{len(self.waiting)} new minions are known here only, and wait: {self._most} are "
+            f"pending already, or more than {self._per_minute} came in a minute. Accept or delete "
+            "pending keys, or raise  ha: pending_limit and ha: pending_rate"
+        )

@@ -1,0 +1,115 @@
+"""
+Is the key store the one that this master wrote last?
+
+A wiped folder, an empty mount point and a backup that was copied over the keys look like the work
+of an operator. So a master signs its key store with a token that changes every hour, and remembers
+it in its replica: no signature means another or an emptied store, an old one an older copy of the
+store, and one that is newer than the replica knows an older copy of the replica.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore.base import KeyStore
+from saltext_ha.replica.replica import Replica
+
+SIGNED_FOR = 3600.0
+
+OURS = "ours"
+UNSIGNED = "unsigned"
+"""Never signed by this replica: there is nothing to compare with."""
+MISSING = "missing"
+OLDER = "older"
+"""The store was signed before the last time: it is a copy."""
+NEWER = "newer"
+"""It was signed after all that the replica knows of: the replica is an old copy."""
+
+
+class Provenance:
+    """
+    The signature of one master in its key store.
+
+    :param name: the master's; each master that shares the store has a signature of its own.
+    """
+
+    def __init__(self, store: KeyStore, replica: Replica, name: str) -> None:
+        self._store = store
+        self._replica = replica
+        self._name = name
+        owner, *tokens = replica.meta.signatures or [name]
+        # A master that was given another name, or the replica of another one, signs anew.
+        self._tokens = tokens if owner == name else []
+        self._signed = float("-inf")
+
+    def look(self) -> str:
+        """
+        One of OURS, UNSIGNED, MISSING, OLDER and NEWER.
+
+        :raises StoreError: the store cannot be read.
+        """
+        if not self._tokens:
+            return UNSIGNED
+        found = self._store.signature(self._name)
+        if found is None:
+            return MISSING
+        if found in self._tokens:
+            return OURS
+        return NEWER if _number(found) > _number(self.token) else OLDER
+
+    @property
+    def token(self) -> str:
+        """The last signature; empty when the store was never signed."""
+        return self._tokens[-1] if self._tokens else ""
+
+    def signing_due(self) -> bool:
+        """Whether the signature is an hour old, or of before records were dropped."""
+        old = time.monotonic() >= self._signed + SIGNED_FOR
+        return old or not self.token.endswith(f".{self._replica.dropped.epoch}")
+
+    def sign(self) -> None:
+        """
+        Sign the store anew: it is ours as it is.
+
+        :raises StoreError: it cannot be written; the signature that it bears is good still.
+        """
+        borne = self._store.signature(self._name)
+        number = 1 + max(_number(borne or ""), _number(self.token))
+        token = f"{number}.{secrets.token_hex(8)}.{self._replica.dropped.epoch}"
+        if borne in self._tokens:
+            # Either is right until the new one is known to be there.
+            self._remember([borne, token])
+        # A store that bears none of ours must not be expected to bear one before it does.
+        point("sign.write")
+        self._store.sign(self._name, token)
+        point("sign.done")
+        self._remember([token])
+        self._signed = time.monotonic()
+
+    def forget(self) -> None:
+        """What the store bears counts for nothing until it is signed again."""
+        self._remember([])
+
+    def predates_dropping(self) -> bool:
+        """
+        Whether records may have been dropped since the store was signed: a key in it that no
+        record knows may be one that was deleted.
+        """
+        if not self._replica.dropped.epoch:
+            return False
+        found = self._store.signature(self._name) or ""
+        epoch = found.rpartition(".")[2]
+        return not epoch.isdigit() or int(epoch) < self._replica.dropped.epoch
+
+    def _remember(self, tokens: list[str]) -> None:
+        with self._replica.transaction():
+            self._replica.meta.signatures = [self._name, *tokens]
+        self._tokens = tokens
+
+
+def _number(token: str) -> int:
+    """How often the store had been signed: the first part of a token; 0 for anything else."""
+    number = token.partition(".")[0]
+    return int(number) if number.isdecimal() and len(number) < 20 else 0

@@ -1,0 +1,71 @@
+"""
+What lies in this master's key store and cannot be recorded, or cannot be changed.
+
+It stays where it is, no peer hears of it, and people are told why.
+"""
+
+from __future__ import annotations
+
+import logging
+import textwrap
+from collections.abc import Iterable
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.keystore import minion_key
+from saltext_ha.replication.record import OBSERVATIONS, Record
+
+log = logging.getLogger(__name__)
+
+# A minion that knocks with ever new keys must not fill the replicas of all masters.
+MAX_UNDECIDED = 4
+NO_KEY = "its key file is unreadable, or no public key in PEM"
+MAX_REFUSED = 1000
+SHOWN = 3
+
+
+class RefusedIds:
+    """The ids that something is refused of at present, :data:`MAX_REFUSED` of them at most."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+        """Id → the last reason."""
+
+    def add(self, minion_id: str, reason: str) -> None:
+        """Something of an id is refused; logged when that is news."""
+        if self.reasons.get(minion_id) != reason and len(self.reasons) < MAX_REFUSED:
+            log.warning("ha refused: id=%s reason=%s", ascii(minion_id), reason)
+            self.reasons[minion_id] = reason
+
+    def discard(self, minion_id: str) -> None:
+        """Nothing of an id is refused, or not any more."""
+        self.reasons.pop(minion_id, None)
+
+    def note(self) -> str:
+        """What an operator is told of them; empty when nothing is refused."""
+        if not self.reasons:
+            return ""
+        shown = sorted(self.reasons.items())[:SHOWN]
+        some = [
+            f"{ascii(i)[1:-1]} ({textwrap.shorten(why, 80, placeholder=' …')})" for i, why in shown
+        ]
+        more = ", …" if len(self.reasons) > SHOWN else ""
+        what = "id is" if len(self.reasons) == 1 else "ids are"
+        return f"{len(self.reasons)} {what} refused here: {', '.join(some)}{more}"
+
+
+def new_record(
+    minion_id: str, key: bytes, text: str, state: str, others: Iterable[Record]
+) -> Record:
+    """
+    The record of a key that has none yet; there is no value in it.
+
+    :param key: the fingerprint of *text*. :param state: what the store shows it as.
+    :param others: the records of the id's other keys.
+    :raises InvalidRecord: says why it is to have none.
+    """
+    undecided = sum(record.state in OBSERVATIONS for record in others)
+    if state in OBSERVATIONS and undecided >= MAX_UNDECIDED:
+        raise InvalidRecord(f"more than {MAX_UNDECIDED} undecided keys")
+    minion_key.check_id(minion_id)
+    minion_key.check(text)
+    return Record(minion_id, key, text)

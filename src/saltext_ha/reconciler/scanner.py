@@ -1,0 +1,69 @@
+"""When is the key store looked at? On hints, when a folder's time changed, and at intervals."""
+
+from __future__ import annotations
+
+import asyncio
+
+from saltext_ha.common.tasks import Tasks
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.hints import Hints
+
+FOLDER_INTERVAL = 0.5
+# Where folders change all the time, passes over the store are to cost no more than this part of a
+# processor: what Salt does is told by its events, too.
+WATCH_SHARE = 0.05
+# What happens in the folders is seen by their times, and a regular pass finds next to nothing.
+REGULAR_SHARE = 0.005
+# However much a pass costs, it is not put off for more than this many intervals.
+LONGEST = 10
+
+
+class Scanner:
+    """
+    Has *core* look.
+
+    :param interval: seconds between two passes over a store where nothing seems to happen; longer
+        where these would cost too much, see :func:`pause`.
+    """
+
+    def __init__(self, core: Core, hints: Hints, interval: float) -> None:
+        self._core = core
+        self._hints = hints
+        self._interval = interval
+
+    def start(self, tasks: Tasks) -> None:
+        """Look, as three of *tasks*, for as long as these run."""
+        tasks.start("follow hints", self._follow_hints())
+        tasks.start("watch folders", self._watch_folders())
+        tasks.start("scan", self._scan_regularly())
+
+    async def _follow_hints(self) -> None:
+        while True:
+            await self._core.hinted(await self._hints.next())
+
+    async def _watch_folders(self) -> None:
+        core = self._core
+        wait = FOLDER_INTERVAL
+        while True:
+            await asyncio.sleep(wait)
+            looked = bool(await core.run(core.keeper.store.touched) or core.keeper.missed)
+            if not looked:
+                looked = await core.run(core.keeper.newcomers_are_due)
+            cost = await core.scan() if looked else 0.0
+            wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
+
+    async def _scan_regularly(self) -> None:
+        wait = self._interval
+        while True:
+            await asyncio.sleep(wait)
+            cost = await self._core.scan()
+            watched = self._core.keeper.store.watched
+            wait = pause(self._interval, cost, REGULAR_SHARE) if watched else self._interval
+
+
+def pause(interval: float, cost: float, share: float) -> float:
+    """
+    Seconds until the next pass, after one that cost *cost* seconds of a processor, of which passes
+    are to take this *share*; *interval* at least.
+    """
+    return min(max(interval, cost / share), interval * LONGEST)

@@ -1,0 +1,517 @@
+"""
+replica.db: what this master knows of the group's keys, and what it last applied to its own store.
+
+SQLite with a write-ahead log and ``synchronous=FULL``: a transaction that has returned survives
+kill -9 and power loss. Everything that must happen after a merge (apply, revoke) is written down
+in the same transaction, so that a crash anywhere in between is finished at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.common.fail_points import point
+from saltext_ha.replica import schema, serializers
+from saltext_ha.replica.dropped import Dropped
+from saltext_ha.replica.history import History, Receipt, sqlite_glob
+from saltext_ha.replica.key_counts import Tally
+from saltext_ha.replica.meta import Meta
+from saltext_ha.replica.row_cache import Rows, Shown
+from saltext_ha.replica.serializers import Applied
+from saltext_ha.replica.vouched import Vouched
+from saltext_ha.replication.digest import DigestTree, bucket_of
+from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DELETED,
+    REJECTED,
+    Dot,
+    Record,
+    Value,
+    join,
+    record_digest,
+)
+from saltext_ha.replication.vouching import Vouch, node_of
+
+REPLICA_FILE = "replica.db"
+
+Records = dict[bytes, Record]
+"""The records of one id, by fingerprint."""
+
+
+@dataclass
+class Done:
+    """What a transaction did, to be kept along with once it is committed."""
+
+    digests: list[tuple[DigestTree, int, bytes]] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)
+    written: list[Record] = field(default_factory=list)
+    moved: list[tuple[Stored, Stored]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    """Ids whose records changed."""
+    said: dict[Dot, tuple[str, bytes, str]] = field(default_factory=dict)
+    """What its writes are about and say, as :meth:`.History.said`."""
+    held: bool = False
+    """Whether something else is held back."""
+    receipt: Receipt | None = None
+    """Who sent what is written; None: nobody."""
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process has the replica at *path* open, on whichever host."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", timeout=0, uri=True)) as db:
+            db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as exc:
+        return "locked" in str(exc)
+    except sqlite3.Error:
+        pass
+    return False
+
+
+class Replica:
+    """
+    One replica.db; used from one thread.
+
+    ``records`` and ``placements`` are digest trees over the records and over what the key store
+    shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
+    ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones;
+    ``vouched`` how far masters say that they have written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """
+        Open or create; *path* None keeps everything in memory.
+
+        :raises ReplicaDamaged: when the file is no sound database.
+        :raises ReplicaError: when it is of a newer release, locked or cannot be created.
+        """
+        self._path = path
+        self.version = 0
+        """Another one whenever anything may have changed; by it answers can be kept."""
+        try:
+            if path:
+                # SQLite would go by the umask; its journal has the mode of the file. Where it
+                # cannot be made, SQLite says why.
+                with contextlib.suppress(OSError):
+                    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            self._db = sqlite3.connect(
+                path or ":memory:", isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            # KiB: the indexes of 100 000 keys, so that filling them does not read them again.
+            self._db.execute("PRAGMA cache_size=-8000")
+            # Two processes on one replica would both believe their own counters.
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if flaw != "ok":
+                raise sqlite3.DatabaseError(flaw)
+            if version > len(schema.MIGRATIONS):
+                raise ReplicaError(
+                    f"{path}: written by a newer release (schema {version}, this one reads up to "
+                    f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
+                )
+            if version < len(schema.MIGRATIONS):
+                schema.migrate(self._db, version, secrets.token_hex(8))
+            self.meta = Meta(self._db)
+            self.dropped = Dropped(self._db, self.meta)
+            self.vouched = Vouched(self._db)
+            self.history = History(self._db)
+            self._rows = Rows(self._db)
+            self.node = self.meta.get("node")
+            self.counter = self.seen().get(self.node, 0)
+            owner, nonce = self.meta.get("owner"), self.meta.get("nonce")
+            self._named = bytes.fromhex(owner), bytes.fromhex(nonce)
+            self.vouched.wrote(self.node, self.counter)
+            if self._db.execute("SELECT 1 FROM record LIMIT 1").fetchone():
+                self._db.executescript(schema.INDEXES)
+            self._load()
+        except (sqlite3.Error, ReplicaError) as exc:
+            with contextlib.suppress(AttributeError):
+                self._db.close()  # whoever tries again must not find it locked
+            if isinstance(exc, ReplicaError):
+                raise
+            # "database is locked" and the like are OperationalErrors; the file itself is fine.
+            damaged = not isinstance(exc, sqlite3.OperationalError)
+            if "locked" in str(exc):
+                raise ReplicaError(
+                    f"{path}: another ha engine uses it. Masters that share pki_dir need a state "
+                    "folder each: set  ha: state_dir"
+                ) from exc
+            kind = ReplicaDamaged if damaged else ReplicaError
+            raise kind(f"{path}: cannot be opened: {exc}") from exc
+        self._done = Done()
+
+    def close(self) -> None:
+        """Close the file; what was committed stays."""
+        self._db.close()
+
+    def index(self) -> None:
+        """
+        Make what the first filling of a replica does without, to be the faster. A replica that is
+        opened with records in it has that.
+
+        :raises ReplicaError: when it cannot be written; all works without, more slowly.
+        """
+        try:
+            self._db.executescript(schema.INDEXES)
+        except sqlite3.Error as exc:
+            raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """
+        All or nothing: what happens inside is durable on return, and undone on an exception.
+
+        What was put inside is seen there by :meth:`get` and :meth:`applied`, and by the other
+        methods afterwards.
+
+        :raises ReplicaError: when it cannot be written (disk full, read-only).
+        """
+        counter: int = self.counter
+        self.version += 1
+        done = self._done = Done()
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._rows.flush()
+            self.vouched.flush()
+            self.history.wrote(done.written, done.receipt)
+            self._db.executemany(
+                "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
+                " DO UPDATE SET counter = max(counter, excluded.counter)",
+                done.nodes.items(),
+            )
+            self._db.execute("COMMIT")
+        except BaseException as exc:
+            self.counter = counter
+            self._rows.undo()
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            if isinstance(exc, sqlite3.Error):
+                raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
+            raise
+        # Should this node's name be found on writes that it does not remember (its file was an old
+        # copy), it must not use their dots again.
+        self.counter = max(self.counter, done.nodes.get(self.node, 0))
+        self.vouched.flushed()
+        self.vouched.wrote(self.node, self.counter)
+        for tree, bucket, digest in done.digests:
+            tree.toggle(bucket, digest)
+        for before, after in done.moved:
+            self._tally.moved(before, after)
+        for minion_id in done.touched:
+            self._tally.known(minion_id, self.get(minion_id).values())
+        if done.held:
+            self.held_count = self._count_held()
+
+    # -- who writes here
+
+    def next_dot(self) -> Dot:
+        """The name of the next write of this node; inside a transaction only."""
+        self.counter += 1
+        return Dot(self.node, self.counter)
+
+    def take_node(self, owner: bytes = b"") -> None:
+        """
+        Write under a new node name from now on.
+
+        A node's counter may never name two different writes, and this file may be an old copy. So
+        every start takes a new name; it appears in the contexts of what is written under it only.
+
+        :param owner: the fingerprint of the certificate from which the name is to follow, so that
+            this master can vouch for it; empty: it does not.
+        """
+        nonce = secrets.token_bytes(8)
+        node = node_of(owner, nonce)
+        with self.transaction():
+            self.meta.set("node", node)
+            self.meta.set("owner", owner.hex())
+            self.meta.set("nonce", nonce.hex())
+        self.node, self.counter, self._named = node, 0, (owner, nonce)
+        self.vouched.wrote(node, 0, owner)
+        point("replica.node")
+
+    def own_word(self) -> Vouch | None:
+        """
+        How far this replica has written under its present name, durably, yet to be signed; None
+        when the name follows from no certificate. May be called from any thread: at the moment in
+        which another name is taken, it is None.
+        """
+        owner, nonce = self._named
+        high = self.vouched.highs.get(node_of(owner, nonce)) if owner else None
+        return None if high is None else Vouch(owner, nonce, high)
+
+    def seen(self) -> dict[str, int]:
+        """The highest counter seen of every node that ever wrote."""
+        return dict(self._db.execute("SELECT node, counter FROM node"))
+
+    def seen_of(self, node: str) -> int:
+        """The highest counter seen of one."""
+        row = self._db.execute("SELECT counter FROM node WHERE node = ?", (node,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def unsee(self, highs: Mapping[str, int]) -> None:
+        """No node has written beyond these, whatever was claimed; inside a transaction only."""
+        for table in ("node", "horizon"):
+            self._db.executemany(
+                f"UPDATE {table} SET counter = min(counter, ?) WHERE node = ?",  # nosec B608
+                [(high, node) for node, high in highs.items()],
+            )
+
+    # -- records
+
+    def bring(self, ids: Iterable[str]) -> None:
+        """Read at once what :meth:`get` and :meth:`applied` will be asked of *ids*."""
+        self._rows.bring(ids)
+
+    def brought(self, ids: Iterable[str]) -> Iterator[str]:
+        """*ids*, however many, each when it was brought."""
+        for batch in batches(ids):
+            self.bring(batch)
+            yield from batch
+
+    def get(self, minion_id: str) -> Records:
+        """All records of an id by fingerprint."""
+        return {key: kept.record for key, kept in self._rows.records(minion_id).items()}
+
+    def in_bucket(self, bucket: int, after: tuple[str, bytes] = ("", b"")) -> Iterator[Record]:
+        """The records of *bucket* that follow *after* (id, fingerprint), in that order."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE bucket = ? AND (id, key) > (?, ?)"
+            " ORDER BY id, key",
+            (bucket, *after),
+        )
+        return (serializers.record(*row) for row in rows)
+
+    def records_after(
+        self, where: tuple[int, str, bytes], limit: int
+    ) -> Iterator[tuple[int, Record]]:
+        """
+        (bucket, record) of at most *limit* records that follow *where* (bucket, id, fingerprint),
+        in that order; without their public keys.
+        """
+        rows = self._db.execute(
+            "SELECT bucket, id, key, '', body FROM record WHERE (bucket, id, key) > (?, ?, ?)"
+            " ORDER BY bucket, id, key LIMIT ?",
+            (*where, limit),
+        )
+        return ((bucket, serializers.record(*rest)) for bucket, *rest in rows)
+
+    def digests_in(self, bucket: int) -> dict[tuple[str, bytes], bytes]:
+        """Record digests of a bucket by (id, fingerprint)."""
+        rows = self._db.execute("SELECT id, key, digest FROM record WHERE bucket = ?", (bucket,))
+        return {(minion_id, key): digest for minion_id, key, digest in rows}
+
+    def ids(self) -> Iterator[str]:
+        """Every id with a record or in the store, sorted."""
+        rows = self._db.execute("SELECT id FROM record UNION SELECT id FROM stored ORDER BY 1")
+        return (row[0] for row in rows)
+
+    def put(self, record: Record) -> None:
+        """Write a record; inside a transaction only."""
+        bucket = bucket_of(record.minion_id)
+        self._done.digests += [(self.records, bucket, d) for d in self._rows.put(record) if d]
+        self._done.nodes = join(self._done.nodes, dict(record.context))
+        self._done.written.append(record)
+        for value in record.values:
+            said = record.minion_id, record.fingerprint, value.state
+            self._done.said.setdefault(value.dot, said)
+        self._done.touched.add(record.minion_id)
+
+    def said_otherwise(self, record: Record, value: Value) -> bool:
+        """Whether the write that *value*, of *record*, names is known to say something else."""
+        said = self.history.said(value.dot) or self._done.said.get(value.dot)
+        return said not in (None, (record.minion_id, record.fingerprint, value.state))
+
+    def forget(self, context: Iterable[tuple[str, int]], most: int) -> None:
+        """
+        Forget that the writes of a poisoned *context* were seen, but for those that are in the
+        history and below *most*; inside a transaction only.
+        """
+        for node, _ in context:
+            if node != self.node:
+                self._db.execute(
+                    "REPLACE INTO node SELECT node, max(counter) FROM history"
+                    " WHERE node = ? AND counter <= ? GROUP BY node",
+                    (node, most),
+                )
+                self._db.execute(
+                    "DELETE FROM node WHERE node = ? AND (counter > ? OR NOT EXISTS"
+                    " (SELECT 1 FROM history WHERE history.node = node.node))",
+                    (node, most),
+                )
+
+    def received(self, receipt: Receipt) -> None:
+        """What is put in this transaction came by *receipt*."""
+        self._done.receipt = receipt
+
+    def drop(self, record: Record) -> None:
+        """Forget *record*, which is as it stands here; inside a transaction only."""
+        self._done.digests.append(
+            (self.records, bucket_of(record.minion_id), record_digest(record))
+        )
+        self._rows.drop(record)
+        self._done.touched.add(record.minion_id)
+
+    def tombstones(self, after: str, limit: int) -> list[Record]:
+        """The next *limit* records whose visible state is deleted, of ids greater than *after*."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE state = 'deleted' AND id > ?"
+            " ORDER BY id LIMIT ?",
+            (after, limit),
+        )
+        return [serializers.record(*row) for row in rows]
+
+    def revoked(self, glob: str) -> list[Record]:
+        """The records of all deleted and rejected keys of ids that match *glob*."""
+        rows = self._db.execute(
+            "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
+            " AND id GLOB ? ORDER BY id",
+            (sqlite_glob(glob),),
+        )
+        return [serializers.record(*row) for row in rows]
+
+    # -- what the store shows
+
+    def applied(self, minion_id: str) -> Applied:
+        """What was last applied for an id."""
+        return self._rows.shown(minion_id).applied
+
+    def mark(self, minion_id: str) -> int:
+        """The key store's mark of what was last seen or applied for an id; 0: look again."""
+        return self._rows.shown(minion_id).mark
+
+    def set_applied(self, minion_id: str, applied: Applied, mark: int | None = None) -> None:
+        """
+        Write down what was applied, or that it is still to be; inside a transaction only.
+
+        :param mark: the key store's mark of what it shows; None leaves the one that is there.
+        """
+        old = self._rows.shown(minion_id)
+        digest = serializers.placement_digest(minion_id, applied.stored)
+        bucket = bucket_of(minion_id)
+        self._done.digests += [(self.placements, bucket, d) for d in (old.digest, digest) if d]
+        self._done.moved.append((old.applied.stored, applied.stored))
+        self._rows.show(minion_id, Shown(applied, digest, old.mark if mark is None else mark))
+
+    def marks(self) -> Iterator[tuple[str, int]]:
+        """The key store's marks of what was last seen or applied, by id."""
+        return self._db.execute("SELECT id, mark FROM stored WHERE mark AND NOT dirty")
+
+    def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
+        """(id, what its store shows) of every id that matches *glob* and is in the store."""
+        rows = self._db.execute(
+            "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
+        )
+        return ((minion_id, serializers.stored(body)) for minion_id, body in rows)
+
+    def accepted(self, glob: str = "*", after: str = "", most: int = -1) -> list[str]:
+        """
+        The ids that match *glob* and whose key is accepted in the store, in order: those that
+        follow *after*, at most *most* of them, if that is not negative.
+        """
+        rows = self._db.execute(
+            "SELECT id FROM stored WHERE state = 'accepted' AND id > ? AND id GLOB ?"
+            " ORDER BY id LIMIT ?",
+            (after, sqlite_glob(glob), most),
+        )
+        return [row[0] for row in rows]
+
+    def placed_in(self, bucket: int) -> dict[str, Stored]:
+        """What the store shows for the ids of *bucket*."""
+        rows = self._db.execute("SELECT id, body FROM stored WHERE bucket = ?", (bucket,))
+        return {minion_id: serializers.stored(body) for minion_id, body in rows}
+
+    def dirty(self) -> list[str]:
+        """Ids whose store is still to be brought to what the records say."""
+        return [row[0] for row in self._db.execute("SELECT id FROM stored WHERE dirty")]
+
+    def counts(self) -> dict[str, int]:
+        """Number of ids by slot state (accepted, pending, rejected), and with denied keys."""
+        return self._tally.counts()
+
+    def any_accepted(self) -> bool:
+        """Whether the store shows an accepted key at all."""
+        return ACCEPTED in self._tally.counts()
+
+    def any_revoked(self) -> bool:
+        """Whether any key is known that was deleted or rejected."""
+        row = self._db.execute(
+            "SELECT 1 FROM record WHERE state = 'deleted'"
+            " UNION ALL SELECT 1 FROM stored WHERE state = 'rejected' LIMIT 1"
+        ).fetchone()
+        return row is not None
+
+    def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
+        """
+        Those of *ids* that the store shows with an accepted key, or whose key was revoked; each
+        when it was brought.
+        """
+        for minion_id in self.brought(ids):
+            if self.applied(minion_id).stored.state == ACCEPTED or any(
+                record.state in (DELETED, REJECTED) for record in self.get(minion_id).values()
+            ):
+                yield minion_id
+
+    def conflicts(self) -> list[str]:
+        """Ids with two or more accepted keys."""
+        return self._tally.conflicts()
+
+    # -- what is held back
+
+    def hold(self, ids: Iterable[str], since: float) -> None:
+        """Remember changes that are held back; inside a transaction only."""
+        self._db.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", [(i, since) for i in ids])
+        self._done.held = True
+
+    def unhold(self, ids: Iterable[str]) -> None:
+        """Forget held changes; inside a transaction only."""
+        self._db.executemany("DELETE FROM held WHERE id = ?", [(i,) for i in ids])
+        self._done.held = True
+
+    def held(self, glob: str = "*") -> dict[str, float]:
+        """Ids that match *glob* whose change is held back, and since when (Unix seconds)."""
+        rows = self._db.execute(
+            "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
+        )
+        return dict(rows)
+
+    def shown_counts(self) -> dict[str, int]:
+        """
+        :meth:`counts`, as the store really is: of what is held, a key that was accepted is not
+        there, and any other is.
+        """
+        counts = Counter(self.counts())
+        if self.held_count:
+            rows = self._db.execute(
+                "SELECT stored.state, count(*) FROM held LEFT JOIN stored USING (id) GROUP BY 1"
+            )
+            for state, number in rows:
+                counts[state] -= number
+                counts[ACCEPTED] += 0 if state == ACCEPTED else number
+        return dict(+counts)
+
+    def _count_held(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM held").fetchone()[0])
+
+    # -- inside
+
+    def _load(self) -> None:
+        self.records = DigestTree(self._db.execute("SELECT bucket, digest FROM record"))
+        rows = self._db.execute("SELECT id, digest FROM stored")
+        self.placements = DigestTree((bucket_of(i), d) for i, d in rows if d)
+        self._tally = Tally(self._db)
+        self.held_count = self._count_held()
+        """How many ids are held back; may be read from any thread."""

@@ -1,0 +1,49 @@
+"""
+Records that claim writes which no master made.
+
+A write that is named in a record's context counts as known: a later one under that name is lost.
+Who claims the 2**53-th write of a node thus mutes it; who claims a thousand nodes makes a record
+that fits into no message. No group comes near these limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from saltext_ha.replication.record import Context, Dot, Record, Value, join, merge
+from saltext_ha.replication.vouching import MOST_OF_ONE, MOST_WRITES
+
+# The context of a record that is written anew: the last writes about its key that are known.
+KEPT = 256
+
+
+def is_poisoned(record: Record) -> bool:
+    """Whether *record* claims more than any group writes."""
+    return len(record.context) > MOST_OF_ONE or any(
+        counter > MOST_WRITES for _, counter in record.context
+    )
+
+
+def mends(theirs: Record, ours: Record) -> bool:
+    """
+    Whether *theirs* is to stand in the place of *ours*, which is poisoned, and not to be merged
+    with it: it says all that both would say together, and claims no more than it may.
+    """
+    if is_poisoned(theirs) or not is_poisoned(ours):
+        return False
+    return merge(ours, theirs).values == theirs.values
+
+
+def rewritten(record: Record, known: Iterable[Dot], value: Value) -> Record:
+    """
+    A record in the place of a poisoned one.
+
+    :param known: the writes about its key that are remembered, the last ones first: those, and no
+        others, it replaces where they are known elsewhere.
+    :param value: what it says.
+    """
+    context: Context = {value.dot.node: value.dot.counter}
+    for dot in known:
+        if dot.counter <= MOST_WRITES and (len(context) < KEPT or dot.node in context):
+            context = join(context, {dot.node: dot.counter})
+    return record._replace(values=(value,), context=tuple(sorted(context.items())))

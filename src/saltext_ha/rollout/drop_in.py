@@ -1,0 +1,292 @@
+"""
+What has to stand in a minion's configuration so that it knows all masters of a group?
+
+One file in ``minion.d``. The runner ``ha.minion_config``, the state ``ha.multi_master`` and
+``deploy/install-minion.sh`` all write the same text for the same masters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.watchdog import Settings
+from saltext_ha.lint.model import MINION, Facts, Place
+from saltext_ha.minion.binding import (
+    DEFAULT_PUBLISH_PORT,
+    DEFAULT_REQUEST_PORT,
+    bare_ip,
+    split_entry,
+)
+
+NAME = "ha-masters.conf"
+#: By its first line a file is known for one of ours, that may be replaced.
+MARK = "# Written for saltext-ha: the masters of this minion."
+FAILOVER, HOT = TYPES = ("failover", "hot")
+ALIVE = 30  # seconds
+JITTER = int(Settings.jitter)
+ZEROMQ = "zeromq"
+TRANSPORTS = (ZEROMQ, "tcp", "ws")  # ws: since 3007
+DIGITS = 64
+_WORD = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """
+    What is to be written.
+
+    ``masters`` are hosts, or ``host:port`` for a hot minion of masters with different request
+    ports; then ``request_port`` is None, and ``publish_port`` is None where each master tells its
+    own. ``alive`` is in seconds, and so is ``jitter``, the watchdog's. The minion knows its masters
+    by ``finger``, or ``signed`` by the ``master_sign.pub`` that it has, or by nothing. What is
+    Salt's or the watchdog's default, of ``transport`` and ``jitter``, is not written.
+    """
+
+    masters: tuple[str, ...]
+    kind: str = FAILOVER
+    request_port: int | None = DEFAULT_REQUEST_PORT
+    publish_port: int | None = DEFAULT_PUBLISH_PORT
+    alive: int = ALIVE
+    failback: bool = False
+    watchdog: bool = False
+    finger: str = ""
+    signed: bool = False
+    transport: str = ZEROMQ
+    jitter: int = JITTER
+
+
+def wanted(
+    masters: Any,
+    type: Any = FAILOVER,
+    publish_port: Any = DEFAULT_PUBLISH_PORT,
+    alive: Any = ALIVE,
+    failback: Any = False,
+    watchdog: Any = False,
+    finger: Any = "",
+    signed: Any = False,
+    transport: Any = ZEROMQ,
+    jitter: Any = JITTER,
+) -> Wanted:
+    """
+    The same from what somebody has written; hosts and ports are told apart.
+
+    :param masters: ``host`` or ``host:port``, port being the request port; a list of them.
+    :param publish_port: None: each master tells its own, to a hot minion.
+    :param jitter: whole seconds; other than the default with the watchdog only.
+    :raises HaError: it makes no sense, or Salt would not do with it what is meant.
+    """
+    if isinstance(masters, str):
+        masters = [part.strip() for part in masters.split(",")]
+    if not isinstance(masters, (list, tuple)) or not masters:
+        raise HaError(f"masters: {masters!r}: takes a list of hosts")
+    if type not in TYPES:
+        raise HaError(f"type: {type!r}: takes failover or hot")
+    if transport not in TRANSPORTS:
+        raise HaError(f"transport: {transport!r}: takes {', '.join(TRANSPORTS)}")
+    alive = _number("alive", alive)
+    jitter = _number("jitter", jitter, 0, 3600)
+    if publish_port is not None:
+        publish_port = _number("publish_port", publish_port)
+    elif type == FAILOVER:
+        raise HaError(
+            "publish_port: none is for type hot: Salt's check for a lost master looks at one port, "
+            "so all masters of a failover minion must publish on the same"
+        )
+    for name, value in (("failback", failback), ("watchdog", watchdog), ("signed", signed)):
+        if not isinstance(value, bool):
+            raise HaError(f"{name}: {value!r}: takes True or False")
+    if finger and signed:
+        raise HaError("finger and signed exclude each other: masters that sign differ in their key")
+    if jitter != JITTER and not watchdog:
+        raise HaError("jitter is the watchdog's: it needs watchdog, too")
+    if failback and type == HOT:
+        raise HaError("failback is for type failover: a hot minion is with all its masters")
+    known: list[tuple[str, int]] = []
+    for entry in masters:
+        try:
+            host, port = split_entry(str(entry), DEFAULT_REQUEST_PORT)
+        except ValueError as exc:
+            raise HaError(f"masters: {exc}") from None
+        if port == (publish_port or DEFAULT_PUBLISH_PORT):
+            raise HaError(
+                f"masters: {entry}: {port} is the publish port; behind a host stands the request "
+                f"port: write {host}, or {host}:{DEFAULT_REQUEST_PORT}"
+            )
+        if (host, port) in known:
+            raise HaError(f"masters: {host} is named twice")
+        known.append((host, port))
+    ports = {port for _, port in known}
+    twice = {host for host, _ in known if [other for other, _ in known].count(host) > 1}
+    if twice and type == HOT:
+        raise HaError(
+            f"masters: two of them at {sorted(twice)[0]}: a hot minion tells its masters apart by "
+            "their host, and would send every answer to both. Give each an address of its own and "
+            "all the same ports"
+        )
+    if len(ports) > 1 and type == FAILOVER:
+        raise HaError(
+            "masters: they have different request ports; Salt does not find a master that is "
+            "written as host:port in a failover minion's list again. Give each an address of its "
+            "own and all the same ports"
+        )
+    same = len(ports) == 1
+    return Wanted(
+        tuple(host if same else joined(host, port) for host, port in known),
+        str(type),
+        known[0][1] if same else None,
+        publish_port if same else None,
+        alive,
+        failback,
+        watchdog,
+        fingerprint(finger) if finger else "",
+        signed,
+        str(transport),
+        jitter,
+    )
+
+
+def fingerprint(text: Any) -> str:
+    """
+    A SHA-256 fingerprint as Salt compares it: pairs, small letters.
+
+    :raises HaError: it is none.
+    """
+    plain = re.sub(r"[:\s]", "", str(text)).lower()
+    if not re.fullmatch(f"[0-9a-f]{{{DIGITS}}}", plain):
+        raise HaError(
+            f"finger: {text!r}: is no SHA-256 fingerprint; salt-run ha.minion_config prints it"
+        )
+    return ":".join(plain[i : i + 2] for i in range(0, DIGITS, 2))
+
+
+def options(wish: Wanted) -> dict[str, Any]:
+    """The options in the order in which they are written."""
+    failover = wish.kind == FAILOVER
+    made: dict[str, Any] = {
+        "master": list(wish.masters),
+        "master_type": "failover" if failover else "str",
+    }
+    if wish.request_port:
+        made["master_port"] = wish.request_port
+    if wish.publish_port:
+        made["publish_port"] = wish.publish_port
+    if wish.transport != ZEROMQ:
+        made["transport"] = wish.transport
+    if failover:
+        # Salt forces it to 0, and logs that as CRITICAL.
+        made["retry_dns"] = 0
+        made["master_alive_interval"] = wish.alive
+        # The watchdog goes back when the master has been good for a while, Salt at its first word.
+        made["master_failback"] = wish.failback and not wish.watchdog
+        if made["master_failback"]:
+            made["master_failback_interval"] = wish.alive
+    # A connection whose packets get lost without a word is noticed by these alone.
+    idle, again = (5, 3) if wish.watchdog else (20, 5)
+    made |= {"tcp_keepalive": True, "tcp_keepalive_idle": idle}
+    made |= {"tcp_keepalive_intvl": again, "tcp_keepalive_cnt": 3}
+    if wish.watchdog:
+        if failover:
+            made |= {"master_tries": -1, "auth_timeout": 10}
+        made["engines"] = [{"ha_watchdog": {}}]
+        ours: dict[str, Any] = {}
+        if wish.jitter != JITTER:
+            ours["jitter"] = wish.jitter
+        if wish.failback:
+            ours["failback"] = True
+        if ours:
+            made["ha"] = {"watchdog": ours}
+    if wish.finger:
+        made["master_finger"] = wish.finger
+    elif wish.signed:
+        made["verify_master_pubkey_sign"] = True
+    return made
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Those options as the content of the file."""
+    return "\n".join([MARK, *_lines(found), ""])
+
+
+def sls(wish: Wanted) -> str:
+    """A state that manages that file."""
+    port = wish.request_port
+    plain = not port or port == DEFAULT_REQUEST_PORT
+    masters = [host if plain else joined(host, port or 0) for host in wish.masters]
+    state: dict[str, Any] = {
+        "masters": masters,
+        "type": wish.kind,
+        "publish_port": wish.publish_port,
+        "alive": wish.alive if wish.kind == FAILOVER else None,
+        "failback": wish.failback or None,
+        "watchdog": wish.watchdog or None,
+        "finger": wish.finger or None,
+        "signed": wish.signed or None,
+        "transport": wish.transport if wish.transport != ZEROMQ else None,
+    }
+    # The publish port is never left out: null is none for all masters, and the default is one.
+    told = [(name, value) for name, value in state.items() if value or name == "publish_port"]
+    if wish.jitter != JITTER:
+        told.append(("jitter", wish.jitter))
+    lines = [f"    - {name}: {json.dumps(value)}" for name, value in told]
+    return "\n".join(["masters of this minion:", "  ha.multi_master:", *lines, ""])
+
+
+def facts(
+    found: Mapping[str, Any],
+    told: Mapping[tuple[str, int], int],
+    addresses: Mapping[str, frozenset[str] | None],
+    version: tuple[int, ...],
+    defaults: Mapping[str, Any],
+) -> Facts:
+    """
+    A minion that has these options and nothing else, for the rules of ``ha.lint``.
+
+    :param told: (address, request port) → the publish port of that master.
+    :param addresses: host → what it resolves to.
+    :param defaults: Salt's.
+    """
+    places = dict.fromkeys(found, Place(NAME, 0))
+    return Facts(
+        MINION, version, {**defaults, **found}, places, told=dict(told), addresses=dict(addresses)
+    )
+
+
+def _number(name: str, value: Any, least: int = 1, most: int = 65535) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise HaError(f"{name}: {value!r}: takes a whole number from {least} to {most}")
+    return value
+
+
+def joined(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if (bare_ip(host) and ":" in host) else f"{host}:{port}"
+
+
+def _lines(found: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for name, value in found.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{name}:"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, list):
+            yield f"{indent}{name}:"
+            yield from (f"{indent}  - {_scalar(item)}" for item in value)
+        else:
+            yield f"{indent}{name}: {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(_pairs(value)) or "{}"
+    if isinstance(value, str) and _WORD.fullmatch(value) and value not in ("true", "false"):
+        # Only type names come unquoted; hosts are quoted, whatever they look like.
+        return value if value in ("failover", "str") else json.dumps(value)
+    return json.dumps(value)
+
+
+def _pairs(value: Mapping[str, Any]) -> Iterable[str]:
+    return (f"{name}: {_scalar(inner)}" for name, inner in value.items())

@@ -1,0 +1,1 @@
+"""Salt's event bus: one listener, what is let in, what we fire."""

@@ -1,0 +1,228 @@
+"""
+What is let in of the events of Salt's bus: the one door for what minions send.
+
+An accepted minion can have Salt fire any event, under any tag, with any data
+(``_minion_event``, 3006 to 3008: with ``pretag`` no tag is out of its reach). So tag and ids are
+checked here, only fields that somebody reads are let in, and each of them has to be small. What is
+built on that needs no checks of size of its own; it still has to bound how many it keeps.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.keystore import minion_key
+
+FROM_PEER = "__peer_id"
+"""Beside the data of an event that Salt's own cluster brought from another of its members."""
+
+LONGEST_TAG = 1000
+"""Characters; salt/ha/minion/<id>/failover has 280 at most."""
+MOST_PRESENT = 100_000
+DEEPEST = 12
+A_DATE = 32  # characters, at most
+
+
+class Size(NamedTuple):
+    """How much a field may hold: values in all its lists and maps, characters in all its texts."""
+
+    values: int
+    characters: int
+
+
+SMALL = Size(200, 10_000)
+# What is kept of a return is what job_specs.answer or reports.shorten makes of it.
+ANSWER = Size(5_000, 100_000)
+FIELDS: Mapping[str, Size] = {
+    **dict.fromkeys(
+        ("act", "cmd", "data", "fired", "from", "fun", "id", "jid", "master", "proof", "retcode"),
+        SMALL,
+    ),
+    **dict.fromkeys(("schedule", "to", "turn", "user", "why", FROM_PEER), SMALL),
+    "fun_args": Size(20_000, 1_000_000),  # names and globs, as operators list them
+    "return": ANSWER,
+}
+"""All that is read of an event, beside ``present``; what else it has is left out."""
+TOO_MUCH = (
+    f"answered more than {ANSWER.characters} characters or {ANSWER.values} values, or nested "
+    f"deeper than {DEEPEST}: left out"
+)
+
+# Kept for minions in all: this much, and so much more for each accepted one.
+HELD_AT_LEAST = 32 * 1024 * 1024
+HELD_EACH = 2048
+# Seconds for which an operator is told that there was no room.
+TOLD = 600.0
+
+
+def take(tag: Any, data: Any) -> dict[str, Any] | None:
+    """
+    What is let in of an event; None: nothing, it has no tag, id or form that any event has.
+
+    A return that is too large is replaced by a text that says so, as its minion did answer.
+    """
+    if not isinstance(tag, str) or len(tag) > LONGEST_TAG or not isinstance(data, Mapping):
+        return None
+    if "id" in data and not is_id(data["id"]):
+        return None
+    taken = {
+        name: data[name]
+        for name, size in FIELDS.items()
+        if name in data and fits(data[name], size, dates=name == "return")
+    }
+    if "return" in data and "return" not in taken:
+        taken["return"] = TOO_MUCH
+    present = data.get("present")
+    if isinstance(present, list):
+        taken["present"] = [each for each in islice(present, MOST_PRESENT) if is_id(each)]
+    return taken
+
+
+def is_id(value: Any) -> bool:
+    """Whether *value* may be the id of a minion."""
+    try:
+        minion_key.check_id(value)
+    except InvalidRecord:
+        return False
+    return True
+
+
+def fits(value: Any, size: Size, depth: int = DEEPEST, dates: bool = False) -> bool:
+    """
+    Whether *value* is plain data within *size*, nested at most *depth* deep.
+
+    :param dates: whether dates and times, which Salt carries too, are plain.
+    """
+    values, characters = size
+    level: list[Any] = [value]
+    # Level by level: however deep it is nested, nothing here calls itself.
+    for _ in range(depth):
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, (str, bytes)):
+                characters -= len(each)
+            elif dates and isinstance(each, (datetime.date, datetime.time)):
+                characters -= A_DATE
+            elif isinstance(each, int):
+                if each.bit_length() > 64:
+                    return False
+            elif isinstance(each, Mapping):
+                values -= len(each)
+                if values >= 0:
+                    below += each.keys()
+                    below += each.values()
+            elif isinstance(each, (list, tuple)):
+                values -= len(each)
+                if values >= 0:
+                    below += each
+            elif not (each is None or isinstance(each, float)):
+                return False
+            if values < 0 or characters < 0:
+                return False
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def weigh(value: Any) -> int:
+    """About how many bytes of memory *value* takes, which came through this door."""
+    total, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        total += sys.getsizeof(each)
+        if isinstance(each, Mapping):
+            waiting += each.keys()
+            waiting += each.values()
+        elif isinstance(each, (list, tuple, set, frozenset)):
+            waiting += each
+    return total
+
+
+class Room:
+    """
+    Memory for what is kept of minions: bounded in all, whoever keeps it. Any thread may use it.
+
+    :param clock: any steadily growing time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._most = HELD_AT_LEAST
+        self.held = 0
+        """Bytes that are kept now."""
+        self._refused = 0
+        self._last = -TOLD
+
+    def suit(self, minions: int) -> None:
+        """There are so many accepted minions."""
+        self._most = HELD_AT_LEAST + HELD_EACH * minions
+
+    def take(self, size: int) -> bool:
+        """Whether *size* more bytes may be kept; if so, they are counted from now on."""
+        with self._lock:
+            if self.held + size <= self._most:
+                self.held += size
+                return True
+            if self._clock() - self._last > TOLD:
+                self._refused = 0
+            self._refused, self._last = self._refused + 1, self._clock()
+            return False
+
+    def give(self, size: int) -> None:
+        """They are not kept any more."""
+        with self._lock:
+            self.held -= size
+
+    def note(self) -> str:
+        """What an operator is told; empty when there was room for everything lately."""
+        if not self._refused or self._clock() - self._last > TOLD:
+            return ""
+        return (
+            f"minions answered more than the {self._most >> 20} MB that are kept: "
+            f"{self._refused} answers were left out in the last minutes, so commands that ask "
+            "minions may count some of them as silent. One that floods its master shows in "
+            "salt-run state.event"
+        )
+
+
+def fitted(answers: Mapping[str, Any], most: int, instead: Any) -> dict[str, Any]:
+    """
+    *answers* by minion, as they fit into a message of *most* bytes: of those that do not, the
+    largest are replaced by *instead*, so that who answers too much takes nobody else's place.
+    """
+    sizes = {name: _written(name) + _written(value) for name, value in answers.items()}
+    over = sum(sizes.values()) - most
+    found = dict(answers)
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        if over <= 0:
+            break
+        found[name] = instead
+        over -= sizes[name] - _written(name) - _written(instead)
+    return found
+
+
+def _written(value: Any) -> int:
+    """About how many bytes *value* has in a message, at most."""
+    total, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        total += 9
+        if isinstance(each, str):
+            total += 4 * len(each) if not each.isascii() else len(each)
+        elif isinstance(each, bytes):
+            total += len(each)
+        elif isinstance(each, Mapping):
+            waiting += each.keys()
+            waiting += each.values()
+        elif isinstance(each, (list, tuple)):
+            waiting += each
+    return total

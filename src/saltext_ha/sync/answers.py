@@ -1,0 +1,223 @@
+"""
+What a master answers to peers that compare their records with its own: see :mod:`.antientropy`.
+
+All of this runs where the replica lives. No answer is larger than a message, whatever strangers
+put into a bucket: one that is full says where it ends, and is asked for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.digest import (
+    BUCKETS,
+    FANOUT,
+    MAX_PARTS,
+    SALT,
+    SHORT,
+    DigestTree,
+    digests_of_parts,
+    part_of,
+)
+from saltext_ha.replication.record import Record
+from saltext_ha.sync.codec import to_wire
+from saltext_ha.sync.repair_leases import SHARED
+from saltext_ha.transport import wire
+
+RECORDS = "records"
+PLACEMENTS = "placements"
+BYTES_PER_MESSAGE = 2 * 1024 * 1024
+"""What one message carries stays far below the limits of a body and of an answer."""
+
+Position = tuple[int, str, bytes]
+"""Bucket, id and key of a record, in the order in which they are answered."""
+
+
+def tree_of(replica: Replica, name: Any) -> DigestTree:
+    """The digest tree that a peer asks for by *name*."""
+    if name == RECORDS:
+        return replica.records
+    if name == PLACEMENTS:
+        return replica.placements
+    raise InvalidRecord(f"there is no tree {name!r:.40}")
+
+
+def answer_digest(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """``{tree, root}`` → ``{same: True}`` or ``{same: False, children}``."""
+    tree = tree_of(replica, payload.get("tree"))
+    if payload.get("root") == tree.root:
+        return {"same": True}
+    return {"same": False, "children": tree.children()}
+
+
+def answer_branches(
+    replica: Replica, payload: dict[str, Any], is_open: Callable[[int], bool] = lambda branch: True
+) -> dict[str, Any]:
+    """
+    ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order; with ``shared`` it
+    is None for records that are repaired with others, that is where not *is_open*.
+    """
+    name = payload.get("tree")
+    tree = tree_of(replica, name)
+    branches = _numbers(payload.get("branches"), FANOUT)
+    if payload.get(SHARED) is not True or name != RECORDS:
+        return {"children": [tree.children(n) for n in branches]}
+    return {"children": [tree.children(n) if is_open(n) else None for n in branches]}
+
+
+def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """
+    ``{buckets: [[bucket, [[id, key, digest], …]], …]}`` → ``{records, want}``: the records that the
+    caller lacks or has otherwise, and the (id, key) of those that are to be sent here.
+
+    With ``salt``, ``parts`` and ``only`` this is about the ids of some parts of a bucket only.
+    Where there are more records than fit into one message, ``next`` says where the answer ends; who
+    asks the same again with that as ``after`` is answered those that follow, and nothing to want.
+    """
+    is_meant = _meant(payload)
+    after = position(payload.get("after"))
+    records: list[Any] = []
+    want: list[Any] = []
+    size = 0
+    last: Position | None = None
+    is_full = False
+    for bucket, known in _buckets(payload.get("buckets")):
+        digests = replica.digests_in(bucket)
+        ours = {pair: digest[:SHORT] for pair, digest in digests.items() if is_meant(pair[0])}
+        if after is None:
+            want += [list(pair) for pair, digest in known.items() if ours.get(pair) != digest]
+        elif bucket < after[0]:
+            continue
+        if is_full:
+            continue
+        begin = after[1:] if after and bucket == after[0] else ("", b"")
+        lacks = {p for p, digest in ours.items() if p > begin and known.get(p) != digest}
+        for record in _records(replica, bucket, lacks, len(digests)):
+            size += size_of(record)
+            is_full = bool(records) and size > BYTES_PER_MESSAGE
+            if is_full:
+                break
+            records.append(to_wire(record))
+            last = (bucket, record.minion_id, record.fingerprint)
+    return {"records": records, "want": want, **({"next": last} if is_full else {})}
+
+
+def _records(
+    replica: Replica, bucket: int, pairs: set[tuple[str, bytes]], count: int
+) -> Iterator[Record]:
+    """The records of *pairs*, in their order; all are in *bucket*, which has *count* of them."""
+    if len(pairs) > count // 4:
+        for record in replica.in_bucket(bucket, (min(pairs)[0], b"")):
+            if (record.minion_id, record.fingerprint) in pairs:
+                yield record
+        return
+    for minion_id, key in sorted(pairs):  # of a large bucket a few
+        found = replica.get(minion_id).get(key)
+        if found:
+            yield found
+
+
+def answer_parts(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """
+    ``{bucket, salt, parts}`` → ``{digests}``: the bucket divided into so many parts under the salt,
+    8 bytes each.
+    """
+    (bucket,) = _numbers([payload.get("bucket")], BUCKETS)
+    return {"digests": digests_in_parts(replica, bucket, *_division(payload))}
+
+
+def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
+    """
+    ``{buckets}`` → ``{placed: [[id, state, key], …]}``: what the key store shows.
+
+    With ``after`` (bucket, id; at first -1 and nothing) the answer ends where a message is full,
+    and then says by ``next`` what to ask with.
+    """
+    after = payload.get("after")
+    start = position([*after, b""]) if isinstance(after, list) else None
+    placed: list[list[Any]] = []
+    size = 0
+    for bucket in sorted(_numbers(payload.get("buckets"), BUCKETS)):
+        if start and bucket < start[0]:
+            continue
+        for minion_id, stored in sorted(replica.placed_in(bucket).items()):
+            if not stored.slot or (start and (bucket, minion_id) <= start[:2]):
+                continue
+            placed.append([minion_id, stored.state, stored.key])
+            size += 4 * len(minion_id) + 64
+            if start and size > BYTES_PER_MESSAGE:
+                return {"placed": placed, "next": [bucket, minion_id]}
+    return {"placed": placed}
+
+
+def _buckets(raw: Any) -> Iterator[tuple[int, dict[tuple[str, bytes], bytes]]]:
+    """What a question has of each bucket, in their order."""
+    if not isinstance(raw, list):
+        raise InvalidRecord("buckets is not a list")
+    asked: dict[int, dict[tuple[str, bytes], bytes]] = {}
+    for entry in raw:
+        try:
+            bucket, theirs = entry
+            (bucket,) = _numbers([bucket], BUCKETS)
+            known = {(minion_id, key): digest for minion_id, key, digest in wire.rows(theirs, 3)}
+        except (TypeError, ValueError) as exc:
+            raise InvalidRecord(f"malformed bucket: {exc}") from None
+        if bucket in asked:
+            raise InvalidRecord(f"bucket {bucket} stands twice")
+        if not all(type(minion_id) is str and type(key) is bytes for minion_id, key in known):
+            raise InvalidRecord("malformed bucket: takes id, key and digest")
+        asked[bucket] = known
+    yield from sorted(asked.items())
+
+
+def _division(payload: dict[str, Any]) -> tuple[bytes, int]:
+    """Salt and number of parts."""
+    salt, parts = payload.get("salt"), payload.get("parts")
+    if not isinstance(salt, bytes) or len(salt) != SALT:
+        raise InvalidRecord(f"takes a salt of {SALT} bytes")
+    if type(parts) is not int or not 0 < parts <= MAX_PARTS:
+        raise InvalidRecord(f"takes up to {MAX_PARTS} parts")
+    return salt, parts
+
+
+def _meant(payload: dict[str, Any]) -> Callable[[str], bool]:
+    """Whether a question is about an id."""
+    if payload.get("only") is None:
+        return lambda minion_id: True
+    salt, parts = _division(payload)
+    only = set(_numbers(payload["only"], parts))
+    return lambda minion_id: part_of(minion_id, salt, parts) in only
+
+
+def position(raw: Any) -> Position | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, list) or [type(part) for part in raw] != [int, str, bytes]:
+        raise InvalidRecord("a position is a bucket, an id and a key")
+    bucket, minion_id, key = raw
+    return bucket, minion_id, key
+
+
+def _numbers(raw: Any, limit: int) -> list[int]:
+    if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < limit for n in raw):
+        raise InvalidRecord(f"takes a list of numbers below {limit}")
+    # Each is answered at length: a short question must not be worth gigabytes.
+    if len(set(raw)) != len(raw):
+        raise InvalidRecord("a number stands twice")
+    return raw
+
+
+def digests_in_parts(replica: Replica, bucket: int, salt: bytes, parts: int) -> bytes:
+    """Those of a bucket that is divided under *salt*."""
+    items = replica.digests_in(bucket).items()
+    return digests_of_parts(((pair[0], digest) for pair, digest in items), salt, parts)
+
+
+def size_of(record: Record) -> int:
+    """How many bytes a record takes in a message, or a few more: all that is sent of it counts."""
+    texts = sum(len(value.by) + len(value.on) for value in record.values)
+    values, nodes = len(record.values), len(record.context)
+    return len(record.public_key) + 4 * (len(record.minion_id) + texts) + 64 * values + 28 * nodes

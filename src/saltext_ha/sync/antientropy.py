@@ -1,0 +1,384 @@
+"""
+Anti-entropy: two masters find what differs between their replicas, and exchange just that.
+
+The caller drives; the peer answers by :mod:`.answers`. In sync it costs one
+request of a few dozen bytes, whatever the number of keys. Otherwise the branches that differ are
+asked for, then their buckets, then the records themselves in both directions.
+
+No message grows with what strangers put into a bucket: a large one is compared in parts, under a
+salt that is drawn for that (:func:`.part_of`), and an answer that is full says where to go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import InvalidRecord, MessageTooLarge
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.digest import (
+    FANOUT,
+    SALT,
+    SHORT,
+    DigestTree,
+    differing,
+    part_of,
+    parts_for,
+)
+from saltext_ha.replication.record import Record, record_digest
+from saltext_ha.sync.answers import BYTES_PER_MESSAGE, Position, digests_in_parts, position, size_of
+from saltext_ha.sync.codec import from_wire
+from saltext_ha.sync.repair_leases import SHARED
+from saltext_ha.transport import wire
+
+RECORDS_PER_MESSAGE = 2000
+LEAST = 64 * 1024
+"""Bytes; a peer that takes no message of this size is of no use."""
+LARGE_BUCKET = 128
+"""Ids; with 100 000 keys a bucket has two."""
+
+Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+Run = Callable[..., Awaitable[Any]]
+
+
+@dataclass
+class Exchanged:
+    """
+    What one round brought: records received and sent; zero of both when in sync; how many taught
+    something, and how many more were refused. ``left``: there is more that differs, which was
+    being repaired with others, or pushed.
+    """
+
+    received: int = 0
+    sent: int = 0
+    learned: int = 0
+    refused: int = 0
+    left: bool = False
+
+
+async def differing_branches(tree: DigestTree, name: str, call: Call) -> dict[int, bytes]:
+    """
+    The branches in which *tree* differs from the peer's tree of that *name*, with the peer's short
+    digests of them.
+
+    :raises PeerError: as *call* does. :raises InvalidRecord: the answer makes no sense.
+    """
+    answer = await call("digest", {"tree": name, "root": tree.root})
+    if answer.get("same"):
+        return {}
+    try:
+        theirs = answer["children"]
+        branches = differing(tree.children(), theirs)
+        return {branch: theirs[branch * SHORT : (branch + 1) * SHORT] for branch in branches}
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+
+
+async def differing_below(
+    tree: DigestTree, name: str, branches: Sequence[int], call: Call, done: Exchanged | None = None
+) -> list[int]:
+    """
+    The buckets below *branches* in which *tree* differs; errors as :func:`differing_branches`.
+
+    :param done: the peer may leave out branches that it repairs with others at this moment; that it
+        did is noted there.
+    """
+    shared = done is not None
+    answer = await call("branches", {"tree": name, "branches": branches, SHARED: shared})
+    try:
+        children = dict(zip(branches, answer["children"], strict=True))
+        if done is not None and None in children.values():
+            done.left = True
+            children = {branch: theirs for branch, theirs in children.items() if theirs is not None}
+        return [
+            branch * FANOUT + position
+            for branch, theirs in children.items()
+            for position in differing(tree.children(branch), theirs)
+        ]
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+
+
+async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int]:
+    """The buckets in which *tree* differs from the peer's; errors as both of the above."""
+    branches = list(await differing_branches(tree, name, call))
+    return await differing_below(tree, name, branches, call) if branches else []
+
+
+class Asked(NamedTuple):
+    """
+    A question about the first *taken* of some buckets, or of some parts of one: what we have there,
+    and which of them are to be asked about in parts instead.
+    """
+
+    entries: list[Any]
+    taken: int
+    large: Sequence[tuple[int, int]] = ()
+    """Bucket, and how many ids it has here."""
+
+
+def question(
+    replica: Replica, buckets: Sequence[int], most: int = BYTES_PER_MESSAGE, in_parts: bool = False
+) -> Asked:
+    """
+    What :func:`answer_compare` is asked of *buckets*, as far as it fits into *most* bytes.
+
+    :param in_parts: leave out buckets that are large.
+    """
+    entries: list[Any] = []
+    large: list[tuple[int, int]] = []
+    size = count = taken = 0
+    for bucket in buckets:
+        known = replica.digests_in(bucket)
+        if in_parts and len(known) > LARGE_BUCKET:
+            large.append((bucket, len(known)))
+            taken += 1
+            continue
+        size += sum(map(_size_of_pair, known)) + 8
+        count += max(1, len(known))
+        if entries and (size > most or count > RECORDS_PER_MESSAGE):
+            break
+        entries.append([bucket, _shortened(known.items())])
+        taken += 1
+    return Asked(entries, taken, large)
+
+
+def question_about_parts(
+    replica: Replica, bucket: int, salt: bytes, parts: int, left: Sequence[int], most: int
+) -> Asked:
+    """The same of those parts of one bucket that are *left*."""
+    known: dict[int, list[tuple[tuple[str, bytes], bytes]]] = {part: [] for part in left}
+    for pair, digest in replica.digests_in(bucket).items():
+        part = part_of(pair[0], salt, parts)
+        if part in known:
+            known[part].append((pair, digest))
+    entries: list[Any] = []
+    size = taken = 0
+    for items in known.values():
+        size += sum(_size_of_pair(pair) for pair, _ in items)
+        if taken and (size > most or len(entries) + len(items) > RECORDS_PER_MESSAGE):
+            break
+        entries += _shortened(items)
+        taken += 1
+    return Asked([[bucket, entries]], taken)
+
+
+class Limit:
+    """How large a message a peer takes; another release may take less than this one sends."""
+
+    def __init__(self) -> None:
+        self.most = BYTES_PER_MESSAGE
+
+    def halve(self) -> bool:
+        """It refused one for its size; whether a smaller one is worth a try."""
+        if self.most <= LEAST:
+            return False
+        self.most //= 2
+        return True
+
+
+class Comparison:
+    """
+    Compares buckets with a peer's.
+
+    :param run: has a function work where the replica lives.
+    :param in_parts: whether the peer knows of parts; of a large bucket it is asked all at once
+        otherwise, which it may refuse.
+    :param more: said in each question, too.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        run: Run,
+        call: Call,
+        limit: Limit,
+        *,
+        in_parts: bool,
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        self._replica = replica
+        self._run = run
+        self._call = call
+        self._limit = limit
+        self._in_parts = in_parts
+        self._more = more or {}
+
+    async def answers(self, buckets: Sequence[int]) -> AsyncIterator[dict[str, Any]]:
+        """
+        The peer's answers about *buckets*, as many as it takes.
+
+        :raises PeerError: as the call does. :raises InvalidRecord: an answer makes no sense.
+        """
+        left = sorted(buckets)
+        refused: MessageTooLarge | None = None
+        while left:
+            asked = await self._run(question, self._replica, left, self._limit.most, self._in_parts)
+            try:
+                if asked.entries:
+                    async for answer in self._pages({"buckets": asked.entries}):
+                        yield answer
+            except MessageTooLarge as exc:
+                if len(asked.entries) == 1:
+                    refused = exc  # one bucket that cannot be divided; the others can be asked for
+                elif self._limit.halve():
+                    continue
+                else:
+                    raise
+            left = left[asked.taken :]
+            for bucket, count in asked.large:
+                async for answer in self._divided(bucket, parts_for(count)):
+                    yield answer
+        if refused:
+            raise refused
+
+    async def _divided(self, bucket: int, parts: int) -> AsyncIterator[dict[str, Any]]:
+        salt = secrets.token_bytes(SALT)
+        division = {"salt": salt, "parts": parts}
+        answer = await self._call("parts", {"bucket": bucket, **division})
+        ours = await self._run(digests_in_parts, self._replica, bucket, salt, parts)
+        try:
+            left = differing(ours, answer["digests"])
+        except (KeyError, TypeError, ValueError) as exc:
+            raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+        while left:
+            asked = await self._run(
+                question_about_parts, self._replica, bucket, salt, parts, left, self._limit.most
+            )
+            about = {"buckets": asked.entries, **division, "only": left[: asked.taken]}
+            try:
+                async for answer in self._pages(about):
+                    yield answer
+            except MessageTooLarge:
+                if not self._limit.halve():
+                    raise
+                continue
+            left = left[asked.taken :]
+
+    async def _pages(self, asked: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        after: Position | None = None
+        while True:
+            where = {} if after is None else {"after": list(after)}
+            answer = await self._call("compare", {**asked, **self._more, **where})
+            yield answer
+            before, after = after, position(answer.get("next"))
+            if after is None:
+                return
+            if before and after <= before:
+                raise InvalidRecord("an answer ends where it began")
+
+
+async def placed_there(buckets: Sequence[int], call: Call) -> AsyncIterator[dict[str, Any]]:
+    """The peer's answers to what its key store shows in *buckets*; errors as above."""
+    after: list[Any] = [-1, ""]
+    while True:
+        answer = await call("placed", {"buckets": list(buckets), "after": after})
+        yield answer
+        where = answer.get("next")
+        if where is None:
+            return
+        if not isinstance(where, list) or [type(part) for part in where] != [int, str]:
+            raise InvalidRecord("an answer does not say where it ends")
+        if where <= after:
+            raise InvalidRecord("an answer ends where it began")
+        after = where
+
+
+def _shortened(items: Iterable[tuple[tuple[str, bytes], bytes]]) -> list[Any]:
+    return [[*pair, digest[:SHORT]] for pair, digest in items]
+
+
+def _size_of_pair(pair: tuple[str, bytes]) -> int:
+    """About how many bytes it takes in a question."""
+    return 4 * len(pair[0]) + 64
+
+
+def wanted(replica: Replica, want: Any) -> list[Record]:
+    """
+    The records that a peer's answer asks for.
+
+    :raises InvalidRecord: *want* is no list of (id, key).
+    """
+    records = []
+    try:
+        for minion_id, key in wire.rows(want, 2):
+            if not isinstance(minion_id, str) or not isinstance(key, bytes):
+                raise ValueError("takes id and key")
+            record = replica.get(minion_id).get(key)
+            if record:
+                records.append(record)
+    except ValueError as exc:
+        raise InvalidRecord(f"malformed request for records: {exc}") from None
+    return records
+
+
+def read_records(raw: Any) -> tuple[list[Record], list[str]]:
+    """
+    Records as a peer sent them: those that are acceptable, and why the others are not.
+
+    :raises InvalidRecord: *raw* is no list at all.
+    """
+    if not isinstance(raw, list):
+        raise InvalidRecord("records is not a list")
+    records, reasons = [], []
+    for entry in raw:
+        try:
+            records.append(from_wire(entry))
+        except InvalidRecord as exc:
+            reasons.append(str(exc))
+    return records, reasons
+
+
+def told(dropped: Iterable[Record]) -> list[Any]:
+    """``[id, key, digest]`` of records that a peer offered, and that all masters dropped."""
+    return [[r.minion_id, r.fingerprint, record_digest(r)] for r in dropped]
+
+
+def ids_of(raw: Any) -> list[str]:
+    """The ids of the records in a message, whatever else is wrong with them."""
+    entries = raw if isinstance(raw, list) else []
+    return [
+        entry[0] for entry in entries if isinstance(entry, list) and entry and type(entry[0]) is str
+    ]
+
+
+def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
+    """
+    What :func:`told` says, from a peer.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        entries = {(minion_id, key): digest for minion_id, key, digest in wire.rows(raw, 3)}
+    except (TypeError, ValueError):
+        raise InvalidRecord("dropped is no list of id, key and digest") from None
+    for (minion_id, key), digest in entries.items():
+        if [type(part) for part in (minion_id, key, digest)] != [str, bytes, bytes]:
+            raise InvalidRecord("dropped is no list of id, key and digest")
+    return entries
+
+
+def messages(records: Iterable[Record], most: int = BYTES_PER_MESSAGE) -> Iterator[list[Record]]:
+    """*records* in lists that each fit into a message of *most* bytes, if one alone does."""
+    message: list[Record] = []
+    size = 0
+    for record in records:
+        more = size_of(record)
+        if message and size + more > most:
+            yield message
+            message, size = [], 0
+        message.append(record)
+        size += more
+    if message:
+        yield message
+
+
+def portions(buckets: Sequence[int], replica: Replica) -> list[list[int]]:
+    """*buckets* in groups whose records fit into one message."""
+    sample = buckets[:: max(1, len(buckets) // 16)][:16]
+    density = 1 + sum(len(replica.digests_in(bucket)) for bucket in sample) // max(1, len(sample))
+    size = max(1, RECORDS_PER_MESSAGE // density)
+    return list(batches(buckets, size))

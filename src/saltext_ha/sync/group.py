@@ -1,0 +1,249 @@
+"""The group as one engine sees it: what this master says, and what every peer answers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.replica import state_owner
+from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from saltext_ha.sync.answers import RECORDS
+from saltext_ha.sync.key_rows import conflict_row
+from saltext_ha.sync.link import Link
+from saltext_ha.transport.trust import Peer
+
+if TYPE_CHECKING:
+    from saltext_ha.engine.service import Service
+
+MAX_SHOWN = 1000
+ADOPTING = (
+    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were asked"
+)
+SLOW = 30.0  # seconds that a peer may take for an answer that needs work
+PATIENCE = 2.0  # seconds for which the keeper is waited for by who only looks
+BUSY = (
+    "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
+    "the numbers are {age}"
+)
+
+Payload = dict[str, Any]
+Command = Callable[[Payload], Awaitable[Payload]]
+PeerHandler = Callable[[Peer, Payload], Awaitable[Payload]]
+
+
+DRAINING = "drained: it is not ready for callers until salt-run ha.rebalance, or its restart"
+
+
+class Group:
+    """
+    Gathers from this master and its peers what the commands are made of.
+
+    A peer that does not answer is missing from the answers, and named with its reason: it is
+    *unknown*, and must never count as being the same.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._numbers: tuple[float, dict[str, Any]] | None = None
+        """When the keeper was asked for the numbers of the last summary, and these."""
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask for these commands."""
+
+        async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self.summary()
+
+        async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return {"keys": await self.shown(payload)}
+
+        return {"summary": summary, "keys": shown}
+
+    async def summary(self) -> dict[str, Any]:
+        """
+        Counts, digests and troubles of this master. While its key store is slow, the numbers are
+        those that were known last (none, if there are none yet), ``busy`` says for how many seconds
+        that has been so, and a note says the same.
+        """
+        service, core = self.service, self.service.core
+
+        def read() -> dict[str, Any]:
+            counts = core.replica.shown_counts()
+            return {
+                "accepted": counts.get("accepted", 0),
+                "pending": counts.get("pending", 0),
+                "rejected": counts.get("rejected", 0),
+                "denied": counts.get("denied", 0),
+                "conflicts": core.replica.conflicts()[:MAX_SHOWN],
+                "held": core.replica.held_count,
+                "dirty": len(core.replica.dirty()),
+            }
+
+        numbers, busy, slow = await self._known(read)
+        notes = [*service.notes.values(), *service.certificates.notes()]
+        notes += service.membership.notes() + service.vouching.notes()
+        if service.draining:
+            notes.append(DRAINING)
+        waiting = ADOPTING if core.keeper.adopting else ""
+        keeper = core.keeper
+        found = (
+            service.damage(),
+            state_owner.turned_away(service.config),
+            waiting,
+            core.problem,
+            keeper.holds.doubt,
+            keeper.refused.note(),
+            keeper.newcomers.note(),
+            service.room.note(),
+            slow,
+        )
+        notes += [note for note in found if note]
+        return {
+            **service.describe(),
+            # With a signing key, minions take masters of whatever key.
+            "master_key": "" if service.opts.get("master_sign_pubkey") else service.master_key,
+            "master_key_in_files": await asyncio.to_thread(service.master_key_in_files),
+            **numbers,
+            "busy": busy,
+            "bound": await service.bound.count(),
+            "root": core.replica.records.root,
+            "placements": core.replica.placements.root,
+            "doubt": keeper.holds.doubt,
+            "notes": notes,
+            "health": service.health.told(),
+        }
+
+    async def _known(self, read: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float, str]:
+        """What *read* gives, or gave last; for how long the keeper has been busy, and a note."""
+        core, now = self.service.core, time.monotonic()
+        patience = min(PATIENCE, self.service.config.peer_timeout / 2)
+        numbers = await core.glance(read, patience)
+        if numbers is not None:
+            self._numbers = now, numbers
+            return numbers, 0.0, ""
+        at, numbers = self._numbers or (None, {})
+        age = "not known yet" if at is None else f"{time.monotonic() - at:.0f} s old"
+        busy = max(patience, core.busy)
+        return numbers, round(busy, 1), BUSY.format(busy=busy, age=age)
+
+    async def shown(self, payload: Mapping[str, Any]) -> list[list[Any]]:
+        """What the store shows: ``[id, state, fingerprint, [denied, …]]`` by glob or by ids."""
+        keeper = self.service.core.keeper
+        ids, glob = payload.get("ids"), payload.get("glob", "*")
+        if not isinstance(glob, str) or not (ids is None or isinstance(ids, list)):
+            raise InvalidRecord("takes a glob or a list of ids")
+        ids = ids and [minion_id for minion_id in ids[: 10 * MAX_SHOWN] if type(minion_id) is str]
+
+        def read() -> list[list[Any]]:
+            items = keeper.shown(glob) if ids is None else keeper.shown_of(ids)
+            return [[i, s.state, s.key, sorted(s.denied)] for i, s in items if s != ABSENT]
+
+        return await self.service.core.run(read)
+
+    async def ask(
+        self, method: str, payload: dict[str, Any], timeout: float
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """
+        Ask every peer at once: answers, and reasons of those who gave none.
+
+        Only a peer that answers a trifle in time is given longer than that for its work: one that
+        hangs is noticed as soon as ever.
+        """
+        links = dict(self.service.links)  # members may come and go while they are asked
+        trifle = {"tree": RECORDS, "root": self.service.core.replica.records.root}
+
+        async def ask(link: Link) -> dict[str, Any] | str:
+            try:
+                if timeout > self.service.config.peer_timeout:
+                    await link.call("digest", trifle)
+                return await link.call(method, payload, timeout)
+            except HaError as exc:
+                return str(exc)
+
+        found = await asyncio.gather(*(ask(link) for link in links.values()))
+        answers: dict[str, dict[str, Any]] = {}
+        errors: dict[str, str] = {}
+        for name, answer in zip(links, found, strict=True):
+            if isinstance(answer, str):
+                errors[name] = answer
+            else:
+                answers[name] = answer
+        for name in self.service.trust.peers().keys() - links.keys():
+            errors[name] = "joined just now; not asked yet"
+        return answers, errors
+
+    async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
+        """
+        For each id what every master shows for it, but for those in *errors*.
+
+        :param errors: reasons, by master; whoever does not answer all that is asked comes there.
+        """
+        everywhere: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
+        for batch in batches(ids, 10 * MAX_SHOWN):
+            answers, failed = await self.ask("keys", {"ids": batch}, SLOW)
+            everywhere[self.service.config.name].update(table(await self.shown({"ids": batch})))
+            for name, found in tables(answers, failed).items():
+                everywhere.setdefault(name, {}).update(found)
+            for name, why in failed.items():
+                errors.setdefault(name, why)
+        for name in errors:
+            everywhere.pop(name, None)
+        return {
+            minion_id: {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
+            for minion_id in ids
+        }
+
+    async def conflicts(self, ids: list[str]) -> list[dict[str, Any]]:
+        """The rows of *ids*, which are in conflict; see :func:`.conflict_row`."""
+        if not ids:
+            return []
+        core = self.service.core
+        tables = await self.keys_of(ids, {})
+        conflicts = []
+        for minion_id in ids:
+            records = await core.run(core.replica.get, minion_id)
+            conflicts.append(conflict_row(minion_id, tables[minion_id], records.values()))
+        return conflicts
+
+
+def table(raw: Any) -> dict[str, Stored]:
+    """
+    What a master shows, as :meth:`Group.shown` puts it.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    try:
+        found = {
+            minion_id: Stored(state, key, frozenset(denied))
+            for minion_id, state, key, denied in raw or ()
+        }
+    except NO_SENSE as exc:
+        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
+    for minion_id, stored in found.items():
+        keys = [*stored.denied, *([] if stored.key is None else [stored.key])]
+        known = stored.state is None or stored.state in (ACCEPTED, PENDING, REJECTED)
+        if type(minion_id) is not str or not known or any(type(key) is not bytes for key in keys):
+            raise InvalidRecord("its answer makes no sense: no table of keys")
+    return found
+
+
+def tables(
+    answers: Mapping[str, Mapping[str, Any]], errors: dict[str, str]
+) -> dict[str, dict[str, Stored]]:
+    """What each of these masters shows; whose answer makes no sense is put to the *errors*."""
+    found = {}
+    for name, answer in answers.items():
+        try:
+            found[name] = table(answer.get("keys"))
+        except InvalidRecord as exc:
+            errors[name] = str(exc)
+    return found
+
+
+def texts(answer: Mapping[str, Any], name: str) -> list[str]:
+    found = answer.get(name)
+    return [str(item) for item in found] if isinstance(found, list) else []

@@ -1,0 +1,401 @@
+"""One peer: what changed here is pushed to it at once, and anti-entropy catches the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.counters import Counters
+from saltext_ha.common.errors import (
+    HaError,
+    InvalidRecord,
+    MessageTooLarge,
+    PeerMistrust,
+    PeerRefused,
+    PeerUnreachable,
+    ReplicaError,
+    StoreError,
+    reason_of,
+)
+from saltext_ha.reconciler.core import Core
+from saltext_ha.replication.record import DELETED, REJECTED, Record
+from saltext_ha.sync import antientropy
+from saltext_ha.sync.answers import RECORDS
+from saltext_ha.sync.antientropy import Comparison, Exchanged, Limit
+from saltext_ha.sync.codec import to_wire
+from saltext_ha.sync.outbox import Outbox
+from saltext_ha.sync.repair_leases import MANY, SHARED, Claims
+from saltext_ha.sync.vouching import Vouching, nodes_of
+from saltext_ha.transport.client import PeerClient
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+LARGE = 60.0  # seconds for a message of thousands of records
+MAX_BACKOFF = 30.0
+MAX_OUTBOX = 50_000
+MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
+# Refusals of parts of one message: enough to find one record of thousands that is refused.
+MAX_REFUSALS = 32
+# Of 256: what one peer repairs in one go, while others may repair the rest.
+BRANCHES = 128
+AGAIN = 1.0  # seconds, when a round left something to other peers, or to what is being pushed
+# Seconds that nothing is repaired while hundreds of records are being pushed, at most.
+PUT_OFF = 30.0
+
+
+class Link:
+    """
+    The connection to one peer.
+
+    :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param met: called after every ``hello``, before anything else is exchanged.
+    :param announce: told when the peer comes up and goes down.
+    :param mistrusted: called when one of the two does not know the other's certificate; says
+        whether it does now.
+    :param claims: this master's, of all its links. :param vouching: the same.
+    :param counters: the same; what was exchanged is counted there.
+    :param interval: seconds between two rounds of anti-entropy.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        identity: Identity,
+        core: Core,
+        *,
+        claims: Claims,
+        vouching: Vouching,
+        counters: Counters,
+        greeting: Callable[[], dict[str, Any]],
+        met: Callable[[Link], Awaitable[None]],
+        announce: Callable[[str, dict[str, Any]], None],
+        mistrusted: Callable[[Peer], Awaitable[bool]],
+        interval: float,
+        timeout: float,
+    ) -> None:
+        self.peer = peer
+        self.up: bool | None = None
+        """None while it is met: it answers, and what differs is being exchanged."""
+        self._told: bool | None = None
+        self.error = "not asked yet"
+        self.seen: float | None = None
+        """When it last answered, in ``time.monotonic`` seconds."""
+        self.since = time.monotonic()
+        self.info: dict[str, Any] = {}
+        self.trouble = ""
+        """What the peer refuses of what it is sent, though it is up; empty when it takes all."""
+        self.identity = identity
+        self.client = PeerClient(identity, peer, timeout)
+        self._mistrusted = mistrusted
+        self._core = core
+        self._claims = claims
+        self._vouching = vouching
+        self._counters = counters
+        self._greeting = greeting
+        self._met = met
+        self._announce = announce
+        self._interval = interval
+        self._backoff = interval
+        self._outbox = Outbox()
+        self._limit = Limit()
+        self._refusals: list[str] = []
+        """Of this round, and of what was pushed since the one before."""
+        self._again: list[Record] = []
+        """Revocations that were refused, to be pushed once more."""
+        self._wake = asyncio.Event()
+        self._heard = self._called = float("-inf")
+        self._put_off_until = float("-inf")
+        self._closing = False
+        self._round = asyncio.Lock()
+
+    @property
+    def tried(self) -> bool:
+        """Whether the peer has answered or failed to, since this link was made."""
+        return self._told is not None
+
+    def push(self, records: Iterable[Record]) -> None:
+        """
+        Send *records* as soon as possible. For a peer that is down decisions are kept, to be the
+        first that it is told; anti-entropy finds the rest.
+        """
+        self._outbox.put(records, time.monotonic())
+        if self.up is False:
+            self._outbox.forget_knocks()
+            self._outbox.trim(MAX_DOWN)
+        else:
+            self._outbox.trim(MAX_OUTBOX)
+            self._wake.set()
+
+    def heard(self) -> None:
+        """The peer called us: if it was down, it is worth a try now, but not more than one."""
+        now = time.monotonic()
+        self._called = now
+        if not self.up and now >= self._heard + self._interval:
+            self._heard = now
+            self._wake.set()
+
+    def ago(self) -> float | None:
+        """
+        Seconds since the peer was last seen to run; None when it does not answer, nor has called
+        since it last was to.
+        """
+        now = time.monotonic()
+        answered = self.seen if self.up and self.seen is not None else float("-inf")
+        last = max(answered, self._called)
+        return now - last if self.up or now - last <= 2 * self._interval else None
+
+    async def run(self) -> None:
+        """Until :meth:`close` or cancelled."""
+        due = 0.0
+        # Cancelling alone is not enough: before Python 3.12 asyncio.wait_for loses a cancellation
+        # that comes in the same turn as the answer it waits for (gh-96764 rewrote it).
+        while not self._closing:
+            self._wake.clear()
+            try:
+                if self._outbox and self.up:
+                    await self._flush()
+                if time.monotonic() >= due or not self.up:
+                    done = await self.exchange(shared=True)
+                    wait = min(self._interval, AGAIN) if done.left else self._interval
+                    due = time.monotonic() + wait
+            except (ReplicaError, StoreError) as exc:
+                # Our own disk: no fault of the peer's, and said once, in the status.
+                log.debug("link to %s: %s", self.peer.name, exc)
+                due = time.monotonic() + self._interval
+            except PeerMistrust:
+                if await self._mistrusted(self.peer):
+                    self._wake.set()
+            except PeerUnreachable:
+                pass  # noted where it was called
+            except HaError as exc:
+                self._note(exc)
+            except Exception as exc:
+                log.exception("link to %s failed", self.peer.name)
+                self._note(exc)
+            if not (self._outbox and self.up):
+                wait = max(0.0, due - time.monotonic()) if self.up else self._backoff
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wait)
+
+    async def close(self) -> None:
+        """End :meth:`run` and close the connections."""
+        self._closing = True
+        self._wake.set()
+        await self.client.close()
+
+    async def call(
+        self, method: str, payload: dict[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Ask the peer; what comes of it is noted. Errors as :meth:`PeerClient.call`."""
+        try:
+            answer = await self.client.call(method, payload, timeout)
+        except PeerUnreachable as exc:
+            self._note(exc)
+            raise
+        self.seen = time.monotonic()
+        return answer
+
+    async def exchange(self, shared: bool = False) -> Exchanged:
+        """
+        One round of anti-entropy, now.
+
+        :param shared: leave out what is being repaired with another peer at this moment.
+        :raises PeerError: the peer cannot be asked. :raises InvalidRecord: it answers nonsense.
+        """
+        async with self._round:
+            if not self.up:
+                self.up = None  # from here on changes are kept for it
+                self.info = await self.call("hello", self._greeting())
+                self._limit = Limit()
+                vouched = self._vouching.read(self.info.pop("vouched", None))
+                self._vouching.disowned(await self._core.meet(vouched, self.peer.name))
+                await self._met(self)
+                while self._outbox.has_decisions():
+                    await self._flush()
+            sent, received = self.client.bytes_sent, self.client.bytes_received
+            try:
+                done = await self._antientropy(shared)
+            finally:
+                self._counters.exchanged(
+                    self.peer.name,
+                    self.client.bytes_sent - sent,
+                    self.client.bytes_received - received,
+                )
+            self._backoff = self._interval
+            self.up, self.error = True, ""
+            self.trouble = self._refusals[0] if self._refusals else ""
+            self._refusals.clear()
+            self._tell(True)
+            return done
+
+    async def _antientropy(self, shared: bool) -> Exchanged:
+        done = Exchanged()
+        self._outbox.put(self._again, time.monotonic())
+        self._again.clear()
+        tree = self._core.replica.records
+        theirs = await antientropy.differing_branches(tree, RECORDS, self.call)
+        if shared and theirs and self._is_on_its_way():
+            done.left = True
+            return done
+        self._put_off_until = time.monotonic() + PUT_OFF
+        if not theirs:
+            return done
+        if not shared:
+            await self._repair(list(theirs), shared, done)
+            return done
+        # A master that lacks much asks all its peers at once, and is asked by all: in one order all
+        # of them would begin with the same.
+        order = list(theirs)
+        random.shuffle(order)
+        for branches in batches(order, BRANCHES):
+            differing = [branch for branch in branches if tree.short(branch) != theirs[branch]]
+            claimed = self._claims.take(differing, self.peer.name, time.monotonic())
+            done.left |= len(claimed) < len(differing)
+            try:
+                if claimed:
+                    await self._repair(claimed, shared, done)
+            except PeerRefused as exc:
+                # It was refused these, and is there: what else there is goes on.
+                self._note_refusal(str(exc))
+            finally:
+                self._claims.free(claimed, self.peer.name)
+        return done
+
+    def _is_on_its_way(self) -> bool:
+        """Whether what differs is being pushed, from here or to here."""
+        now = time.monotonic()
+        pushed = len(self._outbox) >= MANY or self._claims.expects_more(now)
+        return pushed and now < self._put_off_until
+
+    async def _repair(self, branches: list[int], shared: bool, done: Exchanged) -> None:
+        core = self._core
+        buckets = await antientropy.differing_below(
+            core.replica.records, RECORDS, branches, self.call, done if shared else None
+        )
+        groups = await core.run(antientropy.portions, buckets, core.replica)
+        random.shuffle(groups)
+        comparison = Comparison(
+            core.replica,
+            core.run,
+            self._ask,
+            self._limit,
+            in_parts=self.info.get("parts") is True,
+            more={SHARED: shared},
+        )
+        for group in groups:
+            try:
+                async for answer in comparison.answers(group):
+                    await self._take(answer, done)
+            except PeerRefused as exc:
+                if not shared:
+                    raise  # whoever asks must be told all
+                self._note_refusal(str(exc))
+
+    async def _ask(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return await self.call(method, payload, LARGE)
+
+    async def _take(self, answer: dict[str, Any], done: Exchanged) -> None:
+        """Learn what a peer answered, and send what it wants."""
+        core = self._core
+        records, reasons = antientropy.read_records(answer.get("records"))
+        if records:
+            vouched = self._vouching.read(answer.get("vouched"), records)
+            merged = await core.learn(records, self.peer.name, vouched=vouched)
+            reasons += merged.refused
+            self._vouching.disowned(merged.disowned)
+            done.learned += merged.learned
+            if merged.dropped:
+                await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
+        self._vouching.note(self.peer.name, reasons)
+        mine = await core.run(antientropy.wanted, core.replica, answer.get("want"))
+        await self._send(mine)
+        done.received += len(records)
+        done.sent += len(mine)
+        done.refused += len(reasons)
+        if self._outbox:
+            await self._flush()  # a revocation does not wait for a long first exchange
+
+    async def _flush(self) -> None:
+        """Push the most urgent message of the outbox; what was not delivered stays there."""
+        waiting = self._outbox.first()
+        some = next(antientropy.messages((record for record, _ in waiting), self._limit.most), [])
+        refused = await self._send(some)
+        self._outbox.arrived(some)
+        self._again += [record for record in refused if record.state in (DELETED, REJECTED)]
+        if len(refused) < len(some):
+            # The peer answers once its key store has them.
+            since = min(since for _, since in waiting[: len(some)])
+            self._counters.arrived(self.peer.name, time.monotonic() - since)
+
+    async def _send(self, records: Sequence[Record]) -> list[Record]:
+        """
+        Push *records*, in as many messages as it takes. What the peer refuses is tried in parts:
+        one that it does not take keeps no others from it.
+
+        :return: those that it refuses. :raises PeerUnreachable: it does not answer.
+        """
+        refused: list[Record] = []
+        refusals = 0
+        left = [list(records)] if records else []
+        while left:
+            group = left.pop()
+            some = next(antientropy.messages(group, self._limit.most))
+            if rest := group[len(some) :]:
+                left.append(rest)
+            try:
+                message = [to_wire(record) for record in some]
+                vouched = self._vouching.of(nodes_of(message))
+                answer = await self._ask("push", {"records": message, "vouched": vouched})
+                self._vouching.refused(self.peer.name, answer.get("refused"))
+                await self._core.dropped_elsewhere(antientropy.read_told(answer.get("dropped", [])))
+            except PeerRefused as exc:
+                half = len(some) // 2
+                if half and isinstance(exc, MessageTooLarge) and self._limit.halve():
+                    left.append(some)
+                elif half and refusals < MAX_REFUSALS:
+                    refusals += 1
+                    left += [some[half:], some[:half]]
+                else:
+                    refused += some
+                    named = ascii(some[0].minion_id)[1:-1]
+                    more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+                    self._note_refusal(f"{exc} (the key of {named}{more})")
+        return refused
+
+    def _note_refusal(self, reason: str) -> None:
+        """The peer said no to one message, and is up: logged when that is news."""
+        if not self.trouble and not self._refusals:
+            log.warning("ha peer refuses: name=%s reason=%s", self.peer.name, reason)
+        if len(self._refusals) < MAX_REFUSALS:
+            self._refusals.append(reason)
+
+    def _note(self, exc: Exception) -> None:
+        """Something went wrong: logged when it is news, retried later and later."""
+        if isinstance(exc, InvalidRecord):
+            reason = f"{self.peer.address} answers nonsense: {exc}"
+        else:
+            reason = reason_of(exc)
+        self._tell(False, reason)
+        self._backoff = min(self._backoff * 2, MAX_BACKOFF)
+        self.up, self.error = False, reason
+        self._outbox.forget_knocks()  # decisions stay: they are the first it is told
+
+    def _tell(self, up: bool, reason: str = "") -> None:
+        """Log and announce what is news: a change of state, or another reason for being down."""
+        if up and self._told is not True:
+            log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
+            self._announce("peer/up", {"name": self.peer.name, "url": self.peer.url})
+        elif not up and self._told is not False:
+            log.warning("ha peer down: name=%s reason=%s", self.peer.name, reason)
+            self._announce("peer/down", {"name": self.peer.name, "reason": reason})
+        elif not up and reason != self.error:
+            log.warning("ha peer still down: name=%s reason=%s", self.peer.name, reason)
+        self._told = up

@@ -1,0 +1,258 @@
+"""
+Dropping tombstones that nobody needs any more.
+
+A tombstone keeps a key that was deleted from coming back with an old copy of some replica. It may
+go when every master has it. One master of the group, the one whose name comes first, asks the
+others at times: is what you know exactly what I know? Only when all of them say so (which takes all
+of them to be up), the tombstones of a certain age are dropped, here and there; and what all masters
+had by then is remembered as the horizon. What lies within the horizon and is not here was dropped:
+an old copy of a replica that offers such a record is told so (``Keeper.dropped_elsewhere``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.reconciler.keeper import Dropping
+from saltext_ha.replication.record import join
+from saltext_ha.replication.vouching import bounded
+from saltext_ha.sync.codec import read_context
+from saltext_ha.sync.group import PeerHandler
+from saltext_ha.sync.link import Link
+from saltext_ha.transport.trust import Peer
+
+if TYPE_CHECKING:
+    from saltext_ha.engine.service import Service
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 3600.0
+FIRST = 60.0
+DAY = 86400.0
+PORTION = 5000
+MAX_EPOCH = 2**53
+MAX_MISSED = 1_000_000  # droppings: a hundred years of them
+ATTEMPTS = 10  # a group where keys change all the time is level for moments only
+
+
+class Retention:
+    """What this master does about old tombstones."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What the master that goes about dropping may ask."""
+
+        async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            core, root = self._service.core, payload.get("root")
+            level, epoch = await core.run(self._standing, root)
+            return {"level": level, "epoch": epoch}
+
+        async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            keeper = self._service.core.keeper
+            dropping = _read(payload)
+            if not self._is_epoch(dropping.epoch):
+                raise InvalidRecord("the epoch is of another time")
+            root = payload.get("root")
+            if not isinstance(root, bytes):
+                raise InvalidRecord("root is not bytes")
+            return {"dropped": await self._service.core.run(keeper.drop, root, dropping)}
+
+        async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            core, dropped = self._service.core, self._service.core.replica.dropped
+            seen, epoch = await core.run(lambda: (dropped.horizon(), dropped.epoch))
+            return {"horizon": [list(entry) for entry in seen.items()], "epoch": epoch}
+
+        return {"level": level, "drop": drop, "horizon": horizon}
+
+    async def pull(self, link: Link) -> None:
+        """
+        Learn all that a peer knows, for a replica that was lost: its records and its horizon.
+
+        :raises HaError: the peer cannot be asked; nothing is wrong with what was learnt so far.
+        """
+        # Asked first: all that was had by everybody then is among the records that follow.
+        horizon, epoch = await self._horizon_of(link)
+        # One round carries what fits into its messages. What is offered for ever, because neither
+        # this master takes it nor the peer drops it, is no news.
+        while (done := await link.exchange()).learned:
+            pass
+        # What cannot be read is not here, and was not dropped.
+        await self._service.core.run(self._raise, {} if done.refused else horizon, epoch)
+
+    async def _horizon_of(self, link: Link) -> tuple[dict[str, int], int]:
+        """What a peer says that all masters have had, and how often the group has dropped."""
+        answer = await link.call("horizon", {})
+        if not self._is_epoch(answer.get("epoch")):
+            return {}, 0
+        return read_context(answer.get("horizon")), answer["epoch"]
+
+    def _raise(self, horizon: dict[str, int], epoch: int) -> None:
+        replica = self._service.core.replica
+        highs = replica.vouched.highs
+        # All that a peer knows was taken in: what is not here of what was written, was dropped.
+        horizon = bounded(horizon, join(replica.seen(), highs), highs)
+        with replica.transaction():
+            replica.dropped.raise_horizon(horizon, epoch)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.sleep(FIRST)
+        while True:
+            try:
+                await self.drop_old()
+            except HaError as exc:
+                log.info("ha tombstones are kept for now: %s", exc)
+            await asyncio.sleep(INTERVAL)
+
+    def others(self) -> list[str]:
+        """The other masters of the group, all of whom must agree."""
+        return sorted(self._service.trust.peers())
+
+    async def drop_old(self) -> int:
+        """
+        Drop what is old enough, if it is this master's turn to see to it.
+
+        :return: how many tombstones were dropped here.
+        :raises HaError: why they are kept; another time may do.
+        """
+        service = self._service
+        if any(name < service.config.name for name in self.others()):
+            return 0
+        before = time.time() - service.config.keep_tombstones * DAY
+        count, after = 0, ""
+        while True:
+            keys, after = await service.core.run(self._old, before, after)
+            if keys:
+                count += await self._drop(keys)
+            if not after:
+                break
+        if not count:
+            await self._tell_horizon()
+        return count
+
+    def _old(self, before: float, after: str) -> tuple[list[tuple[str, bytes]], str]:
+        """The next tombstones written before then, and where to go on; empty at the end."""
+        records = self._service.core.replica.tombstones(after, PORTION)
+        old = [
+            (record.minion_id, record.fingerprint)
+            for record in records
+            if max(value.at for value in record.values) < before
+        ]
+        return old, records[-1].minion_id if len(records) == PORTION else ""
+
+    async def _drop(self, keys: list[tuple[str, bytes]]) -> int:
+        service, core = self._service, self._service.core
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(service.config.sync_interval)
+            root = core.replica.records.root
+            try:
+                epochs = await self._all_level(root)
+            except HaError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            dropping = await core.run(self._dropping, keys, max(epochs.values()) + 1)
+            if await core.run(core.keeper.drop, root, dropping):
+                break
+        else:
+            raise HaError("keys change all the time")
+        # Who does not hear of it now offers the tombstones again, and is told then.
+        await self._tell(root, dropping)
+        log.info("ha tombstones dropped: keys=%d", len(keys))
+        return len(keys)
+
+    async def _tell(self, root: bytes, dropping: Dropping) -> None:
+        payload = {
+            "root": root,
+            "keys": [list(key) for key in dropping.keys],
+            "horizon": [list(seen) for seen in dropping.horizon.items()],
+            "epoch": dropping.epoch,
+        }
+        for link in list(self._service.links.values()):
+            try:
+                await link.call("drop", payload)
+            except HaError as exc:
+                log.info("ha tombstones: %s drops them later: %s", link.peer.name, exc)
+
+    async def _tell_horizon(self) -> None:
+        """
+        Have all masters remember what was dropped: one was busy then, and dropped it when it
+        offered it again, or is an old copy of itself. While they differ, another time will do.
+        """
+        core = self._service.core
+        root = core.replica.records.root
+        with contextlib.suppress(HaError):
+            epochs = await self._all_level(root)
+            most = max(epochs, key=lambda name: epochs[name])
+            if epochs[most] == min(epochs.values()):
+                return
+            dropping = await core.run(self._dropping, [], epochs[most])
+            if most in self._service.links:
+                theirs, _ = await self._horizon_of(self._service.links[most])
+                dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
+            if await core.run(core.keeper.drop, root, dropping):
+                await self._tell(root, dropping)
+
+    def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:
+        replica = self._service.core.replica
+        return Dropping(keys, join(replica.dropped.horizon(), replica.seen()), epoch)
+
+    async def _all_level(self, root: bytes) -> dict[str, int]:
+        """
+        How often each master has dropped tombstones, by name, as far as it says so.
+
+        :raises HaError: a master is down or knows something else.
+        """
+        service, core = self._service, self._service.core
+        level, epoch = await core.run(self._standing, root)
+        epochs = {service.config.name: epoch}
+        if not level:
+            raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
+        for name in self.others():
+            link = service.links.get(name)
+            if link is None or not link.up:
+                raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
+            answer = await link.call("level", {"root": root})
+            if not answer.get("level"):
+                raise HaError(f"{name} is not level")
+            if self._is_epoch(answer.get("epoch")):
+                epochs[name] = answer["epoch"]
+        return epochs
+
+    def _is_epoch(self, raw: Any) -> bool:
+        """
+        Whether that can be a peer's count of droppings: after any that is taken there are others.
+        """
+        epoch = self._service.core.replica.dropped.epoch
+        return type(raw) is int and 0 <= raw < min(MAX_EPOCH, epoch + MAX_MISSED)
+
+    def _standing(self, root: Any) -> tuple[bool, int]:
+        """Whether just what has the digest *root* is known here, and applied; and our epoch."""
+        return self._is_level(root), self._service.core.replica.dropped.epoch
+
+    def _is_level(self, root: Any) -> bool:
+        keeper, replica = self._service.core.keeper, self._service.core.replica
+        if not keeper.is_active() or keeper.holds.doubt:
+            return False
+        return bool(replica.records.root == root and not replica.dirty())
+
+
+def _read(payload: dict[str, Any]) -> Dropping:
+    keys, epoch = payload.get("keys"), payload.get("epoch")
+    if not isinstance(keys, list) or isinstance(epoch, bool) or not isinstance(epoch, int):
+        raise InvalidRecord("takes keys and an epoch")
+    for entry in keys:
+        if not isinstance(entry, list) or [type(part) for part in entry] != [str, bytes]:
+            raise InvalidRecord("a key is an id and a fingerprint")
+    if not 0 < epoch <= MAX_EPOCH:
+        raise InvalidRecord("the epoch is no count")
+    pairs = [(minion_id, key) for minion_id, key in keys]
+    return Dropping(pairs, read_context(payload.get("horizon")), epoch)

@@ -1,0 +1,236 @@
+"""
+What this master vouches for, and what it believes of others: see ``replication/vouching.py``.
+
+Each vouch is ``[owner, nonce, high, proof]`` on the wire. The proof is made with the key of a
+certificate of the master, and checked by those that are pinned; so it counts whoever brings it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from saltext_ha.common.files import read_plain
+from saltext_ha.common.refusals import Allowance
+from saltext_ha.replication.record import Record
+from saltext_ha.replication.vouching import MOST_WRITES, Vouch
+
+if TYPE_CHECKING:
+    from saltext_ha.engine.service import Service
+    from saltext_ha.replica.replica import Replica
+
+log = logging.getLogger(__name__)
+
+MOST = 1000
+"""Proofs that are checked of one message: a tenth of a second. The rest comes with the next."""
+SHOWN = 3600.0
+"""Seconds that the status tells of a peer that sent what does not count."""
+
+_ECDSA = ec.ECDSA(hashes.SHA256())
+
+
+class _Noted(NamedTuple):
+    peer: str
+    reason: str
+    at: float
+
+
+class Vouching:
+    """Of the master that *service* runs on."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._seen: object = None
+        self._keys: dict[bytes, list[ec.EllipticCurvePublicKey]] = {}
+        self._signed: Vouch | None = None
+        self._key: tuple[str, ec.EllipticCurvePrivateKey] | None = None
+        self._lines = Allowance()
+        self._noted: dict[str, _Noted] = {}
+
+    # -- what this master says
+
+    def begin(self, replica: Replica) -> None:
+        """
+        Vouch for the last time for the node under which was written until now, and take another
+        one. In the thread of *replica*.
+        """
+        word = replica.own_word()
+        own = _certificates(self._service.identity.chain)
+        if word and word.high and word.owner in own:
+            replica.vouched.take([self._sign(word)])
+        replica.take_node(bytes.fromhex(self._service.identity.fingerprint.replace(":", "")))
+        self._follow(replica)
+
+    def own(self) -> list[list[Any]]:
+        """What is said when a peer is met: the present node first, then those of former starts."""
+        replica, own = self._replica(), _certificates(self._service.identity.chain)
+        present = self._present()
+        former = replica.vouched.all_of(frozenset(own))
+        return [list(vouch) for vouch in ([present] if present else []) + former]
+
+    def of(self, nodes: Iterable[str]) -> list[list[Any]]:
+        """What is said beside records whose contexts have these *nodes*."""
+        replica = self._replica()
+        said = (
+            self._present() if node == replica.node else replica.vouched.get(node) for node in nodes
+        )
+        return [list(vouch) for vouch in said if vouch]
+
+    def _present(self) -> Vouch | None:
+        word = self._replica().own_word()
+        if word is None:
+            return None
+        if self._signed is None or self._signed._replace(proof=b"") != word:
+            self._signed = self._sign(word)
+        return self._signed
+
+    def _sign(self, word: Vouch) -> Vouch:
+        own = self._service.identity
+        if self._key is None or self._key[0] != own.fingerprint:
+            key = serialization.load_pem_private_key(read_plain(own.key_file), password=None)
+            assert isinstance(key, ec.EllipticCurvePrivateKey)  # else it is no identity
+            self._key = own.fingerprint, key
+        return word._replace(proof=self._key[1].sign(word.statement, _ECDSA))
+
+    # -- what others say
+
+    def read(self, raw: Any, records: Sequence[Record] | None = None) -> list[Vouch]:
+        """
+        What in a message is proven, and news; what makes no sense, or is of nobody in the group, is
+        as good as unsaid.
+
+        :param records: those that it came with: only what they need is looked at.
+        """
+        replica = self._replica()
+        self._follow(replica)
+        if not isinstance(raw, list):
+            return []
+        needed = records and {node for record in records for node, _ in record.context}
+        found: list[Vouch] = []
+        tried = 0
+        for entry in raw:
+            vouch = _read(entry)
+            if vouch is None or vouch.owner not in self._keys:
+                continue
+            node = vouch.node
+            if (needed is not None and node not in needed) or self._known(node) >= vouch.high:
+                continue
+            tried += 1
+            if tried > MOST:
+                break
+            if any(_proves(key, vouch) for key in self._keys[vouch.owner]):
+                found.append(vouch)
+        return found
+
+    def _known(self, node: str) -> int:
+        replica = self._replica()
+        if node == replica.node:
+            return replica.vouched.highs.get(node, -1)
+        known = replica.vouched.get(node)
+        return known.high if known else -1
+
+    def _follow(self, replica: Replica) -> None:
+        """Know the certificates of all that belong to the group now."""
+        trust, own = self._service.trust, self._service.identity
+        seen = trust.generation(), own
+        if seen == self._seen:
+            return
+        masters = [own.chain, *((*p.former, p.certificate) for p in trust.pinned().values())]
+        self._keys = {
+            fingerprint: list(keys.values())
+            for keys in map(_certificates, masters)
+            for fingerprint in keys
+        }
+        replica.vouched.members(frozenset(self._keys))
+        self._seen = seen
+
+    def _replica(self) -> Replica:
+        return self._service.core.replica
+
+    def name_of(self, owner: bytes) -> str:
+        """The name of the peer with the certificate *owner*; empty: it is none."""
+        peers = self._service.trust.peers().values()
+        wanted = owner.hex(":")
+        return next((peer.name for peer in peers if wanted in peer.fingerprints), "")
+
+    # -- what did not count
+
+    def note(self, peer: str, reasons: Sequence[str]) -> None:
+        """Some of what *peer* sent was not taken, and why: for the log and the status."""
+        self._note(f"not taken from {peer}", peer, reasons)
+
+    def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
+        """Name → what was taken out again, as that master says that it has not written it."""
+        for name, what in reasons.items():
+            self.note(name, what)
+
+    def refused(self, peer: str, reasons: Any) -> None:
+        """*peer* did not take some of what it was sent, and said why."""
+        if isinstance(reasons, list):
+            self._note(f"not taken by {peer}", peer, [_printable(reason) for reason in reasons])
+
+    def _note(self, what: str, peer: str, reasons: Sequence[str]) -> None:
+        if not reasons:
+            return
+        said = self._noted.get(what)
+        if (said is None or said.reason != reasons[0]) and self._lines.take():
+            log.warning("ha %s: records=%d reason=%s", what, len(reasons), reasons[0])
+        self._noted[what] = _Noted(peer, reasons[0], time.monotonic())
+
+    def notes(self) -> list[str]:
+        """The same for the status, as long as that peer is in the group."""
+        members, now = self._service.trust.peers(), time.monotonic()
+        return [
+            f"{what}: {noted.reason}"
+            for what, noted in self._noted.items()
+            if noted.peer in members and now - noted.at < SHOWN
+        ]
+
+
+def nodes_of(records: Iterable[Any]) -> set[str]:
+    """The nodes in the contexts of *records* as they travel (``sync/codec.py``)."""
+    return {node for record in records for context in record[3:4] for node, _ in context}
+
+
+def _certificates(chain: Sequence[str]) -> dict[bytes, ec.EllipticCurvePublicKey]:
+    """The public keys in PEM certificates, by the fingerprints of these."""
+    keys = {}
+    for pem in chain:
+        certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
+        key = certificate.public_key()
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            keys[certificate.fingerprint(hashes.SHA256())] = key
+    return keys
+
+
+def _read(entry: Any) -> Vouch | None:
+    if not isinstance(entry, (list, tuple)) or len(entry) < 4:
+        return None
+    owner, nonce, high, proof = entry[:4]
+    kinds = [type(part) for part in (owner, nonce, high, proof)]
+    if kinds != [bytes, bytes, int, bytes] or (len(owner), len(nonce)) != (32, 8):
+        return None
+    return (
+        Vouch(owner, nonce, high, proof) if 0 <= high <= MOST_WRITES and len(proof) < 100 else None
+    )
+
+
+def _proves(key: ec.EllipticCurvePublicKey, vouch: Vouch) -> bool:
+    try:
+        key.verify(vouch.proof, vouch.statement, _ECDSA)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _printable(reason: Any) -> str:
+    """A peer's reason, fit for logs and terminals."""
+    text = reason[:300] if isinstance(reason, str) else "without a reason"
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

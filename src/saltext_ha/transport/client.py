@@ -1,0 +1,271 @@
+"""The client side: calls to one pinned peer over connections that are kept open."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from saltext_ha.common.errors import (
+    MessageTooLarge,
+    PeerMistrust,
+    PeerRefused,
+    PeerUnreachable,
+    reason_of,
+)
+from saltext_ha.transport import succession, tls, wire
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Peer
+
+# Shorter than the listener's, so that it is this side that lets go of an idle connection.
+KEEPALIVE = 60.0
+MAX_CONNECTIONS = 8
+MAX_REASON = 1000
+TOO_LARGE = 413
+# A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
+_RECORD, _RECORD_OVERHEAD = 16384, 22
+
+
+class PeerClient:
+    """
+    Calls one peer. Make it, use it and :meth:`close` it inside one running event loop.
+
+    :param timeout: seconds a call may take altogether, connecting included, unless it says so.
+    :ivar bytes_sent: bytes of all requests: heads, bodies and TLS records; without handshakes.
+    :ivar bytes_received: the same of all answers.
+    """
+
+    def __init__(self, identity: Identity, peer: Peer, timeout: float = 5.0) -> None:
+        self.peer = peer
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._timeout = timeout
+        self._exchange = Exchange(
+            peer.url, tls.client_context(identity, peer.certificate), peer.certificate
+        )
+
+    async def call(
+        self,
+        method: str,
+        payload: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """
+        Have the peer answer *method*. A call may arrive twice (it is repeated once on a kept
+        connection that turns out to be closed), so methods must not mind.
+
+        :raises PeerUnreachable: no usable answer in time; names address and reason.
+        :raises PeerRefused: the peer said no; its reason is in the message. It is
+            :exc:`MessageTooLarge` where less may be taken.
+        """
+        try:
+            return await asyncio.wait_for(
+                self._exchange.call(method, payload or {}, repeat=True),
+                self._timeout if timeout is None else timeout,
+            )
+        except asyncio.TimeoutError:
+            raise PeerUnreachable(f"{self.peer.address} timed out") from None
+        finally:
+            self.bytes_sent = self._exchange.bytes_sent
+            self.bytes_received = self._exchange.bytes_received
+
+    async def close(self) -> None:
+        """Close the kept connections; calls in progress fail, and so do later ones."""
+        await self._exchange.close()
+
+
+async def call_once(
+    identity: Identity,
+    peer: Peer,
+    method: str,
+    payload: Mapping[str, Any] | None = None,
+    timeout: float = 5.0,
+) -> dict[str, Any]:
+    """Like :meth:`PeerClient.call`, for who has one thing to say only."""
+    client = PeerClient(identity, peer, timeout)
+    try:
+        return await client.call(method, payload)
+    finally:
+        await client.close()
+
+
+async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
+    """
+    All the certificates of the master at the address of *peer*, the oldest first, as it says
+    itself: believe only what follows from a pinned one (:func:`.succession.after`).
+
+    :raises PeerError: it cannot be asked.
+    """
+    exchange = Exchange(peer.url, tls.joining_context(), None)
+    try:
+        answer = await asyncio.wait_for(exchange.call("certificates", {}), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{peer.address} timed out") from None
+    finally:
+        await exchange.close()
+    shown = answer.get("certificates")
+    entries = shown if isinstance(shown, list) else []
+    return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
+
+
+async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 5.0) -> None:
+    """
+    Show *peer* all our certificates, so that it takes over the present one if it pinned a former.
+
+    :param name: ours.
+    :raises PeerError: it cannot be asked, or does not believe it.
+    """
+    exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
+    shown = {"name": name, "certificates": list(identity.chain)}
+    try:
+        await asyncio.wait_for(exchange.call("renewed", shown), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{peer.address} timed out") from None
+    finally:
+        await exchange.close()
+
+
+class Exchange:
+    """
+    Requests to *url*, whose server must show exactly the certificate *expected*.
+
+    :param context: how to do TLS; the certificate is compared besides, before anything is sent.
+    :param expected: a PEM certificate, or the SHA-256 of one; None where the answer proves itself
+        and nothing is sent that matters.
+    """
+
+    def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes | None) -> None:
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._url = url
+        self._address = urlsplit(url).netloc
+        self._context = context
+        if isinstance(expected, str):
+            expected = hashlib.sha256(ssl.PEM_cert_to_DER_cert(expected)).digest()
+        self._expected = aiohttp.Fingerprint(expected) if expected else None
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def call(
+        self, method: str, payload: Mapping[str, Any], repeat: bool = False
+    ) -> dict[str, Any]:
+        """One request and its answer; without a deadline of its own. Errors as in PeerClient."""
+        body = wire.pack(payload)
+        if len(body) > wire.MAX_BODY:
+            raise MessageTooLarge(f"{self._address} takes no {len(body)} bytes for {method}")
+        try:
+            try:
+                status, answer = await self._post(method, body)
+            except (aiohttp.ClientConnectionError, ConnectionError) as exc:
+                if not repeat or not _hung_up(exc):
+                    raise
+                status, answer = await self._post(method, body)
+        except (aiohttp.ClientError, OSError) as exc:
+            kind = PeerMistrust if _is_changed(exc) or _hung_up(exc) else PeerUnreachable
+            raise kind(f"{self._address} {_reason(exc)}") from None
+        try:
+            content = wire.unpack(answer)
+        except ValueError:
+            raise PeerUnreachable(
+                f"{self._address} answered HTTP {status} and no msgpack; is that an ha listener?"
+            ) from None
+        if status != 200:
+            refusal = MessageTooLarge if status == TOO_LARGE else PeerRefused
+            raise refusal(
+                f"{self._address} refused {method}: {_printable(content.get('message'), status)}"
+            )
+        return content
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _post(self, method: str, body: bytes) -> tuple[int, bytes]:
+        request = self._open().post(
+            f"{self._url}/v1/{method}", data=body, ssl=self._context, allow_redirects=False
+        )
+        async with request as response:
+            parts: list[bytes] = []
+            size = 0
+            while part := await response.content.readany():
+                size += len(part)
+                if size > 2 * wire.MAX_BODY:
+                    raise aiohttp.ClientPayloadError("the answer is too large")
+                parts.append(part)
+            sent = response.request_info.headers
+            self.bytes_sent += _on_the_wire(
+                len(method) + 18 + sum(len(k) + len(v) + 4 for k, v in sent.items()) + len(body)
+            )
+            received = sum(len(key) + len(value) + 4 for key, value in response.raw_headers)
+            self.bytes_received += _on_the_wire(received + 17 + size)
+            return response.status, b"".join(parts)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise PeerUnreachable(f"{self._address} is not called any more")
+        if self._session is None:
+            # The connector compares the fingerprint right after the handshake, before the
+            # request is written; the context of each request is what does the TLS.
+            connector = aiohttp.TCPConnector(
+                ssl=self._expected or False,
+                limit=MAX_CONNECTIONS,
+                keepalive_timeout=KEEPALIVE,
+                resolver=aiohttp.ThreadedResolver(),
+                ttl_dns_cache=10,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+                headers={
+                    wire.PROTOCOL_HEADER: str(wire.PROTOCOL),
+                    "Content-Type": wire.CONTENT_TYPE,
+                },
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+                auto_decompress=False,
+            )
+        return self._session
+
+
+def _printable(message: object, status: int) -> str:
+    """A peer's reason, fit for logs and terminals."""
+    text = message[:MAX_REASON] if isinstance(message, str) and message else f"HTTP {status}"
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _on_the_wire(size: int) -> int:
+    return size + _RECORD_OVERHEAD * (1 + size // _RECORD)
+
+
+def _hung_up(exc: Exception) -> bool:
+    """Whether a connection that had been made was closed by the other side."""
+    if isinstance(exc, (aiohttp.ClientConnectorError, aiohttp.ServerFingerprintMismatch)):
+        return False
+    return isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError))
+
+
+def _is_changed(exc: Exception) -> bool:
+    return isinstance(
+        exc, (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError)
+    )
+
+
+def _reason(exc: Exception) -> str:
+    if _is_changed(exc):
+        return "shows another certificate than the expected one; nothing was sent"
+    if isinstance(exc, aiohttp.ClientConnectorSSLError):
+        return f"does not do TLS 1.3: {reason_of(exc.os_error)}"
+    if _hung_up(exc):
+        return "hung up; has it pinned this master's certificate?"
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        cause = exc.os_error
+        if isinstance(cause, ConnectionRefusedError):
+            return "refused the connection"
+        return f"cannot be reached: {reason_of(cause)}"
+    return f"broke off: {type(exc).__name__}"

@@ -1,0 +1,375 @@
+"""
+How a TCP connection becomes an authenticated one, within limits.
+
+asyncio's own TLS server drops failed handshakes without a word and lets any number of them linger.
+Here each is given a deadline, counted with its reason when it fails, and when too many are
+unfinished the oldest of those is dropped who has the most: a flood from one address only keeps
+itself out, one from many addresses others for no longer than a handshake takes.
+
+What asyncio is asked for is only what it documents: to watch a socket, to make a connection of an
+accepted one, and that nothing is received before ``connection_made``. What happens within one turn
+of its loop is another matter in each release of Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from aiohttp import web
+
+from saltext_ha.common.errors import TrustError
+from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
+from saltext_ha.transport.framing import Framing, Unframed
+from saltext_ha.transport.tls import fingerprint
+
+# What accept(2) fails with when this process or the system has nothing left; tried again after so
+# many seconds. The caller who cannot be let in is still there, so the socket stays readable.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE = 1.0
+# Seconds for the answer to who is to be cut off.
+LAST_WORD = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Deadlines in seconds, sizes in bytes, and how many connections at a time."""
+
+    handshake: float = 5.0
+    header: float = 10.0
+    body: float = 30.0
+    keepalive: float = 75.0
+    max_body: int = 8 * 1024 * 1024
+    max_handshakes: int = 64
+    max_anonymous: int = 16
+    max_connections: int = 256
+    max_per_peer: int = 32
+
+
+class Acceptor:
+    """
+    Makes a :class:`Connection` of everything that connects, and keeps their number bounded.
+
+    :param context: the TLS context for a new handshake; asked each time, so trust may change.
+        None: no TLS here, what is sent is a request at once.
+    :param requests: makes the protocol that speaks HTTP once the handshake is done.
+    :param refuse: told (reason, host) of everyone who did not get in.
+    """
+
+    def __init__(
+        self,
+        context: Callable[[], ssl.SSLContext | None],
+        requests: Callable[[], asyncio.Protocol],
+        refuse: Callable[[str, str], None],
+        limits: Limits,
+    ) -> None:
+        self.context = context
+        self.requests = requests
+        self.refuse = refuse
+        self.limits = limits
+        # Dictionaries for their order: the first is the oldest.
+        self.handshakes: dict[Connection, None] = {}
+        self.anonymous: dict[Connection, None] = {}
+        self.authenticated: dict[Connection, None] = {}
+        self.by_requests: dict[asyncio.BaseProtocol, Connection] = {}
+        self._listening: list[socket.socket] = []
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    def listen(self, server: asyncio.Server, backlog: int) -> None:
+        """
+        Let in who connects to the addresses that *server* has bound; it does not serve itself.
+
+        :param backlog: so many may wait, and so many are let in at a time.
+        :raises OSError: an address was taken by another between the two.
+        """
+        for bound in server.sockets:
+            listening = bound.dup()
+            self._listening.append(listening)
+            listening.setblocking(False)
+            listening.listen(backlog)
+            self._watch(listening, backlog)
+
+    def _watch(self, listening: socket.socket, backlog: int) -> None:
+        self._pauses.pop(listening, None)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(listening, self._accept, listening, backlog)
+
+    def _accept(self, listening: socket.socket, backlog: int) -> None:
+        for _ in range(backlog):
+            try:
+                sock, address = listening.accept()
+            except OSError as exc:
+                # Mostly: nobody else is waiting. Or who did has hung up, or is kept out.
+                if exc.errno in _EXHAUSTED:
+                    self.refuse("no file descriptor is left", "?")
+                    loop = asyncio.get_running_loop()
+                    loop.remove_reader(listening)
+                    again = partial(self._watch, listening, backlog)
+                    self._pauses[listening] = loop.call_later(_PAUSE, again)
+                return
+            Connection(self).begin(sock, str((address or ["?"])[0]))
+
+    def enter(self, connection: Connection, stage: dict[Connection, None], limit: int) -> None:
+        """Put *connection* into *stage*; when that is full, who has the most there loses one."""
+        own = [other for other in stage if other.fingerprint == connection.fingerprint]
+        if connection.fingerprint and len(own) >= self.limits.max_per_peer:
+            self._crowded(own[0])
+        elif len(stage) >= limit:
+            held = Counter(other.caller for other in stage)
+            most = max(held.values())
+            theirs = (other for other in stage if held[other.caller] == most)
+            self._crowded(min(theirs, key=lambda other: other.spared))
+        stage[connection] = None
+
+    def _crowded(self, oldest: Connection) -> None:
+        self.refuse("too many connections", oldest.host)
+        oldest.drop()
+
+    def forget(self, connection: Connection) -> None:
+        """Called once a connection is over, whatever stage it had reached."""
+        for stage in (self.handshakes, self.anonymous, self.authenticated):
+            stage.pop(connection, None)
+        if connection.requests is not None:
+            self.by_requests.pop(connection.requests, None)
+
+    def stop_listening(self) -> None:
+        """Let nobody in any more; who is connected may stay."""
+        for listening in self._listening:
+            if listening in self._pauses:
+                self._pauses.pop(listening).cancel()
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
+        self._listening.clear()
+
+    def close(self) -> None:
+        """Let nobody in any more, and drop everybody."""
+        self.stop_listening()
+        for stage in (self.handshakes, self.anonymous, self.authenticated):
+            for connection in list(stage):
+                connection.drop()
+
+
+class Connection(asyncio.Protocol):
+    """One caller: first a TLS handshake, then a pipe into the HTTP protocol, with an idle limit."""
+
+    def __init__(self, acceptor: Acceptor) -> None:
+        self._acceptor = acceptor
+        self._sock: socket.socket | None = None
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False
+        self._framing: Framing | None = Framing()
+        """None once nothing is read any more."""
+        self.requests: asyncio.Protocol | None = None
+        self.fingerprint: str | None = None
+        self.host = "?"
+        self.spared = False
+        """Whether others go first when there are too many; for whoever answers to set."""
+
+    @property
+    def caller(self) -> str:
+        """Whose connection it is: a peer's by its certificate, a stranger's by the address."""
+        return self.fingerprint or self.host
+
+    def begin(self, sock: socket.socket, host: str) -> None:
+        """Take on *sock*, which was accepted from *host*."""
+        self._sock = sock
+        self.host = host
+        self._acceptor.enter(self, self._acceptor.handshakes, self._acceptor.limits.max_handshakes)
+        self._task = asyncio.get_running_loop().create_task(self._connect(sock))
+
+    # Called by asyncio, once the handshake is done
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        made = cast(asyncio.Transport, transport)
+        if self._over:
+            made.abort()
+            return
+        session = made.get_extra_info("ssl_object")
+        try:
+            # Asked of the TLS session itself; ValueError when it ended just now.
+            der = session.getpeercert(binary_form=True) if session else None
+        except ValueError:
+            made.abort()  # which _connect reports
+            return
+        self._admit(made, der)
+
+    def data_received(self, data: bytes) -> None:
+        if self.requests is not None:
+            self._read(data)
+
+    def eof_received(self) -> bool | None:
+        return None if self.requests is None else self.requests.eof_received()
+
+    def pause_writing(self) -> None:
+        if self.requests is not None:
+            self.requests.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.requests is not None:
+            self.requests.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc)
+
+    # Called by the listener
+
+    def busy(self) -> None:
+        """A request has arrived whole enough to be answered: the idle limit rests."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def idle(self) -> None:
+        """An answer is on its way: the next request must come within the keep-alive time."""
+        if not self._over:
+            self._expect(self._acceptor.limits.keepalive, None)
+            self._read(None)
+
+    def drop(self) -> None:
+        """End it now, without waiting for anything to be sent."""
+        if self._transport is not None:
+            # asyncio of Python 3.11.2 cannot abort a TLS transport that was closed twice.
+            with contextlib.suppress(AttributeError):
+                self._transport.abort()
+        elif self._sock is not None:
+            # The handshake goes on with it, until it is told so.
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+        self._end(None)
+
+    # How it goes on
+
+    async def _connect(self, sock: socket.socket) -> None:
+        try:
+            await self._handshake(sock)
+            if self._transport is None:
+                raise ConnectionResetError
+        except (OSError, ValueError, TrustError) as exc:
+            if not self._over:
+                self._acceptor.refuse(_handshake_failure(exc), self.host)
+                self.drop()
+
+    async def _handshake(self, sock: socket.socket) -> None:
+        try:
+            context = self._acceptor.context()
+        except BaseException:
+            sock.close()
+            raise
+        timeout = None if context is None else self._acceptor.limits.handshake
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
+            )
+        except BaseException as exc:
+            # The error knows the frames of asyncio, and what they hold knows the error. It would
+            # wait for the garbage collector, which counts objects: of these few have 0.3 MB.
+            traceback.clear_frames(exc.__traceback__)
+            raise
+
+    def _admit(self, secured: asyncio.Transport, der: bytes | None) -> None:
+        limits = self._acceptor.limits
+        self._acceptor.handshakes.pop(self, None)
+        self._transport, self._sock = secured, None
+        if der:
+            self.fingerprint = fingerprint(der)
+            self._acceptor.enter(self, self._acceptor.authenticated, limits.max_connections)
+        else:
+            self._acceptor.enter(self, self._acceptor.anonymous, limits.max_anonymous)
+        requests = self._acceptor.requests()
+        self._acceptor.by_requests[requests] = self
+        self.requests = requests
+        requests.connection_made(secured)
+        self._expect(limits.header, IDLE)
+
+    def _read(self, data: bytes | None) -> None:
+        """Pass on what of *data* is to be read now; None: the last request is answered."""
+        if self._framing is None or self.requests is None:
+            return
+        try:
+            through = self._framing.answered() if data is None else self._framing.take(data)
+        except Unframed as exc:
+            self._cut_off(exc, data is None)
+            return
+        if through:
+            self.requests.data_received(through)
+
+    def _cut_off(self, exc: Unframed, answering: bool) -> None:
+        self._framing = None
+        self._acceptor.refuse(str(exc), self.host)
+        if self._transport is None or not (exc.status or answering):
+            self.drop()
+            return
+        if not answering:  # else the answer to the one before is on its way
+            self._transport.write(exc.answer())
+            self._transport.close()
+        self._expect(LAST_WORD, None)
+
+    def _expect(self, seconds: float, reason: str | None) -> None:
+        self.busy()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._too_late, reason)
+
+    def _too_late(self, reason: str | None) -> None:
+        if reason is not None:
+            self._acceptor.refuse(reason, self.host)
+        self.drop()
+
+    def _end(self, exc: Exception | None) -> None:
+        if self._over:
+            return
+        self._over = True
+        self.busy()
+        self._acceptor.forget(self)
+        if self.requests is not None:
+            # Not at once: aiohttp minds when it is over before its own task had its first turn.
+            asyncio.get_running_loop().call_soon(self.requests.connection_lost, exc)
+
+
+def _handshake_failure(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return "certificate not pinned"
+    if isinstance(exc, ssl.SSLError):
+        reason = (exc.reason or "").lower().replace("_", " ")
+        if reason in ("unsupported protocol", "no protocols available", "version too low"):
+            return "TLS too old"
+        if reason in ("http request", "wrong version number", "https proxy request"):
+            return "not TLS"
+        if "alert" in reason and ("unknown ca" in reason or "certificate" in reason):
+            return "caller does not trust this master"
+        return f"TLS: {reason or 'failed'}"
+    if isinstance(exc, TrustError):
+        return "this master's own certificate cannot be used"
+    if isinstance(exc, ConnectionAbortedError):
+        return LATE
+    return HUNG_UP
+
+
+async def wind_up(
+    server: asyncio.Server | None,
+    http: web.Server | None,
+    acceptor: Acceptor | None,
+    grace: float,
+) -> None:
+    """Stop listening; requests being answered get *grace* seconds to finish."""
+    if acceptor is not None:
+        acceptor.stop_listening()
+    if server is not None:
+        server.close()
+    if http is not None:
+        for idle in http.connections:
+            idle.close()
+        await http.shutdown(grace)
+    if acceptor is not None:
+        acceptor.close()
+    if server is not None:
+        await server.wait_closed()

@@ -1,0 +1,182 @@
+"""The runner's way to the engine of the same master: JSON over HTTP on a unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common.errors import EngineUnavailable, HaError
+
+# A sound engine answers most commands before that; then it is asked whether it responds at all.
+FIRST = 2.0
+# While it works on a command, it is asked so again.
+AGAIN = 10.0
+# So long an engine may take to let somebody in, or to answer a trifle.
+PATIENCE = 5.0
+
+
+MAX_REASON = 10_000
+NOT_STARTED = (
+    "is salt-master started, and does its configuration have  engines: [ha: {}]  ?  Its log says "
+    "why when it refused to start"
+)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.why")
+
+
+def tell_why(path: Path, reason: str) -> None:
+    """
+    Leave the *reason* why the engine of this process does not listen on *path*: it counts for as
+    long as this process lives. An empty one takes it back. Best effort: the log has it, too.
+    """
+    told = {"pid": os.getpid(), "at": time.time(), "reason": reason}
+    with contextlib.suppress(OSError):
+        _beside(path).unlink(missing_ok=True)
+        if reason:
+            fd = os.open(_beside(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                json.dump(told, file)
+
+
+def _why_not(path: Path) -> str:
+    """Why no engine listens on *path*, as the one that could not start says; empty: none says."""
+    try:
+        fd = os.open(_beside(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(fd, encoding="utf-8") as file:
+            told = json.loads(file.read(MAX_REASON))
+        pid, at, reason = int(told["pid"]), float(told["at"]), str(told["reason"])
+        if not _lives(pid):
+            return ""
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        return f"it could not start at {when}: {reason}"
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return ""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # another user's
+    return True
+
+
+class _Silent(Exception):
+    """Nothing comes from the engine, whatever it is asked."""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # With a timeout of Python's, connecting fails at once where others wait to be let in.
+        seconds, rest = divmod(min(self.timeout or 0.0, PATIENCE), 1)
+        patience = struct.pack("ll", int(seconds), int(rest * 1e6))
+        with contextlib.suppress(OSError):  # a system whose times have another size
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        self.sock.connect(str(self._path))
+        self.sock.settimeout(min(self.timeout or 0.0, PATIENCE))
+
+
+def request(
+    path: Path, command: str, payload: Mapping[str, Any] | None = None, timeout: float = 60.0
+) -> dict[str, Any]:
+    """
+    Have the engine that listens on *path* carry out *command*.
+
+    :param timeout: seconds to wait for the answer; an engine that responds to nothing, as when its
+        process is stopped, is given up on after some :data:`FIRST` and :data:`PATIENCE`.
+    :return: the engine's answer, plain data.
+    :raises EngineUnavailable: no engine answers there.
+    :raises HaError: the engine refused or failed; the message is its reason.
+    """
+    connection = _UnixConnection(path, timeout)
+    try:
+        _send(connection, command, payload)
+        _wait(connection, path, timeout)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise EngineUnavailable(
+            f"the ha engine of this master is not running: {_why_not(path) or NOT_STARTED}"
+        ) from None
+    except PermissionError:
+        raise EngineUnavailable(f"{path}: not permitted; run as the user of salt-master") from None
+    except _Silent:
+        raise EngineUnavailable(
+            f"the ha engine of this master does not respond: nothing came within {PATIENCE:.0f} s; "
+            "is its process stopped (state T in ps), or this machine overloaded? See salt-master's "
+            "log"
+        ) from None
+    except (OSError, ValueError, http.client.HTTPException) as exc:
+        raise EngineUnavailable(
+            f"the ha engine of this master does not answer ({exc or type(exc).__name__}); "
+            "see salt-master's log"
+        ) from None
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise HaError(str(answer.get("error", f"the engine answered HTTP {response.status}")))
+    return dict(answer)
+
+
+def _send(connection: _UnixConnection, command: str, payload: Mapping[str, Any] | None) -> None:
+    """
+    :raises _Silent: nobody lets us in, or takes what is sent.
+    """
+    try:
+        connection.request("POST", f"/{command}", json.dumps(payload or {}))
+    except (TimeoutError, BlockingIOError):
+        raise _Silent from None
+
+
+def _wait(connection: _UnixConnection, path: Path, timeout: float) -> None:
+    """
+    Return when the answer begins to come.
+
+    :raises _Silent: the engine answers nothing else, either.
+    :raises TimeoutError: not in time.
+    """
+    poll, end, pause = select.poll(), time.monotonic() + timeout, FIRST
+    poll.register(connection.sock, select.POLLIN)
+    while True:
+        left = end - time.monotonic()
+        if poll.poll(1000 * max(0.0, min(pause, left))):
+            break
+        if left <= pause:
+            raise TimeoutError("timed out")
+        if not _responds(path):
+            raise _Silent
+        pause = AGAIN
+    connection.sock.settimeout(timeout)
+
+
+def _responds(path: Path) -> bool:
+    """Whether the engine answers at all; that it knows no such command is an answer."""
+    connection = _UnixConnection(path, PATIENCE)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse()
+    except (TimeoutError, BlockingIOError):
+        return False
+    except (OSError, http.client.HTTPException):
+        return True  # it hung up
+    finally:
+        connection.close()
+    return True

@@ -1,0 +1,125 @@
+"""
+Which bytes of a connection are the next request? One at a time, of known length, is let through.
+
+What reads requests behind this is aiohttp, and the releases before 3.14, which Salt 3006 and 3007
+come with, keep the lines of a head, trailers, what follows an upgrade, and requests that come
+before an answer, all without a bound: one connection took 2 GB in five seconds. So nothing of that
+gets there. Nor does what two readers might understand differently: what another one, in front of
+this, takes for the end of a request is the end here, too.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_HEAD = 16 * 1024
+MAX_LINES = 100
+# Who asks again before the answer is there waits, with so much of that at most.
+MAX_AHEAD = MAX_HEAD
+
+_END = b"\r\n\r\n"
+_BEGIN = re.compile(rb"[A-Z]{1,20}( |\Z)")
+_FIRST = re.compile(rb"[A-Z]{1,20} [^\r\n\0]*")
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
+_NONE = "that is no head of a request"
+_SIZE = b"content-length"
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_REASONS = {400: "Bad Request", 411: "Length Required", 431: "Request Header Fields Too Large"}
+
+
+class Unframed(Exception):
+    """
+    Where the request ends is not to be told, or it is too long to be waited for.
+
+    :param status: of the answer; 0 where another request is just being answered.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+    def answer(self) -> bytes:
+        """The whole of it; empty where there is none."""
+        if not self.status:
+            return b""
+        body = f"{self}\n".encode()
+        head = (
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\nContent-Type: text/plain\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+class Framing:
+    """The requests of one connection."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        """Of the next request, as far as it has come."""
+        self._body = 0
+        """What is still to come of the body of the one that was let through."""
+        self._open = False
+        """Whether that one is not answered yet."""
+
+    def take(self, data: bytes) -> bytes:
+        """
+        What may be read now; *data* has come.
+
+        :raises Unframed: the connection is to be ended.
+        """
+        through, rest = data[: self._body], data[self._body :]
+        self._body -= len(through)
+        self._kept += rest
+        if self._open:
+            if len(self._kept) > MAX_AHEAD:
+                raise Unframed(0, "asked without waiting for the answer")
+            return through
+        return through + self._next()
+
+    def answered(self) -> bytes:
+        """
+        The request is answered; what may be read now.
+
+        :raises Unframed: the connection is to be ended.
+        """
+        self._open = False
+        return self._next()
+
+    def _next(self) -> bytes:
+        end = self._kept.find(_END, 0, MAX_HEAD)
+        if end < 0:
+            if len(self._kept) >= MAX_HEAD:
+                raise Unframed(431, f"a head has at most {MAX_HEAD} bytes")
+            if self._kept and not _BEGIN.match(self._kept):
+                raise Unframed(400, _NONE)  # nobody need wait for the end of that
+            return b""
+        head = end + len(_END)
+        length = _length(bytes(self._kept[:end]))
+        through = bytes(self._kept[: head + length])
+        del self._kept[: head + length]
+        self._body = head + length - len(through)
+        self._open = True
+        if len(self._kept) > MAX_AHEAD:
+            raise Unframed(0, "asked without waiting for the answer")
+        return through
+
+
+def _length(head: bytes) -> int:
+    """How many bytes follow *head*, which is without its end."""
+    first, *lines = head.split(b"\r\n")
+    if len(lines) > MAX_LINES:
+        raise Unframed(431, f"a head has at most {MAX_LINES} lines")
+    # A line that begins with a space would be the end of the one before, for some readers.
+    if not _FIRST.fullmatch(first) or not all(map(_FIELD.fullmatch, lines)):
+        raise Unframed(400, _NONE)
+    fields = [line.partition(b":") for line in lines]
+    names = [name.lower() for name, _, _ in fields]
+    lengths = [value.strip(b" \t") for name, _, value in fields if name.lower() == _SIZE]
+    if b"transfer-encoding" in names:
+        raise Unframed(411, "a body is sent with its length, by Content-Length")
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise Unframed(400, "Content-Length is one number")
+    length = int(lengths[0]) if lengths else 0
+    if length and (b"upgrade" in names or first.startswith(b"CONNECT ")):
+        raise Unframed(400, "what asks for another protocol has no body")
+    return length

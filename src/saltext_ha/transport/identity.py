@@ -1,0 +1,274 @@
+"""
+Who this master is to its peers: a private key and a self-signed certificate of its own.
+
+Never Salt's ``master.pem``: that one may be shared by the whole group, and is shown to minions.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import logging
+import secrets
+import ssl
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from saltext_ha.common.errors import TrustError
+from saltext_ha.common.fail_points import point
+from saltext_ha.common.files import create_whole, private_dir, read_plain, refuse_link, write_whole
+from saltext_ha.transport import succession
+
+log = logging.getLogger(__name__)
+
+KEY_FILE = "identity.key"
+CERTIFICATE_FILE = "identity.crt"
+# A renewed pair lies in one file, so that it takes the place of the former in one rename.
+RENEWED_FILE = "identity.pem"
+FORMER_FILE = "identity.former"
+LIFETIME = datetime.timedelta(days=3653)
+# Masters whose clocks are far behind must still take a fresh certificate.
+BACKDATED = datetime.timedelta(days=366)
+ANEW = (
+    "on it salt-run ha.leave, then restart salt-master; on another member salt-ha invite; on it "
+    "salt-ha join --token-file -"
+)
+"""How a master comes back under a certificate that does not follow from its present one."""
+_BEGIN = "-----BEGIN CERTIFICATE-----"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """
+    This master's certificate (PEM), its fingerprint, where both halves lie, and the certificates
+    that it had before (the oldest first).
+    """
+
+    key_file: Path
+    certificate_file: Path
+    certificate: str
+    fingerprint: str
+    former: tuple[str, ...] = ()
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """All its certificates, the oldest first; each was signed with the key of the former."""
+        return (*self.former, self.certificate)
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Those of all its certificates."""
+        return frozenset(map(_fingerprint, self.chain))
+
+
+def load_or_create(state_dir: Path, name: str) -> Identity:
+    """
+    This master's identity, made on first use.
+
+    The engine and a runner may both be first: each file is created whole by exactly one of them,
+    and the certificate follows from whichever key is there.
+
+    :param state_dir: created with mode 0700 when missing.
+    :param name: written into a new certificate for people to read; nothing checks it.
+    :raises TrustError: a file is damaged, or the two do not belong together.
+    """
+    private_dir(state_dir)
+    key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
+    for file in (KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE, FORMER_FILE):
+        refuse_link(state_dir / file)
+    renewed = _renewed(state_dir)
+    if renewed:
+        return renewed
+    try:
+        # Looked for before the key, which is always made first: another process at this very
+        # point cannot be taken for a lost key.
+        orphaned = certificate_file.exists()
+        if not key_file.exists():
+            if orphaned:
+                raise TrustError(
+                    f"{key_file}: missing, while {certificate_file} is there; restore the key from "
+                    f"a backup, or remove the certificate and join the group again"
+                )
+            create_whole(key_file, _new_key())
+        if key_file.stat().st_mode & 0o077:
+            log.warning("identity key=%s was open to others; mode set to 0600", key_file)
+            key_file.chmod(0o600)
+        key = _load_key(key_file)
+        if not certificate_file.exists():
+            point("identity.certificate")
+            create_whole(certificate_file, _new_certificate(key, name), mode=0o644)
+        pem = read_plain(certificate_file).decode("ascii")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TrustError(f"{state_dir}: the identity cannot be read or made: {exc}") from None
+    return _checked(key, pem, key_file, certificate_file)
+
+
+def is_there(state_dir: Path) -> bool:
+    """
+    Whether this master's key is in its state folder: in a file of its own, or, once renewed, with
+    its certificate.
+
+    :raises OSError: that cannot be told.
+    """
+    names = {path.name for path in state_dir.iterdir()}
+    return KEY_FILE in names or RENEWED_FILE in names
+
+
+def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identity:
+    """
+    This master's identity where it has one; else one that is good for a question only: it lies
+    in the folder *scratch*.
+    """
+    key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
+    if (state_dir / RENEWED_FILE).exists() or (key_file.exists() and certificate_file.exists()):
+        return load_or_create(state_dir, name)
+    return load_or_create(scratch, name)
+
+
+def succeed(state_dir: Path, name: str) -> Identity:
+    """
+    Take a new key and certificate, vouched for by the present one: see :mod:`.succession`.
+
+    From here on peers are shown the new one; they need not have been asked before.
+
+    :raises TrustError: the present one cannot be read, has expired, or has too many before it.
+    """
+    present = load_or_create(state_dir, name)
+    if succession.expired(present.certificate):
+        raise TrustError(
+            f"this master's certificate has expired and vouches for no other any more: {ANEW}"
+        )
+    if len(present.former) >= succession.MAX_FORMER:
+        raise TrustError(f"too many former certificates: {ANEW}")
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _new_certificate(key, name, (_load_key(present.key_file), present.certificate))
+    # The former first: they name themselves only where something follows them.
+    write_whole(state_dir / FORMER_FILE, "".join(present.chain).encode("ascii"))
+    write_whole(state_dir / RENEWED_FILE, _encoded(key) + certificate)
+    for file in (CERTIFICATE_FILE, KEY_FILE):
+        (state_dir / file).unlink(missing_ok=True)
+    return load_or_create(state_dir, name)
+
+
+def renew(state_dir: Path, name: str) -> Identity:
+    """
+    Throw the identity away and make a new one; peers know nothing of it before it joins.
+
+    A certificate that was removed from a group stays removed for good, so a master that left
+    comes back under a new one.
+    """
+    # Key last: a certificate without its key would be refused after a crash in between.
+    (state_dir / CERTIFICATE_FILE).unlink(missing_ok=True)
+    point("identity.drop")
+    for file in (KEY_FILE, RENEWED_FILE, FORMER_FILE):
+        (state_dir / file).unlink(missing_ok=True)
+    return load_or_create(state_dir, name)
+
+
+def _renewed(state_dir: Path) -> Identity | None:
+    """The identity after a renewal, if there was one."""
+    path = state_dir / RENEWED_FILE
+    try:
+        if not path.exists():
+            return None
+        pem = read_plain(path).decode("ascii")
+        former_file = state_dir / FORMER_FILE
+        former = read_plain(former_file).decode("ascii") if former_file.exists() else ""
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TrustError(f"{state_dir}: the identity cannot be read: {exc}") from None
+    start = pem.find(_BEGIN)
+    made = _checked(_load_key(path), pem[max(0, start) :], path, path)
+    older = [f"{_BEGIN}\n{part.strip()}\n" for part in former.split(_BEGIN)[1:]]
+    return replace(made, former=tuple(pem for pem in older if pem != made.certificate))
+
+
+def _new_key() -> bytes:
+    return _encoded(ec.generate_private_key(ec.SECP256R1()))
+
+
+def _encoded(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(read_plain(path), password=None)
+    except (ValueError, TypeError) as exc:
+        raise TrustError(
+            f"{path}: not a private key: {exc}; restore it from a backup, or remove identity.key "
+            f"and identity.crt and join the group again"
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TrustError(f"{path}: not an elliptic curve key; remove it and join the group again")
+    return key
+
+
+def _new_certificate(
+    key: ec.EllipticCurvePrivateKey,
+    name: str,
+    former: tuple[ec.EllipticCurvePrivateKey, str] | None = None,
+) -> bytes:
+    """A certificate for *key*, signed by itself or by the *former* key and its certificate."""
+    # TLS libraries look trust anchors up by subject: two certificates of one master must differ.
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "saltext-ha"),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.SERIAL_NUMBER, secrets.token_hex(16)),
+        ]
+    )
+    now = datetime.datetime.now(datetime.timezone.utc)
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    public = key.public_key()
+    signer, issuer = key, subject
+    if former:
+        signer = former[0]
+        issuer = x509.load_pem_x509_certificate(former[1].encode("ascii")).subject
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+    certificate = builder.sign(signer, hashes.SHA256())
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _checked(
+    key: ec.EllipticCurvePrivateKey, pem: str, key_file: Path, certificate_file: Path
+) -> Identity:
+    try:
+        der = ssl.PEM_cert_to_DER_cert(pem.strip())
+        shown = x509.load_der_x509_certificate(der).public_key()
+    except ValueError as exc:
+        raise TrustError(
+            f"{certificate_file}: not a PEM certificate: {exc}; remove it to have a new one made "
+            f"(peers must then pin it: join the group again)"
+        ) from None
+    raw = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    if shown.public_bytes(*raw) != key.public_key().public_bytes(*raw):
+        raise TrustError(
+            f"{certificate_file}: does not belong to {key_file}; restore the matching pair from a "
+            f"backup, or remove both and join the group again"
+        )
+    shown_pem = ssl.DER_cert_to_PEM_cert(der)
+    return Identity(key_file, certificate_file, shown_pem, _fingerprint(shown_pem))
+
+
+def _fingerprint(pem: str) -> str:
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest().hex(":")

@@ -1,0 +1,76 @@
+"""
+Certificates that follow one another: which one does a master have now, if it had that one before?
+
+A renewed certificate is signed with the key of the one before it. Whoever pinned the old one can
+therefore check the new one by itself, whoever brings it and whenever: no member has to be up, or
+to be asked, when another one renews its certificate.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from saltext_ha.common.errors import TrustError
+
+# All of them fit into a request of somebody who is not known yet.
+MAX_FORMER = 16
+
+
+def expiry(pem: str) -> datetime.datetime:
+    """When a certificate ends to be valid."""
+    certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
+    # The name without _utc is deprecated since cryptography 42, the other one unknown before.
+    aware = getattr(certificate, "not_valid_after_utc", None)
+    if isinstance(aware, datetime.datetime):
+        return aware
+    return certificate.not_valid_after.replace(tzinfo=datetime.timezone.utc)
+
+
+def expired(pem: str) -> bool:
+    """Whether a certificate is not valid any more."""
+    return expiry(pem) <= datetime.datetime.now(datetime.timezone.utc)
+
+
+def check(chain: Sequence[str]) -> None:
+    """
+    Whether each certificate of *chain* (PEM, the oldest first) was signed with the key of the one
+    before it.
+
+    :raises TrustError: says what is wrong.
+    """
+    if len(chain) > MAX_FORMER + 1:
+        raise TrustError(f"more than {MAX_FORMER} former certificates")
+    certificates = [x509.load_pem_x509_certificate(pem.encode("ascii")) for pem in chain]
+    for older, newer in itertools.pairwise(certificates):
+        try:
+            key, algorithm = older.public_key(), newer.signature_hash_algorithm
+            if not isinstance(key, ec.EllipticCurvePublicKey) or algorithm is None:
+                raise UnsupportedAlgorithm("not ECDSA")
+            key.verify(newer.signature, newer.tbs_certificate_bytes, ec.ECDSA(algorithm))
+        except UnsupportedAlgorithm:
+            raise TrustError(
+                "a former certificate is not of the kind that signs its successor"
+            ) from None
+        except InvalidSignature:
+            raise TrustError("a certificate was not signed with the key of the former") from None
+
+
+def after(pinned: str, chain: Sequence[str]) -> str:
+    """
+    The certificate that took the place of *pinned*, by a *chain* as :func:`check` takes it.
+
+    :raises TrustError: the chain does not lead on from it, or what is pinned has expired and can
+        vouch for nothing any more.
+    """
+    if pinned not in chain:
+        raise TrustError("shows a certificate that does not follow from the pinned one")
+    if expired(pinned) and chain[-1] != pinned:
+        raise TrustError("its pinned certificate has expired, and vouches for no other any more")
+    check(chain[chain.index(pinned) :])
+    return chain[-1]

@@ -1,0 +1,102 @@
+"""
+TLS between masters: version 1.3, both sides authenticated by pinned certificates.
+
+A pinned certificate is its own trust anchor, whoever signed it; names and hosts in it mean
+nothing. What a certificate is called everywhere is its fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Iterable
+
+from cryptography import x509
+
+from saltext_ha.common.errors import TrustError, reason_of
+from saltext_ha.transport.identity import Identity
+
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, which ssl does not name
+
+
+def fingerprint(der: bytes) -> str:
+    """The SHA-256 of a DER certificate, as lower-case hex pairs joined by colons."""
+    return hashlib.sha256(der).digest().hex(":")
+
+
+def read_certificate(pem: object) -> tuple[str, str]:
+    """
+    Check that *pem* is exactly one certificate that TLS will take.
+
+    :return: the certificate as normalized PEM, and its fingerprint.
+    :raises TrustError: what is wrong with it; the caller says where it came from.
+    """
+    if not isinstance(pem, str) or len(pem) > 16384:
+        raise TrustError("is not a PEM certificate")
+    text = pem.strip()
+    if text.count("-----BEGIN") != 1:
+        raise TrustError("is not exactly one PEM certificate")
+    try:
+        der = ssl.PEM_cert_to_DER_cert(text)
+        x509.load_der_x509_certificate(der).public_key()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=der)
+    except Exception as exc:  # parsers raise a dozen types for damaged input
+        raise TrustError(f"is not a usable PEM certificate: {reason_of(exc)}") from None
+    return ssl.DER_cert_to_PEM_cert(der), fingerprint(der)
+
+
+def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:
+    """
+    What the listener shows, and whom it lets in: holders of a *pinned* certificate (PEM) and
+    callers without any, who may only join.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, identity)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # A resumed session would skip the check of the client's certificate.
+    context.num_tickets = 0
+    _anchor(context, pinned)
+    return context
+
+
+def client_context(identity: Identity, certificate: str) -> ssl.SSLContext:
+    """What a call to a peer shows; the peer must hold exactly *certificate* (PEM)."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, identity)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    _anchor(context, [certificate])
+    return context
+
+
+def joining_context() -> ssl.SSLContext:
+    """
+    A context that verifies nothing and shows nothing.
+
+    Only for joining, where the caller must compare the server's fingerprint with the token's
+    before sending a byte.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(identity.certificate_file, identity.key_file)
+    except (OSError, ssl.SSLError) as exc:
+        raise TrustError(
+            f"{identity.certificate_file}: cannot be used for TLS: {reason_of(exc)}"
+        ) from None
+    return context
+
+
+def _anchor(context: ssl.SSLContext, certificates: Iterable[str]) -> None:
+    # A pin ends when it is taken out. The times in a certificate would only let a master whose
+    # clock is years off (or a group that is ten years old) fall apart.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+    pem = "\n".join(certificates)
+    if pem:
+        context.load_verify_locations(cadata=pem)

@@ -1,0 +1,484 @@
+"""
+Whom this master trusts: a folder of pinned peer certificates, one file a peer.
+
+The folder is the truth and may be changed by another process at any time (``ha.join`` runs in the
+runner while the engine listens): every question is answered from what lies there now.
+A certificate that was removed leaves a file in ``removed/`` and is never pinned again; a master
+that comes back does so under a new certificate. So removals win over late gossip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import re
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from saltext_ha.common.errors import TrustError
+from saltext_ha.common.fail_points import point
+from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir, write_whole
+from saltext_ha.config.mapping import NAME, check_url
+from saltext_ha.transport import succession
+from saltext_ha.transport.tls import fingerprint, read_certificate
+
+log = logging.getLogger(__name__)
+
+PEERS_DIR = "peers"
+REMOVED_DIR = "removed"
+SETTLED = 2_000_000_000  # nanoseconds
+FINGERPRINT = re.compile(r"^[0-9a-f]{2}(:[0-9a-f]{2}){31}$")
+MAX_MEMBERS = 64
+"""Masters in a group, unless the configuration says otherwise."""
+_Entry = tuple[str, int, int, int]
+_Signature = tuple[_Entry, ...]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """
+    A pinned master. ``certificate`` is PEM, ``added`` the ISO time at which it was pinned here.
+
+    ``introducer`` is the member that told this master of it; empty: it was let in here, or joined
+    through here, by a token or the secret; None: nobody knows, an older release pinned it.
+    """
+
+    name: str
+    url: str
+    certificate: str
+    fingerprint: str
+    added: str = ""
+    former: tuple[str, ...] = ()
+    """The certificates that it had before, the oldest first; see :mod:`.succession`."""
+    introducer: str | None = None
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Those of all its certificates, present and former."""
+        former = (fingerprint(ssl.PEM_cert_to_DER_cert(pem)) for pem in self.former)
+        return frozenset((self.fingerprint, *former))
+
+    @property
+    def address(self) -> str:
+        """``host:port``, as messages name it."""
+        return urlsplit(self.url).netloc
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A certificate that was taken out of the group, and the name it had."""
+
+    fingerprint: str
+    name: str
+    removed: str = ""
+
+
+def make_peer(
+    name: object,
+    url: object,
+    certificate: object,
+    added: object = "",
+    former: object = (),
+    introducer: str | None = None,
+) -> Peer:
+    """
+    Build a :class:`Peer` from values of unknown origin.
+
+    :raises TrustError: which value is wrong, and why.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise TrustError(f"name {name!r:.80}: takes letters, digits, '.', '_' and '-', at most 64")
+    try:
+        checked = check_url(url)
+    except ValueError as exc:
+        raise TrustError(f"url {url!r:.80}: {exc!s:.200}") from None
+    try:
+        pem, digest = read_certificate(certificate)
+        if not isinstance(former, (list, tuple)) or len(former) > succession.MAX_FORMER:
+            raise TrustError("its former certificates are no list, or too many")
+        older = tuple(read_certificate(entry)[0] for entry in former)
+        if older:
+            succession.check((*older, pem))
+    except TrustError as exc:
+        raise TrustError(f"certificate of {name}: {exc}") from None
+    when = added if isinstance(added, str) else ""
+    return Peer(name, checked, pem, digest, when, older, introducer)
+
+
+class Trust:
+    """
+    The pinned peers below *state_dir*.
+
+    :param urls: name → URL, for peers that are to be reached elsewhere than they said on joining.
+    :param most: how many masters a group has at most, this one among them.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        urls: Mapping[str, str] | None = None,
+        most: int = MAX_MEMBERS,
+    ) -> None:
+        self._peers_dir = private_dir(state_dir) / PEERS_DIR
+        self._removed_dir = state_dir / REMOVED_DIR
+        for folder in (self._peers_dir, self._removed_dir):
+            private_dir(folder)
+        self._urls = dict(urls or {})
+        self._most = most
+        # Asked by the event loop, while what a peer tells is taken in beside it.
+        self._refreshing = threading.RLock()
+        self._pinning = threading.RLock()
+        self._files: dict[_Entry, Peer] = {}
+        """What was read of files that have not changed since."""
+        self._signature: _Signature | None = None
+        self._pinned: dict[str, Peer] = {}
+        self._reachable: dict[str, Peer] = {}
+        self._by_fingerprint: dict[str, Peer] = {}
+        self._with_former: dict[str, Peer] = {}
+        self._problems: dict[str, str] = {}
+        self._generation = 0
+        self._notes: tuple[int, list[Removed]] | None = None
+
+    def peers(self) -> Mapping[str, Peer]:
+        """Name → peer, with the URLs to call them under (overrides applied)."""
+        self._refresh()
+        return MappingProxyType(self._reachable)
+
+    def pinned(self) -> Mapping[str, Peer]:
+        """Name → peer as it lies in the folder: what may be told to others."""
+        self._refresh()
+        return MappingProxyType(self._pinned)
+
+    def url_of(self, peer: Peer) -> str:
+        """Where to call *peer*, pinned or not (overrides applied)."""
+        return self._urls.get(peer.name, peer.url)
+
+    def by_fingerprint(self, fingerprint: str) -> Peer | None:
+        """The pinned peer with this certificate, or None."""
+        self._refresh()
+        return self._by_fingerprint.get(fingerprint)
+
+    def problems(self) -> Mapping[str, str]:
+        """File → what is wrong with it; such files pin nobody, the others are not affected."""
+        self._refresh()
+        return MappingProxyType(self._problems)
+
+    def generation(self) -> int:
+        """A number that changes whenever the set of pinned peers may have changed."""
+        self._refresh()
+        return self._generation
+
+    def last_generation(self) -> int:
+        """:meth:`generation` as of the last look at the folder: nothing is opened for it."""
+        return self._generation
+
+    def pin(self, peer: Peer) -> bool:
+        """
+        Trust *peer* from now on; pinning it again may change its URL.
+
+        :return: whether that changed anything.
+        :raises TrustError: the name is pinned with another certificate, the certificate under
+            another name, the certificate was removed from the group, or the group is full.
+        """
+        with self._pinning:
+            return self._pin(peer)
+
+    def _pin(self, peer: Peer) -> bool:
+        self.check(peer)
+        path = self._peers_dir / f"{peer.name}.json"
+        data = _encode(replace(peer, added=peer.added or _now()))
+        if create_whole(path, data):
+            log.info("peer pinned name=%s fingerprint=%s", peer.name, _short(peer.fingerprint))
+            return True
+        there = _read_peer(path)
+        if self._barred(there):
+            self.unpin(peer.name)  # a removal was interrupted between its note and this
+            return self._pin(peer)
+        if there.certificate in peer.former:
+            return self.renew(peer.name, (*peer.former, peer.certificate))
+        _same_certificate(there, peer)
+        # Whom an operator lets in here counts no more as introduced by another.
+        introducer = peer.introducer if peer.introducer == "" else there.introducer
+        if (there.url, there.introducer) == (peer.url, introducer):
+            return False
+        write_whole(path, _encode(replace(there, url=peer.url, introducer=introducer)))
+        if there.url != peer.url:
+            log.info("peer moved name=%s url=%s", peer.name, peer.url)
+        return True
+
+    def check(self, peer: Peer) -> None:
+        """
+        Whether :meth:`pin` would take *peer*, changing nothing.
+
+        :raises TrustError: as :meth:`pin` does.
+        """
+        if self._barred(peer):
+            raise TrustError(
+                f"{peer.name}: certificate {_short(peer.fingerprint)} was removed from this group "
+                f"and stays out; that master needs a new one (salt-run ha.leave on it, then join)"
+            )
+        same = self.by_fingerprint(peer.fingerprint)
+        if same is not None and same.name != peer.name:
+            raise TrustError(f"{peer.name}: that certificate is pinned already, as {same.name!r}")
+        there = self._pinned.get(peer.name)
+        if there is None and len(self._pinned) >= self._most - 1:
+            raise TrustError(
+                f"{peer.name}: this group has {len(self._pinned) + 1} masters already, and takes "
+                f"{self._most}; is each of them known (salt-run ha.peers)? If it is to be larger: "
+                "ha: max_members on every master"
+            )
+        if there is not None and there.certificate not in peer.former:
+            _same_certificate(there, peer)
+
+    def renew(self, name: str, chain: Sequence[str]) -> bool:
+        """
+        Take over the new certificate of the pinned master *name*.
+
+        :param chain: all its certificates, the oldest first.
+        :return: whether it was news.
+        :raises TrustError: there is no such peer, or the new one does not follow from the pinned.
+        """
+        peer = self.pinned().get(_checked_name(name))
+        if peer is None:
+            raise TrustError(f"{name}: no such peer")
+        try:
+            newest = succession.after(peer.certificate, chain)
+        except TrustError as exc:
+            raise TrustError(f"{name}: {exc}") from None
+        if newest == peer.certificate:
+            return False
+        # What it had before the pinned one, we know ourselves.
+        older = (*peer.former, *chain[chain.index(peer.certificate) : -1])
+        renewed = make_peer(peer.name, peer.url, newest, peer.added, older, peer.introducer)
+        self.check(renewed)
+        write_whole(self._peers_dir / f"{name}.json", _encode(renewed))
+        log.info("peer renewed name=%s fingerprint=%s", name, _short(renewed.fingerprint))
+        return True
+
+    def unpin(self, name: str) -> bool:
+        """Stop trusting *name*, at once, open connections included; True if it was pinned."""
+        try:
+            (self._peers_dir / f"{_checked_name(name)}.json").unlink()
+        except FileNotFoundError:
+            return False
+        sync_dir(self._peers_dir)
+        log.info("peer unpinned name=%s", name)
+        return True
+
+    def remove(self, name: str) -> Removed:
+        """
+        Unpin *name* and remember that its certificate is to stay out.
+
+        :raises TrustError: no such peer.
+        """
+        peer = self.pinned().get(_checked_name(name))
+        if peer is None:
+            known = ", ".join(sorted(self._pinned)) or "none"
+            raise TrustError(f"{name}: no such peer; pinned are: {known}")
+        removed = Removed(peer.fingerprint, peer.name, _now())
+        self.bar(removed)
+        return removed
+
+    def _barred(self, peer: Peer) -> bool:
+        """Whether a certificate of *peer*, be it a former one, was removed from the group."""
+        return any((self._removed_dir / _file_name(fp)).exists() for fp in peer.fingerprints)
+
+    def bar(self, removed: Removed) -> bool:
+        """
+        Note a removal (made here or told by a peer) and unpin whoever holds that certificate.
+
+        :return: whether it was news.
+        :raises TrustError: that is no fingerprint.
+        """
+        if not FINGERPRINT.fullmatch(removed.fingerprint):
+            raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
+        # The note first: after a crash in between, the peer is still unpinned by the next reader.
+        self._refresh()
+        news = self._note(removed)
+        for peer in list(self._with_former.values()):
+            if removed.fingerprint in peer.fingerprints:
+                # Who knows this master by another of its certificates must hear of it, too.
+                for other in peer.fingerprints:
+                    self._note(replace(removed, fingerprint=other))
+                point("remove.unpin")
+                self.unpin(peer.name)
+        return news
+
+    def _note(self, removed: Removed) -> bool:
+        return create_whole(
+            self._removed_dir / _file_name(removed.fingerprint),
+            json.dumps(removed.__dict__, indent=1).encode(),
+        )
+
+    def removed(self) -> list[Removed]:
+        """All certificates that were removed from the group; damaged notes still bar theirs."""
+        # Asked at every offer, and changed a few times in the life of a group.
+        seen = self._removed_dir.stat().st_mtime_ns
+        if self._notes is not None and self._notes[0] == seen:
+            return list(self._notes[1])
+        notes = []
+        for path in sorted(self._removed_dir.glob("[!.]*.json")):
+            name = when = ""
+            try:
+                content = json.loads(read_plain(path))
+                name, when = str(content["name"]), str(content["removed"])
+            except (OSError, ValueError, TypeError, KeyError):
+                log.warning("damaged file=%s; the certificate it names stays out", path)
+            notes.append(Removed(_fingerprint_of(path.name), name, when))
+        # Within one tick of the clock the folder may change again and show the same time.
+        if abs(time.time_ns() - seen) > SETTLED:
+            self._notes = (seen, notes)
+        return list(notes)
+
+    def _refresh(self) -> None:
+        with self._refreshing:
+            signature = _signature(self._peers_dir)
+            if signature != self._signature:
+                self._read(signature)
+
+    def _read(self, signature: _Signature) -> None:
+        found, problems = self._read_all(signature)
+        for file, problem in problems.items():
+            if self._problems.get(file) != problem:
+                log.error("peer file ignored: %s", problem)
+        pinned = {name: peer for name, peer in found.items() if not self._barred(peer)}
+        reachable = {
+            name: replace(peer, url=self._urls[name]) if name in self._urls else peer
+            for name, peer in pinned.items()
+        }
+        # Each at once: who asks meanwhile gets all of the old or all of the new.
+        self._problems, self._with_former = problems, found
+        self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
+        self._pinned, self._reachable = pinned, reachable
+        self._signature = signature
+        self._generation += 1
+
+    def _read_all(self, signature: _Signature) -> tuple[dict[str, Peer], dict[str, str]]:
+        """
+        All pinned peers by name, and what is wrong with other files. Only what changed is read:
+        a group that grows by a hundred would else read five thousand certificates.
+        """
+        peers: dict[str, Peer] = {}
+        problems: dict[str, str] = {}
+        owners: dict[str, str] = {}
+        read: dict[_Entry, Peer] = {}
+        for entry in signature:
+            path = self._peers_dir / entry[0]
+            try:
+                peer = read[entry] = self._files.get(entry) or _read_peer(path)
+                if peer.fingerprint in owners:
+                    raise TrustError(
+                        f"{path}: the certificate of {owners[peer.fingerprint]} once more"
+                    )
+            except FileNotFoundError:
+                continue
+            except TrustError as exc:
+                problems[str(path)] = str(exc)
+            else:
+                peers[peer.name] = peer
+                owners[peer.fingerprint] = peer.name
+        self._files = read
+        return peers, problems
+
+
+def addresses(state_dir: Path) -> dict[str, str]:
+    """Host → name of the pinned peers, for who only shows them; nothing is made or changed."""
+    found = {}
+    for file, *_ in _signature(state_dir / PEERS_DIR):
+        with contextlib.suppress(FileNotFoundError, TrustError):
+            peer = _read_peer(state_dir / PEERS_DIR / file)
+            found[urlsplit(peer.url).hostname or ""] = peer.name
+    return found
+
+
+def _signature(folder: Path) -> _Signature:
+    """What tells one state of the folder from the next; about 10 µs for a group of three."""
+    entries = []
+    try:
+        with os.scandir(folder) as scan:
+            for entry in scan:
+                if entry.name.endswith(".json") and not entry.name.startswith("."):
+                    try:
+                        stat = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    entries.append((entry.name, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    except FileNotFoundError:
+        return ()
+    return tuple(sorted(entries))
+
+
+def _read_peer(path: Path) -> Peer:
+    try:
+        content: Any = json.loads(read_plain(path))
+        if not isinstance(content, dict):
+            raise ValueError("not a JSON object")
+        peer = make_peer(
+            content.get("name"),
+            content.get("url"),
+            content.get("certificate"),
+            content.get("added"),
+            content.get("former", ()),
+            _introducer(content.get("introducer")),
+        )
+        if path.name != f"{peer.name}.json":
+            raise ValueError(f"names peer {peer.name!r}; the file must be called {peer.name}.json")
+        if content.get("fingerprint") != peer.fingerprint:
+            raise ValueError(f"its certificate has another fingerprint: {peer.fingerprint}")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TrustError) as exc:
+        raise TrustError(
+            f"{path}: {exc}; restore it from a backup, or remove it and join again"
+        ) from None
+    return peer
+
+
+def _introducer(raw: object) -> str | None:
+    return raw if isinstance(raw, str) and (raw == "" or NAME.fullmatch(raw)) else None
+
+
+def _same_certificate(there: Peer, peer: Peer) -> None:
+    if there.fingerprint != peer.fingerprint:
+        raise TrustError(
+            f"{peer.name}: pinned already with another certificate ({_short(there.fingerprint)}, "
+            f"not {_short(peer.fingerprint)}); if that master is gone for good: "
+            f"salt-run ha.remove_peer {peer.name}"
+        )
+
+
+def _encode(peer: Peer) -> bytes:
+    return json.dumps(peer.__dict__, indent=1).encode()
+
+
+def _checked_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise TrustError(f"{name!r} cannot be the name of a peer")
+    return name
+
+
+def _file_name(fingerprint: str) -> str:
+    return fingerprint.replace(":", "") + ".json"
+
+
+def _fingerprint_of(file_name: str) -> str:
+    digits = file_name.removesuffix(".json")
+    return ":".join(digits[index : index + 2] for index in range(0, len(digits), 2))
+
+
+def _short(fingerprint: str) -> str:
+    return fingerprint[:8] + ":…"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

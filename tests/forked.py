@@ -1,0 +1,105 @@
+"""
+Engine processes in milliseconds: forked from one that has imported Salt and the product.
+
+To start an interpreter and import them takes more than a second of a processor, and the tests that
+kill engines start hundreds. What is forked has served nothing yet: nothing but modules is shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from lab.engines import START, EngineProcess
+from lab.master import listens
+from lab.wait import wait_for
+from saltext_ha.common.fail_points import VARIABLE
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.preloaded"])
+
+
+class ForkedEngine(EngineProcess):
+    """As :class:`EngineProcess`; a test sets its clock (``tests/shifted.py``) and its faults."""
+
+    _child: BaseProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        pid = self._running().pid
+        assert pid is not None
+        return pid
+
+    def launch(self) -> None:
+        """Start and return at once; :meth:`wait_ready` waits."""
+        with contextlib.suppress(FileNotFoundError):
+            self.place.config.control_socket.unlink()  # a killed one leaves it behind
+        # It ends with this process at the latest.
+        self._child = FORKS.Process(
+            target=serve, args=(self.place.data(), self.environment), daemon=True
+        )
+        self._child.start()
+
+    def wait_ready(self, timeout: float = START) -> None:
+        """
+        Return when it listens.
+
+        :raises RuntimeError: it ended instead; its reason is on stderr.
+        """
+        child, control = self._running(), self.place.config.control_socket
+        what = f"{self.place.name} listens"
+        wait_for(lambda: child.exitcode is not None or listens(control), timeout, what)
+        if child.exitcode is not None:
+            raise RuntimeError(f"{self.place.name} ended with {child.exitcode} while starting")
+
+    def wait_ended(self, timeout: float = START) -> int:
+        """
+        Return when it has ended by itself: its exit status, or the signal's number negated.
+
+        :raises TimeoutError: it goes on.
+        """
+        child = self._running()
+        child.join(timeout)
+        if child.exitcode is None:
+            raise TimeoutError(f"{self.place.name} still runs after {timeout:g} s")
+        self._child = None
+        return child.exitcode
+
+    def __enter__(self) -> ForkedEngine:
+        if self._child is None:
+            self.start()
+        return self
+
+    def _running(self) -> BaseProcess:
+        if self._child is None:
+            raise RuntimeError(f"{self.place.name} is not running")
+        return self._child
+
+    def _end(self, number: signal.Signals) -> None:
+        child, self._child = self._child, None
+        if child is None or child.exitcode is not None:
+            return
+        assert child.pid is not None
+        os.kill(child.pid, number)
+        child.join(30)
+        if child.exitcode is None:
+            child.kill()
+            child.join()
+
+
+def serve(place: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Be the engine of *place*, in a process that was forked."""
+    os.environ.update(environment)
+    from tests import preloaded
+
+    # Read when it was imported, which was before.
+    preloaded.fail_points._orders = environment.get(VARIABLE)
+    preloaded.engines.quiet()
+    own = preloaded.engines.Place.of(place)
+    preloaded.service.run(own.opts, own.config)

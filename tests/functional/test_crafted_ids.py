@@ -1,0 +1,241 @@
+"""Engines whose peer refuses, takes little or was away: nothing is lost, and deletions go first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine, Place
+from lab.key_folders import ACCEPTED, PENDING, plant
+from saltext_ha.commands.views import Views
+from saltext_ha.common.errors import HaError, PeerUnreachable
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.connection import Limits
+from saltext_ha.transport.trust import Peer
+from tests.crafted import crafted
+from tests.engines import met, places, running, until, wrong
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
+
+
+def there(place: Place, folder: str = ACCEPTED) -> set[str]:
+    return {path.name for path in (place.pki_dir / folder).glob("[!.]*")}
+
+
+def is_level(*engines: Engine) -> bool:
+    replicas = [engine.service.core.replica for engine in engines]
+    return len({(r.records.root, r.placements.root) for r in replicas}) == 1
+
+
+async def delete(engine: Engine, minion_id: str) -> None:
+    (engine.place.pki_dir / ACCEPTED / minion_id).unlink()
+    await engine.hint(minion_id, gone=True)
+
+
+async def status(engine: Engine) -> dict[str, Any]:
+    return await Views(Group(engine.service)).status({})
+
+
+@contextlib.contextmanager
+def asked(engine: Engine) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """What an engine is asked by peers, in that order."""
+    handlers = engine.service.listener._handlers
+    kept = dict(handlers)
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def listening(name: str) -> Any:
+        async def handler(peer: Peer, payload: dict[str, Any]) -> Any:
+            found.append((name, payload))
+            return await kept[name](peer, payload)
+
+        return handler
+
+    handlers.update({name: listening(name) for name in kept})
+    yield found
+    handlers.update(kept)
+
+
+def test_a_peer_that_takes_small_messages_is_not_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one whose limit 29 000 ids of one bucket would break: it is asked for less."""
+    caplog.set_level(logging.INFO)
+    one, two = places(tmp_path, "m1", "m2", ha={"peer_timeout": 60})  # down, not slow
+
+    async def act() -> None:
+        plant(one.pki_dir, ["web1", "web2"])
+        async with met(one, two) as (m1, m2):
+            await until(lambda: there(two) == {"web1", "web2"}, "level")
+            limit = 70_000
+            m2.service.listener._limits = Limits(max_body=limit)
+            plant(one.pki_dir, crafted(600), PENDING, seed=2)
+            for minion_id in crafted(600):
+                await m1.notice(minion_id)  # the push was lost: it is compared
+            await delete(m1, "web1")
+            await until(lambda: there(two) == {"web2"}, "deleted")
+            await until(lambda: is_level(m1, m2), "level again", 60)
+            assert wrong(await status(m1)) == []
+            assert "peer down" not in caplog.text
+
+    asyncio.run(act())
+
+
+def test_one_record_that_a_peer_refuses_keeps_no_others_from_it(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        async with met(one, two) as (m1, m2):
+            await m2.link(m1).close()  # it does not fetch by itself what it refuses
+            handlers = m2.service.listener._handlers
+            push = handlers["push"]
+
+            async def choosy(peer: Peer, payload: dict[str, Any]) -> Any:
+                if any(record[0] == "poison" for record in payload["records"]):
+                    raise HaError("its disk is full")
+                return await push(peer, payload)
+
+            handlers["push"] = choosy
+            ids = {f"web{number}" for number in range(40)}
+            plant(one.pki_dir, sorted({*ids, "poison"}))
+            await m1.service.core.scan()
+            await until(lambda: there(two) == ids, "the others came")
+            assert m1.link(m2).up
+            await until(lambda: bool(m1.link(m2).trouble), "the round is over")
+            shown = await status(m1)
+            assert shown["state"] == "degraded"
+            note = next(row["note"] for row in shown["masters"] if row["name"] == "m2")
+            assert "refuses some of what it is sent" in note
+            assert "its disk is full (the key of poison)" in note
+            handlers["push"] = push
+            await until(lambda: is_level(m1, m2), "it takes all")
+            await until(lambda: not m1.link(m2).trouble, "that is over")
+            assert wrong(await status(m1)) == []
+
+    asyncio.run(act())
+
+
+def test_what_was_decided_while_a_peer_was_away_is_the_first_it_is_told(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        plant(one.pki_dir, ["web1", "web2"])
+        async with met(one, two) as (m1, m2):
+            await until(lambda: is_level(m1, m2), "level")
+            await m2.stop()
+            await until(lambda: m1.link(m2).up is False, "it is missed")
+            plant(one.pki_dir, [f"stranger{number}" for number in range(300)], PENDING, seed=2)
+            await m1.service.core.scan()
+            await delete(m1, "web1")
+            async with running(two) as (back,):
+                with asked(back) as said:
+                    await until(lambda: is_level(m1, back), "level again")
+                names = [name for name, _ in said if name in ("push", "digest", "compare")]
+                assert names[0] == "push"
+                pushed = [
+                    record[0]
+                    for name, payload in said
+                    if name == "push"
+                    for record in payload["records"]
+                ]
+                assert pushed[0] == "web1"
+
+    asyncio.run(act())
+
+
+def test_a_deletion_that_timed_out_is_not_forgotten(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"peer_timeout": 1})
+
+    async def act() -> None:
+        plant(one.pki_dir, ["web1"])
+        async with met(one, two) as (m1, m2):
+            await until(lambda: there(two) == {"web1"}, "level")
+            await m2.link(m1).close()  # it does not ask by itself
+            handlers = m2.service.listener._handlers
+            digest = handlers["digest"]
+
+            async def none(peer: Peer, payload: dict[str, Any]) -> Any:
+                raise HaError("not now")
+
+            async def dead(peer: Peer, payload: dict[str, Any]) -> Any:
+                await asyncio.sleep(60)
+
+            # No anti-entropy helps, and the first call after the deletion gets no answer.
+            handlers.update(digest=dead)
+            await until(lambda: m1.link(m2).up is False, "down")
+            await delete(m1, "web1")
+            handlers.update(digest=none)
+            await until(lambda: there(two) == set(), "told, before all else")
+            handlers.update(digest=digest)
+            await until(lambda: bool(m1.link(m2).up), "up again", 60)
+
+    asyncio.run(act())
+
+
+def test_a_push_that_is_cut_is_pushed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        plant(one.pki_dir, ["web1"])
+        async with met(one, two) as (m1, m2):
+            await until(lambda: there(two) == {"web1"}, "level")
+            await m2.link(m1).close()  # it does not ask by itself
+            client, handlers = m1.link(m2).client, m2.service.listener._handlers
+            call, digest = client.call, handlers["digest"]
+            cut: list[str] = []
+
+            async def none(peer: Peer, payload: dict[str, Any]) -> Any:
+                raise HaError("not now")
+
+            async def cutting(method: str, *args: Any) -> Any:
+                if method == "push" and not cut:
+                    cut.append(method)
+                    raise PeerUnreachable("the connection broke")
+                return await call(method, *args)
+
+            handlers.update(digest=none)  # no anti-entropy helps
+            monkeypatch.setattr(client, "call", cutting)
+            await delete(m1, "web1")
+            await until(lambda: there(two) == set(), "told again")
+            assert cut
+            handlers.update(digest=digest)
+
+    asyncio.run(act())
+
+
+def test_a_deletion_that_was_refused_is_told_again(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        plant(one.pki_dir, ["web1"])
+        async with met(one, two) as (m1, m2):
+            await until(lambda: there(two) == {"web1"}, "level")
+            await m2.link(m1).close()  # it does not ask by itself
+            handlers = m2.service.listener._handlers
+            digest, push = handlers["digest"], handlers["push"]
+            refused: list[int] = []
+
+            async def none(peer: Peer, payload: dict[str, Any]) -> Any:
+                raise HaError("not now")
+
+            async def full(peer: Peer, payload: dict[str, Any]) -> Any:
+                refused.append(len(payload["records"]))
+                raise HaError("its disk is full")
+
+            # Nothing is compared: it has to be pushed.
+            handlers.update(digest=none, push=full)
+            await delete(m1, "web1")
+            await until(lambda: bool(refused), "refused")
+            handlers.update(push=push)
+            await until(lambda: there(two) == set(), "told again", 60)
+            handlers.update(digest=digest)
+            await until(lambda: bool(m1.link(m2).up), "up again", 60)
+
+    asyncio.run(act())

@@ -1,0 +1,136 @@
+"""What one minion answers, and what becomes of the question whether all would go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import key_folders
+from lab.engines import Engine, Place
+from saltext_ha.minions import reports
+from saltext_ha.minions.job_specs import Order
+from tests.engines import met, run
+
+pytestmark = pytest.mark.usefixtures("no_bus")
+
+LINT, MASTERS, CURRENT, VERIFIES = reports.FUNCTIONS
+LONG = "x" * 1_000_000
+
+
+def report(at: str, *masters: str) -> dict[str, Any]:
+    """What a sound minion says that the master at the address *at* asks."""
+    reached = {"port": 4506, "connected": True, "publishes": True, "ping": {"answers": True}}
+    return {
+        LINT: {"findings": [], "unknown": {}},
+        MASTERS: [{"address": address, **reached} for address in masters],
+        CURRENT: {"type": "failover", "address": at, "port": 4506, "connected": True},
+        VERIFIES: False,
+    }
+
+
+def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) -> None:
+    """Have the master of *engine* publish to minions that return that, and fire *more*."""
+
+    def publish(opts: Any, order: Order, jid: str) -> list[str]:
+        for tag, data in more:
+            engine.service.bus.tell(tag.format(jid=jid), data)
+        for minion_id, value in returned.items():
+            data = {"id": minion_id, "fun": list(reports.FUNCTIONS), "return": value}
+            engine.service.bus.tell(f"salt/job/{jid}/ret/{minion_id}", data)
+        return [*returned]
+
+    engine.service.jobs.publish = publish
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {LINT: {"findings": ["x"]}},
+        {LINT: {"findings": ["x" * 1000] * 40_000}},
+        {MASTERS: [LONG] * 40},
+        {MASTERS: 7},
+        {CURRENT: {"type": [[LONG]] * 40}},
+        None,
+        LONG,
+    ],
+    ids=[
+        "no finding",
+        "40 MB of findings",
+        "40 MB of masters",
+        "no masters",
+        "type",
+        "none",
+        "text",
+    ],
+)
+def test_one_hostile_minion_is_the_problem_that_is_named(tmp_path: Path, bad: Any) -> None:
+    one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
+    two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
+    ids = ["evil", "web1", "web2"]
+    for place in (one, two):
+        key_folders.plant(place.pki_dir, ids)
+    there = ("127.0.0.1", "127.0.0.2")
+
+    async def main() -> None:
+        async with met(one, two) as (m1, m2):
+            sound = {"web1": report(there[0], *there), "web2": report(there[0], *there)}
+            evil = {**report(there[0], *there), **bad} if isinstance(bad, dict) else bad
+            error = ("salt/job/{jid}/prog/x", {"error": "x", "minions": 5})
+            minions(m1, {"evil": evil, **sound}, error)
+            minions(m2, {})
+            answer = await run(one, "failover_safe", master="m1")
+            assert answer["minions"] == {"accepted": 3, "answered": 3}
+            about = [r for m in answer["masters"] for r in m["reasons"] if r["about"] == "minions"]
+            assert [each["minions"] for each in about] == [["evil"]], about
+            assert about[0]["unknown"]
+            assert len(about[0]["text"]) < 1_000
+            # Asked by the other master it is the same.
+            other = await run(two, "failover_safe", master="m1")
+            assert other["minions"] == {"accepted": 3, "answered": 3}
+
+    asyncio.run(main())
+
+
+def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> None:
+    """It says that it met m1 at the address of m2; the others know both."""
+    one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
+    two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
+    for place in (one, two):
+        key_folders.plant(place.pki_dir, ["evil", "web1"])
+    there = ("127.0.0.1", "127.0.0.2")
+
+    async def main() -> None:
+        async with met(one, two) as (m1, m2):
+            minions(m1, {"evil": report(there[1], *there)})
+            minions(m2, {"web1": report(there[1], *there)})
+            answer = await run(one, "failover_safe", master="m1")
+            assert answer["minions"] == {"accepted": 2, "answered": 2}
+            reasons = [r for m in answer["masters"] for r in m["reasons"]]
+            assert [each for each in reasons if each["about"] == "minions"] == []
+
+    asyncio.run(main())
+
+
+def test_a_master_that_no_minion_is_configured_with_is_none_to_fall_back_on(tmp_path: Path) -> None:
+    one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
+    two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
+    for place in (one, two):
+        key_folders.plant(place.pki_dir, ["web1"])
+
+    async def main() -> None:
+        async with met(one, two) as (m1, m2):
+            minions(m2, {})
+            for masters, unused in ((("127.0.0.1",), ["m2"]), (("127.0.0.1", "127.0.0.2"), [])):
+                minions(m1, {"web1": report("127.0.0.1", *masters)})
+                await run(one, "failover_safe")
+                assert m1.service.unknown_to_minions == unused
+                notes = (await run(one, "status"))["notes"]
+                assert [n for n in notes if "no minion is configured with m2" in n] == [
+                    n for n in notes if unused
+                ]
+                assert bool(notes) is bool(unused)
+
+    asyncio.run(main())

@@ -1,0 +1,20 @@
+"""
+What an engine that is forked finds imported already (see ``tests/forked.py``).
+
+``time.time`` is replaced before anything else is imported; what asks the kernel itself, as OpenSSL
+does, is not deceived.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tests.shifted import shifted
+
+time.time = shifted(time.time)
+
+from lab import engines  # noqa: E402
+from saltext_ha.common import fail_points  # noqa: E402
+from saltext_ha.engine import main as service  # noqa: E402
+
+__all__ = ["engines", "fail_points", "service"]

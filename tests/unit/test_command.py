@@ -1,0 +1,178 @@
+"""What ``ha.cmd`` says while it runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from saltext_ha.api.split import Part
+from saltext_ha.commands import cmd, cmd_batches, engine_client, where
+from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.config import mapping
+from saltext_ha.minions import jobs
+from saltext_ha.minions.job_specs import Command
+from saltext_ha.minions.jobs import Answers
+from saltext_ha.output import _minions
+from saltext_ha.output._text import Screen
+from saltext_ha.runners import ha as runner
+from saltext_ha.sync.group import SLOW
+
+pytestmark = pytest.mark.core
+
+NONE: dict[str, Any] = {"returned": {}, "failed": {}, "missing": {}, "unknown": {}, "running": {}}
+ANSWER = {**NONE, "jobs": {}, "targets": {}, "unreachable": [], "retcode": 0}
+
+
+def counted(targeted: int | None, returned: int = 0, failed: int = 0) -> dict[str, int | None]:
+    return {"targeted": targeted, "returned": returned, "failed": failed}
+
+
+@pytest.mark.parametrize(
+    ("masters", "unknown", "said"),
+    [
+        ({}, {}, ""),
+        ({"m1": counted(None), "m2": counted(None)}, {}, ""),
+        ({"m1": counted(20, 12, 1)}, {}, "12 of 20 returned, 1 failed"),
+        ({"m1": counted(20, 12), "m2": counted(10, 10)}, {}, "22 of 30 returned, 0 failed"),
+        ({"m1": counted(20, 12), "m2": counted(None)}, {}, "12 returned, 0 failed"),
+        (
+            {"m1": counted(20, 12)},
+            {"m3": "timed out", "m2": "timed out"},
+            "12 returned, 0 failed; nothing is known of m2, m3",
+        ),
+        ({}, {"m2": "timed out"}, "0 returned, 0 failed; nothing is known of m2"),
+    ],
+)
+def test_how_far(masters: dict[str, Any], unknown: dict[str, str], said: str) -> None:
+    assert cmd_batches.how_far({"masters": masters, "unknown": unknown}) == said
+
+
+def test_no_number_is_made_up_where_the_engine_does_not_say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cmd_batches, "EACH", 0.01)
+    asked: list[dict[str, Any]] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append({"name": name, **payload})
+        if name == "cmd_progress":
+            raise EngineUnavailable("no command '/cmd_progress'")
+        while len(asked) < 5:
+            pass
+        return dict(ANSWER)
+
+    cmd_batches.run(ask, "*", "test.ping", [], {}, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["how far it is, is not known: no command '/cmd_progress'",
+                     "done: 0 returned, 0 failed, 0 missing"]  # fmt: skip
+    named = {each["operation"] for each in asked}
+    assert len(named) == 1
+    assert all(len(name) == 32 for name in named)
+
+
+def test_who_did_not_ask_for_progress_is_told_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append(payload)
+        return dict(ANSWER)
+
+    cmd_batches.run(ask, "*", "test.ping", [], {})
+    cmd_batches.run(ask, "*", "test.ping", [], {}, progress=True, test=True)
+    assert not any("operation" in payload for payload in asked)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_is_the_callers_and_nothing_more_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cmd_batches, "EACH", 0.01)
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise HaError("fun: is no function")
+
+    with pytest.raises(HaError, match="no function"):
+        cmd_batches.run(ask, "*", "ping", [], {}, progress=True)
+    assert "done" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_what_came_of_earlier_batches_outlives_an_error(progress: bool) -> None:
+    batches: list[list[str]] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "where":
+            return {"ids": ["a", "b", "c", "d", "e", "f"]}
+        if name == "cmd_progress":
+            return {"masters": {}, "unknown": {}}
+        batches.append(payload["tgt"])
+        if len(batches) == 2:
+            raise EngineUnavailable("the ha engine of this master does not answer")
+        returned = dict.fromkeys(payload["tgt"], True)
+        return {**ANSWER, "test": False, "returned": returned, "jobs": {"m1": "1"}}
+
+    found = cmd_batches.run(ask, "*", "state.apply", [], {}, batch=2, progress=progress)
+    assert batches == [["a", "b"], ["c", "d"]]
+    assert (found["returned"], found["jobs"]) == ({"a": True, "b": True}, [{"m1": "1"}])
+    assert found["unknown"] == {"this master": "the ha engine of this master does not answer"}
+    assert (found["unsure"], found["not_begun"], found["retcode"]) == (["c", "d"], ["e", "f"], 2)
+    shown = "\n".join(_minions.cmd(found, Screen()))
+    assert "this master could not be asked: the ha engine of this master does not" in shown
+    assert "c: may have run it" in shown
+    assert "2 minions of later batches were not begun: e, f" in shown
+
+
+def test_nothing_is_unsure_where_all_batches_were_answered() -> None:
+    found = cmd_batches.run(lambda *_: dict(ANSWER), "*", "test.ping", [], {})
+    assert (found["unsure"], found["not_begun"]) == ([], [])
+
+
+def test_an_error_in_the_first_batch_is_the_callers() -> None:
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "where":
+            return {"ids": ["a", "b"]}
+        raise HaError("fun: is no function")
+
+    with pytest.raises(HaError, match="no function"):
+        cmd_batches.run(ask, "*", "ping", [], {}, batch=1)
+
+
+def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def request(path: Any, command: str, payload: Any, timeout: float) -> dict[str, Any]:
+        waited.append(timeout)
+        return dict(ANSWER)
+
+    monkeypatch.setattr(engine_client.control_client, "request", request)
+    settings = SimpleNamespace(control_socket="", peer_timeout=5.0)
+    monkeypatch.setattr(mapping, "parse", lambda opts: settings)
+    monkeypatch.setattr(runner, "__opts__", {}, raising=False)
+    monkeypatch.setattr(runner, "__context__", {}, raising=False)
+    runner.cmd("*", "test.ping", timeout=1)
+    pings = where.PINGING + 2 * where.LOOK
+    published = 1 + jobs.PUBLISHING + 5 + jobs.LOOKING
+    assert waited[0] > SLOW + pings + published + 3 * 5.0
+
+
+def answered(tgt: Any, tgt_type: str, targeted: list[str]) -> dict[str, Any]:
+    wanted = Command(tgt, tgt_type, "test.ping")
+    returned: dict[str, tuple[float, Any]] = dict.fromkeys(targeted, (0.1, True))
+    came = Answers(frozenset(targeted), returned, jid="20260131031245123456")
+    told: dict[str, Any] = {"unknown": {}, "minions": {}}
+    return cmd.answer(wanted, {"m1": Part("m1", tgt, tgt_type)}, {"m1": came}, told, False)
+
+
+def test_who_is_listed_and_has_no_key_is_not_reached() -> None:
+    found = answered(["web1", "web2"], "list", ["web1"])
+    assert (found["unreachable"], found["retcode"]) == (["web2"], 1)
+    assert answered(["web1"], "list", ["web1"])["retcode"] == 0
+
+
+def test_a_job_that_matched_nobody_was_not_published() -> None:
+    found = answered("nosuch*", "glob", [])
+    assert (found["jobs"], found["retcode"]) == ({}, 1)
+    shown = _minions.cmd({**found, "jobs": [{}], "targets": [found["targets"]]}, Screen())
+    assert shown == ["no minion matched"]

@@ -1,0 +1,43 @@
+"""No error is shown without its reason."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import aiohttp
+import pytest
+from aiohttp.client_reqrep import ConnectionKey
+
+from saltext_ha.common.errors import reason_of
+from saltext_ha.transport.client import _reason
+
+pytestmark = pytest.mark.core
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (OSError(111, "Connection refused"), "Connection refused"),
+        (ValueError("a port"), "a port"),
+        (asyncio.TimeoutError(), "timed out"),
+        (TimeoutError(), "timed out"),
+        (ConnectionAbortedError(), "handshake timed out"),
+        (ConnectionResetError(), "hung up"),
+        (BrokenPipeError(" "), "hung up"),
+        (asyncio.IncompleteReadError(b"", 4), "0 bytes read"),
+        (ssl.SSLError(), "SSLError"),
+        (OSError(), "OSError"),
+        (KeyError(), "KeyError"),
+    ],
+)
+def test_what_says_nothing_is_told_by_its_kind(exc: Exception, reason: str) -> None:
+    assert reason in reason_of(exc)
+
+
+@pytest.mark.parametrize("cause", [ConnectionAbortedError(), TimeoutError(), OSError(), OSError(5)])
+def test_a_peer_is_never_unreachable_without_a_reason(cause: OSError) -> None:
+    key = ConnectionKey("10.0.0.2", 4530, True, None, None, None, None)  # type: ignore[arg-type]
+    reason = _reason(aiohttp.ClientConnectorError(key, cause))
+    assert reason.startswith("cannot be reached: ")
+    assert reason != "cannot be reached: "
