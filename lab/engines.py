@@ -44,7 +44,9 @@ from lab.network import FIRST_PORT, LAST_PORT, is_free
 from lab.wait import wait_for
 from saltext_ha.common.errors import EngineUnavailable
 from saltext_ha.config import mapping
+from saltext_ha.engine.parts import Parts
 from saltext_ha.engine.service import Service
+from saltext_ha.engine.wiring import Answering
 from saltext_ha.reconciler.hints import Hint
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.sync.link import Link
@@ -179,6 +181,16 @@ class Engine:
         self.service = Service(place.opts, place.config)
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def parts(self) -> Parts:
+        """What it is made of; all but a few from when it listens on."""
+        return self.service.parts
+
+    @property
+    def made(self) -> Answering:
+        """What answers others; from when it listens on."""
+        return self.service.made
+
     async def start(self) -> None:
         """
         Return when it listens.
@@ -205,30 +217,30 @@ class Engine:
     def link(self, other: Engine | Place) -> Link:
         """Its link to a peer."""
         place = other.place if isinstance(other, Engine) else other
-        return self.service.links[place.name]
+        return self.parts.links[place.name]
 
     async def meets(self, *others: Engine | Place) -> None:
         """Wait until it has reached all of *others*."""
         names = {(other.place if isinstance(other, Engine) else other).name for other in others}
 
         def met() -> bool:
-            return names <= {name for name, link in self.service.links.items() if link.up}
+            return names <= {name for name, link in self.parts.links.items() if link.up}
 
         await self._until(met, f"meets {', '.join(sorted(names))}")
 
     async def hint(self, minion_id: str, gone: bool = False) -> None:
         """What Salt's event bus would say after ``salt-key``; returns when it was followed."""
-        await self.service.core.hinted([Hint(minion_id, "operator", gone)])
+        await self.parts.core.hinted([Hint(minion_id, "operator", gone)])
 
     async def notice(self, minion_id: str) -> None:
         """Record a change of *minion_id* and tell no peer: anti-entropy is to find it."""
-        core = self.service.core
+        core = self.parts.core
         await core.run(core.keeper.observe, [minion_id])
         await self.settle()
 
     async def settle(self) -> None:
         """Take the folders' times of change as seen, so that no pass over the store follows."""
-        await self.service.core.run(self.service.core.keeper.store.touched)
+        await self.parts.core.run(self.parts.core.keeper.store.touched)
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START

@@ -14,7 +14,7 @@ from lab import engines, key_folders
 from lab.engines import Engine, EngineProcess, Place, free_port, level
 from lab.wait import wait_for
 from proving.benchmarks.report import Budget, Row
-from saltext_ha.engine import service
+from saltext_ha.engine import parts
 from saltext_ha.minions.presence import Heard
 from saltext_ha.web import pages, snapshot
 
@@ -62,7 +62,7 @@ async def _times(
     kept = snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR
     async with Engine(first) as m1, aiohttp.ClientSession() as session:
         await m1.meets(second)
-        _hear(m1.service.heard, heard)
+        _hear(m1.parts.heard, heard)
 
         async def ask(path: str) -> float:
             began = time.perf_counter()
@@ -112,7 +112,7 @@ class _Filled(Heard):
 def main() -> None:
     """An engine that has heard many minions."""
     # mypy would not have a class assigned.
-    setattr(service, "Heard", _Filled)  # noqa: B010
+    setattr(parts, "Heard", _Filled)  # noqa: B010
     engines.main()
 
 

@@ -98,7 +98,7 @@ class _Caller:
 
     async def call(self, engine: Engine, peer: Peer) -> None:
         """Without end: calls one after the other, by a connection that is kept or a new one."""
-        identity = engine.service.identity
+        identity = engine.parts.identity
         kept, number = PeerClient(identity, peer, PATIENCE), 0
         try:
             while True:

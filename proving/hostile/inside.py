@@ -116,26 +116,27 @@ class Inside:
         logger.addHandler(self._caught)
         logger.propagate = False
         self._loop.run_until_complete(self._start())
-        self._pins = self.service.trust.generation()
+        self._pins = self.service.parts.trust.generation()
 
     async def _start(self) -> None:
         await self._engine.start()
         service, listener = self.service, self.service._status
         assert listener
         await self._engine._until(
-            lambda: self.peer.name in service.links and listener._acceptor is not None, "is ready"
+            lambda: self.peer.name in service.parts.links and listener._acceptor is not None,
+            "is ready",
         )
         # Nothing is recorded before the peer was asked what it knows.
         self.told = {"hello": {}, "horizon": {}, "signature": {}, "digest": {"same": True}}
-        await service.links[self.peer.name].exchange()
-        await self._engine._until(lambda: not service.core.keeper.adopting, "knows its keys")
+        await service.parts.links[self.peer.name].exchange()
+        await self._engine._until(lambda: not service.parts.core.keeper.adopting, "knows its keys")
         self.told = {}
         # Each failure is to be seen, also the thousandth.
         service.listener._failures = listener._failures = Allowance(2**63)
         # No end, no answer.
         del listener._pages["/events"]
         # There is no salt-master.
-        service.jobs.publish = lambda opts, order, jid: []
+        service.made.jobs.publish = lambda opts, order, jid: []
         # Nothing is to be done for good: the engine is needed for the next input.
         for name, sample in payloads.commands().items():
             if "test" in sample(Random(0)):
@@ -197,10 +198,10 @@ class Inside:
         return pipe.said
 
     def _trust_again(self) -> None:
-        trust = self.service.trust
+        trust = self.service.parts.trust
         if trust.generation() == self._pins:
             return
-        for note in (self.service.config.state_dir / "removed").iterdir():
+        for note in (self.service.parts.config.state_dir / "removed").iterdir():
             note.unlink()
         for name in set(trust.pinned()) - {self.peer.name}:
             trust.unpin(name)
@@ -269,7 +270,7 @@ def strangers(folder: Path) -> Iterator[Door]:
     """All that whoever reaches the port may ask, the throttle off; some with a token."""
     with _inside(folder) as engine:
         service, joiner = engine.service, engine.attacker.stranger
-        own, config = service.identity, service.config
+        own, config = service.parts.identity, service.parts.config
         ticket = make_token(config.state_dir, own, (config.url,), config.group, 10**6)
 
         def proven(body: bytes) -> bytes:
@@ -284,8 +285,8 @@ def strangers(folder: Path) -> Iterator[Door]:
             return body
 
         def take(data: bytes) -> bool:
-            service.admission._failed.clear()
-            service.admission._wrong_proofs.clear()
+            service.parts.admission._failed.clear()
+            service.parts.admission._wrong_proofs.clear()
             head, _, body = data.partition(PARTING)
             if b"/v1/plan" in head:
                 data = head + PARTING + proven(body)
@@ -365,14 +366,14 @@ def answers(folder: Path) -> Iterator[Door]:
         commands = payloads.commands()
 
         async def occasion(name: str) -> None:
-            link = service.links[engine.peer.name]
+            link = service.parts.links[engine.peer.name]
             link.up = True
             if name == "exchange":
                 await link.exchange()
             elif name == "pull":
-                await service.retention.pull(link)
+                await service.parts.retention.pull(link)
             elif name == "members":
-                await service.membership.exchange()
+                await service.parts.membership.exchange()
             elif name in commands:
                 asked = {**commands[name](Random(0)), "name": engine.peer.name}
                 await service.control._commands[name](asked)
@@ -416,7 +417,7 @@ def _honest(engine: Inside) -> dict[str, Any]:
         with suppress(HaError):
             told[name] = dict(engine.run(handler(engine.peer, methods[name](Random(0)))))
     record = payloads.record(Random(0), engine.attacker)
-    shown = bytes(len(engine.service.core.replica.records.children()))
+    shown = bytes(len(engine.service.parts.core.replica.records.children()))
     return told | {
         "digest": {"same": False, "children": shown},
         "branches": {"children": [shown]},

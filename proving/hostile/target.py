@@ -23,7 +23,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from lab.engines import Engine, EngineProcess, Place
-from saltext_ha.web.pages import Pages
 
 CANARY = "canary: nothing of this file may ever be read or sent\n"
 
@@ -36,8 +35,7 @@ def doors(place: Place) -> tuple[list[str], list[str], list[str]]:
 
     async def ask() -> tuple[list[str], list[str], list[str]]:
         async with Engine(place) as engine:
-            service = engine.service
-            pages = sorted(Pages(service).by_path())
+            service, pages = engine.service, sorted(engine.made.pages.by_path())
             return service.listener.methods, service.control.commands, pages
 
     return asyncio.run(ask())

@@ -17,10 +17,10 @@ from proving.torture.people import People
 from proving.torture.proxy import OPEN
 from proving.torture.watch import Operation
 from proving.torture.world import BULK_KEY, Violation, World, pairs_of
+from saltext_ha.commands.summary import ADOPTING
 from saltext_ha.common.errors import HaError
 from saltext_ha.membership import invites
 from saltext_ha.membership.join import join
-from saltext_ha.sync.group import ADOPTING
 from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 

@@ -18,7 +18,7 @@ from proving.torture.member import Member
 from proving.torture.nursery import Nursery
 from proving.torture.proxy import OPEN, REFUSE, SILENT, SLOW, Loop, Relay
 from proving.torture.watch import Operation, Watcher
-from saltext_ha.sync.group import ADOPTING
+from saltext_ha.commands.summary import ADOPTING
 
 BULK_KEY = "k2"
 SETTLED = 25.0

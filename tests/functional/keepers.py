@@ -11,6 +11,7 @@ from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
 from saltext_ha.reconciler.keeper import Keeper, Merged
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import ACCEPTED, PENDING, Record
@@ -100,7 +101,7 @@ class Master:
             guard=RevocationGuard(0.05, self.minimum),
             revoke=self._revoke,
             adopting=adopting,
-            enforce=enforce,
+            mode=WriteMode(in_cluster="" if enforce else "another one writes"),
             deleted_by_salt=deleted_by_salt,
         )
 
@@ -136,11 +137,11 @@ class Master:
 
     def hear(self, records: Iterable[Record]) -> Merged:
         """Learn them, and leave the key store as it is until the next apply."""
-        enforce, self.keeper.enforce = self.keeper.enforce, False
+        mode, self.keeper.mode = self.keeper.mode, WriteMode(in_cluster="another one writes")
         try:
             return self.keeper.learn(records)
         finally:
-            self.keeper.enforce = enforce
+            self.keeper.mode = mode
 
     def records(self) -> list[Record]:
         return [r for minion_id in self.replica.ids() for r in self.replica.get(minion_id).values()]

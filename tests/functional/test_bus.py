@@ -44,10 +44,10 @@ def grown() -> Iterator[Grown]:
 
 async def idle(engine: Engine) -> None:
     """Until what was heard is followed."""
-    await engine.service.core.run(lambda: None)
+    await engine.parts.core.run(lambda: None)
     await asyncio.sleep(0.1)
-    await engine.service.bound.settle()
-    await engine.service.core.run(lambda: None)
+    await engine.made.bound.settle()
+    await engine.parts.core.run(lambda: None)
 
 
 def huge(number: int, size: int = 800_000) -> str:
@@ -106,11 +106,11 @@ def test_events_of_any_size_are_not_kept(tmp_path: Path, kind: str) -> None:
 
     async def main() -> None:
         async with running(place) as (engine,):
-            engine.service.returns.expect([JID], 300, lambda value: value)
+            engine.parts.returns.expect([JID], 300, lambda value: value)
             await idle(engine)
             with grown() as found:
                 for number in range(40):
-                    engine.service.bus.tell(*flood(kind, number))
+                    engine.parts.bus.tell(*flood(kind, number))
                 await idle(engine)
             assert found.held < 2 * MB, f"{found.held / MB:.0f} MB are kept"
 
@@ -123,9 +123,9 @@ def test_what_comes_before_it_is_waited_for_is_not_kept(tmp_path: Path, kind: st
 
     async def main() -> None:
         async with running(place) as (engine,):
-            with engine.service.bus.subscribe("salt/run/"), grown() as found:
+            with engine.parts.bus.subscribe("salt/run/"), grown() as found:
                 for number in range(40):
-                    engine.service.bus.tell(*flood(kind, number))
+                    engine.parts.bus.tell(*flood(kind, number))
                 await idle(engine)
             assert found.held < 2 * MB, f"{found.held / MB:.0f} MB are kept"
 
@@ -145,24 +145,22 @@ def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with running(place) as (engine,):
-            service = engine.service
+            parts, jobs = engine.parts, engine.made.jobs
 
             def publish(opts: Any, order: Order, jid: str) -> list[str]:
                 # Faster than the publisher tells for whom it is.
                 for number in range(3_000):
-                    service.bus.tell(*where(jid, f"forged{number}", bent=True))
+                    parts.bus.tell(*where(jid, f"forged{number}", bent=True))
                 return ["evil", "web1", "web2"]
 
-            service.jobs.publish = publish
-            work = asyncio.ensure_future(service.jobs.run(Order(WHERE, glob="*"), 10))
-            await until(lambda: bool(service.jobs._running), "it is begun")
+            jobs.publish = publish
+            work = asyncio.ensure_future(jobs.run(Order(WHERE, glob="*"), 10))
+            await until(lambda: bool(jobs._running), "it is begun")
             with grown() as found:
-                (jid,) = service.jobs._running
-                await until(
-                    lambda: service.returns.targeted(jid) is not None, "it is known for whom"
-                )
+                (jid,) = jobs._running
+                await until(lambda: parts.returns.targeted(jid) is not None, "it is known for whom")
                 for minion_id in ("evil", "web1", "web2"):
-                    service.bus.tell(*where(jid, minion_id, bent=minion_id == "evil"))
+                    parts.bus.tell(*where(jid, minion_id, bent=minion_id == "evil"))
                 answers, strays = await work
             assert found.held < 10 * MB, f"{found.held / MB:.0f} MB are kept"
             told = answers["m1"]
@@ -184,18 +182,18 @@ def test_what_was_returned_is_forgotten_after_the_job(
 
     async def main() -> None:
         async with running(place) as (engine,):
-            service = engine.service
+            parts, jobs = engine.parts, engine.made.jobs
             sent: list[str] = []
 
             def publish(opts: Any, order: Order, jid: str) -> list[str]:
                 sent.append(jid)
-                service.bus.tell(*where(jid, "web1"))
+                parts.bus.tell(*where(jid, "web1"))
                 return ["web1"]
 
-            service.jobs.publish = publish
-            answers, _ = await service.jobs.run(Order(WHERE, glob="*"), 0.5)
+            jobs.publish = publish
+            answers, _ = await jobs.run(Order(WHERE, glob="*"), 0.5)
             assert answers["m1"].returned.keys() == {"web1"}
-            await until(lambda: service.returns.count(sent[0]) == 0, "it is forgotten")
-            assert service.room.held == 0
+            await until(lambda: parts.returns.count(sent[0]) == 0, "it is forgotten")
+            assert parts.room.held == 0
 
     asyncio.run(main())

@@ -46,7 +46,7 @@ def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
             assert offsets.keys() == {"m2", "m3"}
             assert all(abs(one["offset"]) <= one["error"] < 3 for one in offsets.values())
             for engine in (m1, *others):
-                for link in engine.service.links.values():
+                for link in engine.parts.links.values():
                     await link.close()
             for client in clients:
                 before = client.bytes_sent + client.bytes_received
@@ -103,7 +103,7 @@ def test_a_master_that_joined_just_now_is_unknown(
 
     async def act() -> None:
         async with met(one, two):
-            monkeypatch.setattr(Links, "_relink", later)
+            monkeypatch.setattr(Links, "follow", later)
             Trust(one.config.state_dir).pin(three.peer)
             answer = await run(one, "check_consistency")
             assert answer["unknown"] == {"m3": "joined just now; not asked yet"}
@@ -260,7 +260,7 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            cores = [engine.service.core for engine in (m1, m2)]
+            cores = [engine.parts.core for engine in (m1, m2)]
             await until(
                 lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
             )
@@ -289,7 +289,7 @@ def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_same(tmp_
 
     async def act() -> None:
         async with met(*places) as engines:
-            replicas = [engine.service.core.replica for engine in engines]
+            replicas = [engine.parts.core.replica for engine in engines]
             await until(lambda: len({r.records.root for r in replicas}) == 1, "all know of both")
             await engines[1].stop()
             answer = await run(places[0], "check_consistency", only="keys")
@@ -317,7 +317,7 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
         async def after(
             self: Group, ids: list[str], errors: dict[str, str]
         ) -> dict[str, dict[str, Stored]]:
-            if ids and self.service.config.name == "m1":
+            if ids and self.name == "m1":
                 looked_at.append(ids)
                 looked.set()
                 await until(lambda: (two.pki_dir / "minions" / "web1").exists(), "it is there")
@@ -329,7 +329,7 @@ def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyP
         async with met(one, two) as (m1, m2):
 
             def same() -> bool:
-                roots = [e.service.core.replica.placements.root for e in (m1, m2)]
+                roots = [e.parts.core.replica.placements.root for e in (m1, m2)]
                 return roots[0] == roots[1]
 
             (one.pki_dir / "minions" / "web1").write_text(public_key(0))
@@ -351,7 +351,7 @@ def test_changes_that_are_held(tmp_path: Path) -> None:
 
     async def act() -> None:
         async with met(one, two) as (m1, _):
-            core = m1.service.core
+            core = m1.parts.core
             (keys / "web1").unlink()
 
             async def held() -> None:
@@ -396,9 +396,9 @@ def test_strangers_questions_are_refused(tmp_path: Path) -> None:
                 ("facts", {"nonce": b"n" * 32, "buckets": []}),
             ):
                 with pytest.raises(PeerRefused):
-                    await call_once(m2.service.identity, one.peer, method, payload)
+                    await call_once(m2.parts.identity, one.peer, method, payload)
             unknown = {"nonce": b"n" * 32, "sections": ["nonsense", 7, None]}
-            answer = await call_once(m2.service.identity, one.peer, "consistency", unknown)
+            answer = await call_once(m2.parts.identity, one.peer, "consistency", unknown)
             assert answer == {"digests": {}}
 
     asyncio.run(act())
@@ -454,10 +454,10 @@ def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
         async with met(one, two) as (m1, m2):
 
             def drifted() -> bool:
-                return ((m1.service.watch.shown() or {}).get("counts") or {}).get("access") == 1
+                return ((m1.parts.watch.shown() or {}).get("counts") or {}).get("access") == 1
 
             await until(drifted, "it has found it")
-            assert m2.service.watch.shown() is None
+            assert m2.parts.watch.shown() is None
 
     asyncio.run(act())
 

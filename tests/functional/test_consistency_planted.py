@@ -166,7 +166,7 @@ def test_the_json_is_what_is_documented(tmp_path: Path) -> None:
 
     async def act() -> tuple[Any, Any]:
         async with met(one, two) as (m1, m2):
-            roots = [e.service.core.replica.records for e in (m1, m2)]
+            roots = [e.parts.core.replica.records for e in (m1, m2)]
             await until(lambda: roots[0].root == roots[1].root, "they met")
             return await run(one, "check_consistency"), await run(one, "lint")
 

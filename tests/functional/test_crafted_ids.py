@@ -13,9 +13,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from lab.key_folders import ACCEPTED, PENDING, plant
-from saltext_ha.commands.views import Views
 from saltext_ha.common.errors import HaError, PeerUnreachable
-from saltext_ha.sync.group import Group
 from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.trust import Peer
 from tests.crafted import crafted
@@ -29,7 +27,7 @@ def there(place: Place, folder: str = ACCEPTED) -> set[str]:
 
 
 def is_level(*engines: Engine) -> bool:
-    replicas = [engine.service.core.replica for engine in engines]
+    replicas = [engine.parts.core.replica for engine in engines]
     return len({(r.records.root, r.placements.root) for r in replicas}) == 1
 
 
@@ -39,7 +37,7 @@ async def delete(engine: Engine, minion_id: str) -> None:
 
 
 async def status(engine: Engine) -> dict[str, Any]:
-    return await Views(Group(engine.service)).status({})
+    return await engine.made.views.status({})
 
 
 @contextlib.contextmanager
@@ -103,7 +101,7 @@ def test_one_record_that_a_peer_refuses_keeps_no_others_from_it(tmp_path: Path) 
             handlers["push"] = choosy
             ids = {f"web{number}" for number in range(40)}
             plant(one.pki_dir, sorted({*ids, "poison"}))
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             await until(lambda: there(two) == ids, "the others came")
             assert m1.link(m2).up
             await until(lambda: bool(m1.link(m2).trouble), "the round is over")
@@ -130,7 +128,7 @@ def test_what_was_decided_while_a_peer_was_away_is_the_first_it_is_told(tmp_path
             await m2.stop()
             await until(lambda: m1.link(m2).up is False, "it is missed")
             plant(one.pki_dir, [f"stranger{number}" for number in range(300)], PENDING, seed=2)
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             await delete(m1, "web1")
             async with running(two) as (back,):
                 with asked(back) as said:

@@ -101,13 +101,13 @@ def test_who_was_not_told_drops_it_on_the_next_meeting(m1: Master, m2: Master) -
 
 def test_a_tombstone_is_kept_while_its_key_is_still_in_the_store(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
-    m2.keeper.enforce = False
+    m2.keeper.mode.shared = "tried"
     m1.remove("web1")
     exchange(m1, m2)
     assert m2.file(ACCEPTED, "web1").exists()
     drop(m1, m2)
     assert m2.state("web1") == DELETED
-    m2.keeper.enforce = True
+    m2.keeper.mode.shared = ""
     meet(m1, m2)
     assert m1.files() == m2.files() == {}
     meet(m1, m2)

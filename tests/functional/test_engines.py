@@ -14,8 +14,6 @@ import salt.version
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
 from saltext_ha.commands.decisions import Decisions, seconds
-from saltext_ha.commands.members import Members
-from saltext_ha.commands.views import Views
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.engine import startup
 from saltext_ha.health import fitness
@@ -25,7 +23,6 @@ from saltext_ha.keystore.minion_key import fingerprint
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import DELETED, Dot, Record, Value, decide
 from saltext_ha.sync import answers, antientropy
-from saltext_ha.sync.group import Group
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import MANY
 from saltext_ha.sync.shared_store import SharedStore
@@ -56,7 +53,7 @@ def accepted(*where: Place) -> list[set[str]]:
 
 
 async def level(*engines: Engine) -> None:
-    cores = [engine.service.core for engine in engines]
+    cores = [engine.parts.core for engine in engines]
 
     def same() -> bool:
         roots = {(c.replica.records.root, c.replica.placements.root) for c in cores}
@@ -66,12 +63,12 @@ async def level(*engines: Engine) -> None:
 
 
 def decisions(engine: Engine) -> Decisions:
-    return Decisions(Group(engine.service))
+    return Decisions(engine.parts.group, engine.parts.core, engine.parts.mode)
 
 
 async def notes(engine: Engine, name: str) -> str:
     """What is to be known of one master, or (without a name) of the one that is asked."""
-    status = await Views(Group(engine.service)).status({})
+    status = await engine.made.views.status({})
     if not name:
         return "; ".join(status["notes"])
     return next(str(row["note"]) for row in status["masters"] if row["name"] == name)
@@ -92,10 +89,10 @@ def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> No
             await until(lambda: accepted(two, three) == [{"web2"}] * 2, "deleted")
             await level(m1, m2, m3)
             # The first by name does it, and nobody else.
-            assert await m2.service.retention.drop_old() == 0
-            assert await m1.service.retention.drop_old() == 1
+            assert await m2.parts.retention.drop_old() == 0
+            assert await m1.parts.retention.drop_old() == 1
             for engine in (m1, m2, m3):
-                replica = engine.service.core.replica
+                replica = engine.parts.core.replica
                 assert list(replica.ids()) == ["web2"]
                 assert replica.dropped.epoch == 1
             await level(m1, m2, m3)
@@ -112,8 +109,8 @@ def test_young_tombstones_stay(tmp_path: Path) -> None:
             await until(lambda: accepted(two) == [{"web1"}], "accepted")
             await delete(m1, "web1")
             await level(m1, m2)
-            assert await m1.service.retention.drop_old() == 0
-            assert list(m1.service.core.replica.ids()) == ["web1"]
+            assert await m1.parts.retention.drop_old() == 0
+            assert list(m1.parts.core.replica.ids()) == ["web1"]
 
     asyncio.run(act())
 
@@ -128,14 +125,14 @@ def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
             await m2.stop()
             await delete(m1, "web1")
             with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
-                await m1.service.retention.drop_old()
-            assert list(m1.service.core.replica.ids()) == ["web1"]
+                await m1.parts.retention.drop_old()
+            assert list(m1.parts.core.replica.ids()) == ["web1"]
             async with Engine(two) as back:
                 await level(m1, back)
                 await m1.meets(back)
-                assert await m1.service.retention.drop_old() == 1
+                assert await m1.parts.retention.drop_old() == 1
                 await level(m1, back)
-                assert list(back.service.core.replica.ids()) == []
+                assert list(back.parts.core.replica.ids()) == []
 
     asyncio.run(act())
 
@@ -151,12 +148,12 @@ def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Pa
             await delete(m1, "web1")
             await level(m1, m2)
             shutil.copy2(two.replica_file, tmp_path / "old.db")
-            assert await m1.service.retention.drop_old() == 1
+            assert await m1.parts.retention.drop_old() == 1
         # The second is an old copy of itself, key folder and replica.
         shutil.copy2(tmp_path / "old.db", two.replica_file)
         async with met(one, two) as (m1, m2):
             await level(m1, m2)
-            assert list(m2.service.core.replica.ids()) == ["web2"]
+            assert list(m2.parts.core.replica.ids()) == ["web2"]
             assert accepted(one, two) == [{"web2"}] * 2
 
     asyncio.run(act())
@@ -172,15 +169,15 @@ def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: 
             await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
             await delete(m1, "web1")
             await level(m1, m2)
-            keeper = m1.service.core.keeper
+            keeper = m1.parts.core.keeper
             keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
-            dropping = m1.service.retention._dropping(keys, 1)
-            assert await m1.service.core.run(keeper.drop, keeper.replica.records.root, dropping)
+            dropping = m1.parts.retention._dropping(keys, 1)
+            assert await m1.parts.core.run(keeper.drop, keeper.replica.records.root, dropping)
             await level(m1, m2)
-            assert list(m2.service.core.replica.ids()) == ["web2"]
-            ours, theirs = (m.service.core.replica.dropped for m in (m1, m2))
+            assert list(m2.parts.core.replica.ids()) == ["web2"]
+            ours, theirs = (m.parts.core.replica.dropped for m in (m1, m2))
             assert theirs.horizon() == {}
-            assert await m1.service.retention.drop_old() == 0
+            assert await m1.parts.retention.drop_old() == 0
             assert theirs.horizon() == ours.horizon() != {}
             assert theirs.epoch == 1
 
@@ -209,7 +206,7 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
             shutil.copytree(two.pki_dir / "minions", tmp_path / "backup", symlinks=True)
             await delete(m1, "web1")
             await level(m1, m2)
-            assert await m1.service.retention.drop_old() == 1
+            assert await m1.parts.retention.drop_old() == 1
         # A machine rebuilt from a backup of the keys that is older than the deletion.
         two.replica_file.unlink()
         shutil.rmtree(two.pki_dir / "minions")
@@ -217,12 +214,12 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
         if not readable:
             plant_from_the_future(one)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.service.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m2.parts.core.keeper.adopting, "rebuilt")
             if readable:
                 await level(m1, m2)
             await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
-            assert m2.service.core.replica.dropped.epoch == 1
-            assert (m2.service.core.replica.dropped.horizon() != {}) is readable
+            assert m2.parts.core.replica.dropped.epoch == 1
+            assert (m2.parts.core.replica.dropped.horizon() != {}) is readable
             assert (two.pki_dir / "minions_pre" / "web1").exists()
 
     asyncio.run(act())
@@ -249,8 +246,8 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
         monkeypatch.setattr(Link, "exchange", slow)
         Trust(two.config.state_dir).unpin("m3")
         async with Engine(two), Engine(three) as m3, Engine(one) as m1:
-            await until(lambda: not m1.service.core.keeper.adopting, "rebuilt")
-            there, here = (e.service.core.replica.get("web1") for e in (m3, m1))
+            await until(lambda: not m1.parts.core.keeper.adopting, "rebuilt")
+            there, here = (e.parts.core.replica.get("web1") for e in (m3, m1))
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
 
@@ -270,10 +267,10 @@ def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            await m2.service.core.pause(True)
+            await m2.parts.core.pause(True)
             accept(one, "web1")
             await m1.hint("web1")
-            await until(lambda: bool(m2.service.core.replica.get("web1")), "heard of")
+            await until(lambda: bool(m2.parts.core.replica.get("web1")), "heard of")
             asked = {"only": ["keys"]}
             assert (await run(one, "check_consistency", **asked))["status"] != "same"
             assert (await run(one, "sync", test=True))["changes"]
@@ -296,15 +293,15 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             await until(lambda: accepted(two) == [{"web1"}], "accepted")
             await delete(m1, "web1")
             await level(m1, m2)
-            core, keeper = m1.service.core, m1.service.core.keeper
+            core, keeper = m1.parts.core, m1.parts.core.keeper
             # m2 has an id to apply, and keeps its tombstone for as long.
-            await m2.service.core.pause(True)
+            await m2.parts.core.pause(True)
             (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
             await m1.hint("web1")
-            await until(lambda: len(m2.service.core.replica.get("web1")) == 2, "heard of")
+            await until(lambda: len(m2.parts.core.replica.get("web1")) == 2, "heard of")
             keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
-            dropping = m1.service.retention._dropping(keys, 1)
+            dropping = m1.parts.retention._dropping(keys, 1)
             assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
 
             def pull() -> None:
@@ -330,7 +327,7 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
             await until(lambda: accepted(two) == [{*ids, "old"}], "accepted")
             await delete(m1, "old")
             await level(m1, m2)
-            assert await m1.service.retention.drop_old() == 1
+            assert await m1.parts.retention.drop_old() == 1
         # A machine that has lost everything but its identity; one answer carries a few keys only.
         two.replica_file.unlink()
         shutil.rmtree(two.pki_dir / "minions")
@@ -343,8 +340,8 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.service.core.keeper.adopting, "rebuilt")
-            assert set(m2.service.core.replica.ids()) == ids
+            await until(lambda: not m2.parts.core.keeper.adopting, "rebuilt")
+            assert set(m2.parts.core.replica.ids()) == ids
             await level(m1, m2)
             assert accepted(one, two) == [ids, ids]
 
@@ -366,15 +363,16 @@ def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
     async def act() -> None:
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
+            await until(lambda: bool(m1.parts.mode.never and m2.parts.mode.never), "told")
             assert "its key store is that of m2, too" in await notes(m1, "")
             assert "its key store is that of m1, too" in await notes(m2, "")
-            assert m1.service.core.keeper.enforce is m2.service.core.keeper.enforce is False
+            assert m1.parts.mode.never
+            assert m2.parts.mode.never
             # Both see what is done in it, and agree.
             accept(one, "web2")
             await level(m1, m2)
             with pytest.raises(HaError, match="never written"):
-                await Members(Group(m1.service)).resume({})
+                await m1.made.commands["resume"]({})
 
     asyncio.run(act())
 
@@ -384,7 +382,7 @@ def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> 
     three = place_on(tmp_path, "m3", "own")
 
     def only_reports(engine: Engine) -> bool:
-        return engine.service.mode == "observe"
+        return engine.parts.mode.name == "observe"
 
     async def act() -> None:
         accept(one, "web1")
@@ -396,8 +394,8 @@ def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> 
         async with met(one, three) as (m1, m3):
             assert only_reports(m1)
             accept(three, "web2", 1)
-            await until(lambda: m1.service.core.replica.get("web2") != {}, "m1 has heard of it")
-            await m1.service.core.scan()
+            await until(lambda: m1.parts.core.replica.get("web2") != {}, "m1 has heard of it")
+            await m1.parts.core.scan()
             assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
         # m2 is given a copy of the folder.
         shutil.copytree(tmp_path / "shared", tmp_path / "copied", symlinks=True)
@@ -436,17 +434,17 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
         nonlocal before
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
-            before = m1.service.core.keeper.store.signature("m2")
+            await until(lambda: bool(m1.parts.mode.never and m2.parts.mode.never), "told")
+            before = m1.parts.core.keeper.store.signature("m2")
         monkeypatch.setattr(startup, "open_store", through_a_cache)
         async with met(one, two) as (m1, m2):
             modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
             while time.monotonic() < over:
-                modes.add(m1.service.mode)
+                modes.add(m1.parts.mode.name)
                 await asyncio.sleep(0.02)
             assert set(seen) == {before}
             assert modes == {"observe"}
-            assert m1.service.shared_store.names == {"m2"}
+            assert m1.parts.shared_store.names == {"m2"}
 
     before: str | None = None
     asyncio.run(act())
@@ -466,12 +464,12 @@ def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
         monkeypatch.setattr(SharedStore, "_remember", full)
         async with met(one, two) as (m1, m2):
             await until(lambda: len(failed) >= 2, "found by both")
-            await m1.service.shared_store.check_all()
-            assert m1.service.core.replica.meta.shared_with == []
+            await m1.parts.shared_store.check_all()
+            assert m1.parts.core.replica.meta.shared_with == []
             monkeypatch.undo()
             for master, other in ((m1, "m2"), (m2, "m1")):
-                await master.service.shared_store.check_all()
-                assert master.service.core.replica.meta.shared_with == [other]
+                await master.parts.shared_store.check_all()
+                assert master.parts.core.replica.meta.shared_with == [other]
 
     asyncio.run(act())
 
@@ -490,7 +488,7 @@ def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
                 await m2.meets(one)
                 accept(one, "web2")
                 await until(lambda: accepted(two) == [{"web1", "web2"}], "still written")
-                assert m2.service.only_reports == ""
+                assert m2.parts.mode.never == ""
 
     asyncio.run(act())
 
@@ -506,7 +504,7 @@ def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.service.only_reports and m2.service.only_reports), "told")
+            await until(lambda: bool(m1.parts.mode.never and m2.parts.mode.never), "told")
             assert "its key store is that of m1, too" in await notes(m2, "")
 
     asyncio.run(act())
@@ -527,7 +525,7 @@ def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
                 await decisions(m2).refill({})
             shutil.rmtree(two.pki_dir / "minions")
             (two.pki_dir / "minions").mkdir()
-            await until(lambda: len(m2.service.core.keeper.holds.doubt) > 0, "noticed")
+            await until(lambda: len(m2.parts.core.keeper.holds.doubt) > 0, "noticed")
             assert "ha.refill" in await notes(m1, "m2")
             plan = await decisions(m2).refill({"test": True})
             assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
@@ -556,14 +554,14 @@ def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
             assert (await run(one, "status"))["tolerates"] == 1
             (two.pki_dir / "minions").rename(away)
             (two.pki_dir / "minions").mkdir()
-            await until(lambda: not m2.service.health.ready()[0], "it is not ready")
-            assert m2.service.health.ready()[1] == m2.service.core.keeper.holds.doubt
+            await until(lambda: not m2.parts.health.ready()[0], "it is not ready")
+            assert m2.parts.health.ready()[1] == m2.parts.core.keeper.holds.doubt
             for place in (one, two):
                 status = await run(place, "status")
                 assert (status["tolerates"], status["state"]) == (0, "degraded")
                 (row,) = (row for row in status["masters"] if row["name"] == "m2")
                 assert (row["accepted"], row["behind"], row["held"]) == (0, 3, 3)
-                assert row["doubt"] == m2.service.core.keeper.holds.doubt
+                assert row["doubt"] == m2.parts.core.keeper.holds.doubt
                 keys = await run(place, "keys_")
                 assert keys["retcode"] == 1
                 assert [row["states"] for row in keys["keys"]] == [
@@ -571,7 +569,7 @@ def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
                 ]
             shutil.rmtree(two.pki_dir / "minions")
             away.rename(two.pki_dir / "minions")
-            await until(lambda: m2.service.health.ready() == (True, ""), "it is ready")
+            await until(lambda: m2.parts.health.ready() == (True, ""), "it is ready")
             assert (await run(one, "keys_"))["retcode"] == 0
             assert (await run(one, "status"))["tolerates"] == 1
 
@@ -595,14 +593,14 @@ def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_it_is_
         (two.pki_dir / "minions").mkdir()
         waiting.mkdir(exist_ok=True)
         async with Engine(two) as m2:
-            await until(lambda: m2.service.core.replica.held_count == 12, "held")
+            await until(lambda: m2.parts.core.replica.held_count == 12, "held")
             for number in range(12):
                 (waiting / f"web{number}").write_text(KEYS[number == 11])
-            await m2.service.core.scan()
+            await m2.parts.core.scan()
             shutil.rmtree(two.pki_dir / "minions")
             away.rename(two.pki_dir / "minions")
             await until(lambda: not any(waiting.glob("[!.]*")), "nobody waits")
-            assert m2.service.core.replica.held_count == 0
+            assert m2.parts.core.replica.held_count == 0
             assert accepted(two) == accepted(one)
             denied = list((two.pki_dir / "minions_denied").iterdir())
             assert [(path.name, path.read_text()) for path in denied] == [("web11", KEYS[1])]
@@ -628,8 +626,8 @@ def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are
                 (two.pki_dir / "minions" / minion_id).unlink()
             for minion_id in back:
                 accept(two, minion_id)
-            await until(lambda: m2.service.core.replica.held_count == 6, "held")
-            assert m2.service.health.ready() == (False, fitness.held(6))
+            await until(lambda: m2.parts.core.replica.held_count == 6, "held")
+            assert m2.parts.health.ready() == (False, fitness.held(6))
             (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
             assert (row["accepted"], row["behind"], row["doubt"]) == (4, 6, "")
             found = (await run(one, "keys_", "*"))["keys"]
@@ -644,8 +642,8 @@ def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are
                 accept(two, minion_id)
             for minion_id in back:
                 (two.pki_dir / "minions" / minion_id).unlink()
-            await until(lambda: m2.service.core.replica.held_count == 0, "nothing is held")
-            assert m2.service.health.ready() == (True, "")
+            await until(lambda: m2.parts.core.replica.held_count == 0, "nothing is held")
+            assert m2.parts.health.ready() == (True, "")
 
     asyncio.run(act())
 
@@ -667,7 +665,7 @@ def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
             (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
             accept(two, "old")
-            await until(lambda: m2.service.core.replica.held_count == 4, "held")
+            await until(lambda: m2.parts.core.replica.held_count == 4, "held")
             wrong = await run(one, "release", deletes=3)
             assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2: there")
             assert wrong["retcode"] == 2
@@ -701,7 +699,7 @@ def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Pat
             await delete(m1, "old")
             await until(lambda: accepted(two) == [{"stays"}], "deleted")
             accept(two, "old")
-            await until(lambda: m2.service.core.replica.held_count == 1, "held")
+            await until(lambda: m2.parts.core.replica.held_count == 1, "held")
             assert (await run(two, "release"))["deletes"] == 0
             await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
 
@@ -720,17 +718,17 @@ def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
             await until(lambda: accepted(two) == accepted(one), "accepted")
             await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
             for engine in (m1, m2):
-                engine.service.only_report("its key store is shared")
+                engine.parts.mode.shared = "its key store is shared"
             for engine, other in ((m1, m2), (m2, m1)):
                 engine.link(other).info = {**engine.link(other).info, "mode": "observe"}
             left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
             done = await run(one, "resolve", "web1", right)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
             (one.pki_dir / "minions" / "web2").unlink()
-            await until(lambda: m1.service.core.replica.held_count == 1, "held")
+            await until(lambda: m1.parts.core.replica.held_count == 1, "held")
             refused = await run(one, "refill")
             assert "m1 does not write its key store: its key store is shared" in refused["error"]
-            assert m1.service.core.replica.held_count == 1
+            assert m1.parts.core.replica.held_count == 1
             done = await run(one, "release", deletes=1)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
 
@@ -746,7 +744,7 @@ def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -
             await until(lambda: accepted(two) == accepted(one), "accepted")
             await run(one, "pause")
             (one.pki_dir / "minions" / "web1").unlink()
-            await until(lambda: m1.service.core.replica.held_count == 1, "held")
+            await until(lambda: m1.parts.core.replica.held_count == 1, "held")
             done = await run(one, "refill")
             paused = ["m1: not changed: its mode is paused"]
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)
@@ -770,7 +768,7 @@ def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
             for minion_id in ids:
                 await delete(m1, minion_id)
             await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            m1.service.only_report("its key store is shared")
+            m1.parts.mode.shared = "its key store is shared"
             m1.link(m2).info = {**m1.link(m2).info, "mode": "observe"}
             many: dict[str, Any] = {"since": "1h"}
             assert (await run(one, "restore", "web0", test=True))["retcode"] == 0
@@ -835,7 +833,7 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
         accept(two, "web1", 1)
         async with met(one, two) as (m1, m2):
             await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
-            core = m1.service.core
+            core = m1.parts.core
             if command == "restore":
                 await core.decide("web1", dict.fromkeys(shown := records(m1), DELETED), "", shown)
             later = [
@@ -857,7 +855,7 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
 
 
 def records(engine: Engine) -> dict[bytes, Record]:
-    return dict(engine.service.core.replica.get("web1"))
+    return dict(engine.parts.core.replica.get("web1"))
 
 
 @pytest.mark.parametrize(
@@ -876,20 +874,20 @@ def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path)
     async def act() -> None:
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
-            await until(lambda: "web1" in m2.service.core.replica.ids(), "heard of")
-            assert m2.service.mode == "observe"
+            await until(lambda: "web1" in m2.parts.core.replica.ids(), "heard of")
+            assert m2.parts.mode.name == "observe"
             assert "salt-run ha.resume" in await notes(m1, "m2")
             assert not (two.pki_dir / "minions" / "web1").exists()
             assert list(two.pki_dir.glob("minions*/.ha-*")) == []
-            await Members(Group(m2.service)).resume({"by": "alice"})
+            await m2.made.commands["resume"]({"by": "alice"})
             await until(lambda: accepted(two) == [{"web1"}], "written")
-            assert m2.service.mode == "enforce"
+            assert m2.parts.mode.name == "enforce"
         async with Engine(two) as m2:
-            assert m2.service.mode == "enforce"  # it stays resumed
+            assert m2.parts.mode.name == "enforce"  # it stays resumed
         enforcing, observing = *places(tmp_path, "m2", ha={"mode": "enforce"}), two
         for place, mode in ((enforcing, "enforce"), (observing, "observe")):
             async with Engine(place) as m2:
-                assert m2.service.mode == mode  # the configuration was changed since
+                assert m2.parts.mode.name == mode  # the configuration was changed since
 
     asyncio.run(act())
 
@@ -899,13 +897,13 @@ def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
 
     async def act() -> None:
         async with Engine(one) as m1:
-            await Members(Group(m1.service)).pause({"by": "alice"})
-            assert m1.service.mode == "paused"
+            await m1.made.commands["pause"]({"by": "alice"})
+            assert m1.parts.mode.name == "paused"
         (observing,) = places(tmp_path, "m1", ha={"mode": "observe"})
         async with Engine(observing) as m1:
-            assert m1.service.mode == "observe"
+            assert m1.parts.mode.name == "observe"
         async with Engine(one) as m1:
-            assert m1.service.mode == "paused"
+            assert m1.parts.mode.name == "paused"
 
     asyncio.run(act())
 
@@ -950,7 +948,7 @@ def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(tmp_path:
             key_folders.plant(place.pki_dir, ids, key_folders.PENDING)
         async with met(one, two) as (m1, m2):
             await level(m1, m2)
-            claims = m2.service.claims
+            claims = m2.parts.claims
             await until(lambda: not claims.expects_more(time.monotonic()), "that is over")
             key_folders.accept(one.pki_dir, ids)
             await until(lambda: claims.expects_more(time.monotonic()), "they are pushed")
@@ -967,15 +965,15 @@ def test_who_left_joins_again_without_a_restart(tmp_path: Path) -> None:
         async with met(one, two) as (m1, m2):
             accept(two, "web0")
             await level(m1, m2)
-            before, node = m2.service.identity.fingerprint, m2.service.core.replica.node
+            before, node = m2.parts.identity.fingerprint, m2.parts.core.replica.node
             left = await run(two, "leave")
             assert left["retcode"] == 0, left
             assert not any("restart" in note for note in left["notes"])
-            await until(lambda: not m1.service.links and not m2.service.links, "both are alone")
-            assert m2.service.identity.fingerprint != before
-            assert m2.service.core.replica.node != node
+            await until(lambda: not m1.parts.links and not m2.parts.links, "both are alone")
+            assert m2.parts.identity.fingerprint != before
+            assert m2.parts.core.replica.node != node
             accept(two, "web1")
-            await until(lambda: "web1" in m2.service.core.replica.ids(), "recorded")
+            await until(lambda: "web1" in m2.parts.core.replica.ids(), "recorded")
 
             await join(one, two)
             await until(lambda: accepted(one) == accepted(two) == [{"web0", "web1"}], "joined")

@@ -112,8 +112,8 @@ def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
                 Trust(one.config.state_dir).pin(place.peer)
                 await stack.enter_async_context(failing(place, one))
             m1 = await stack.enter_async_context(Engine(one))
-            assert set(m1.service.trust.peers()) == {"m0", "m2", "m3"}
-            await until(lambda: not m1.service.core.keeper.adopting, "rebuilt", 60)
+            assert set(m1.parts.trust.peers()) == {"m0", "m2", "m3"}
+            await until(lambda: not m1.parts.core.keeper.adopting, "rebuilt", 60)
             # What the one that answers knows was learnt before the key folder was taken for news.
             await until(lambda: accepted(one) == accepted(two) == {"web2"}, "as m2 said", 60)
 
@@ -144,11 +144,11 @@ def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
                 handlers = {"signature": hangs(place)} if place in hanging else {}
                 await stack.enter_async_context(listening(place, handlers, one))
             m1 = await stack.enter_async_context(Engine(one))
-            await until(lambda: len(m1.service.links) == 4, "it knows all")
-            checking = asyncio.ensure_future(m1.service.shared_store.check_all())
+            await until(lambda: len(m1.parts.links) == 4, "it knows all")
+            checking = asyncio.ensure_future(m1.parts.shared_store.check_all())
             await until(lambda: asked == {place.name for place in hanging}, "all are asked")
             answer.set()
             await checking  # one refused, which is no error
-            assert m1.service.only_reports == ""
+            assert m1.parts.mode.never == ""
 
     asyncio.run(act())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha.commands.history import HistoryCommand, prune_regularly
+from saltext_ha.commands.history import prune_regularly
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.reconciler.observer import MINION
 from saltext_ha.replica import history_text, schema
@@ -31,7 +31,6 @@ from saltext_ha.replication.record import (
     decide,
     observe,
 )
-from saltext_ha.sync.group import Group
 from tests.functional.keepers import PRINTS, Master, exchange
 from tests.keys import public_key
 
@@ -392,17 +391,17 @@ def test_what_met_goes_but_for_the_last_of_a_key(pair: tuple[Master, Master]) ->
 def test_the_engine_prunes_and_answers(tmp_path: Path) -> None:
     async def run() -> None:
         async with Engine(Place(tmp_path, "m1", {"keep_history": 2})) as engine:
-            core, now = engine.service.core, time.time()
+            core, now = engine.parts.core, time.time()
 
             def fill() -> None:
                 for days in (9.0, 8.0, 3.0, 1.0):
                     write(core.replica, "web1", ACCEPTED, now - days * DAY, "root via ha.restore")
 
             await core.run(fill)
-            ask = HistoryCommand(Group(engine.service)).history
+            ask = engine.made.commands["history"]
             assert len((await ask({}))["writes"]) == 4
             pruning = asyncio.ensure_future(
-                prune_regularly(core, engine.service.config.keep_history, interval=0.01)
+                prune_regularly(core, engine.parts.config.keep_history, interval=0.01)
             )
             deadline = now + 20
             while len((await ask({}))["writes"]) > 1:

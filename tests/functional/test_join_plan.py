@@ -76,7 +76,7 @@ def plant(place: Place, minion_id: str, files: dict[str, str]) -> None:
 async def hold(engine: Engine, holdings: dict[str, Holding]) -> None:
     """Bring a running master to hold that, by id."""
     deleted = [minion_id for minion_id, holding in holdings.items() if holding[1]]
-    core = engine.service.core
+    core = engine.parts.core
     for minion_id in deleted:
         plant(engine.place, minion_id, {"minions": A})
     await core.hinted([Hint(minion_id, "operator", False) for minion_id in deleted])
@@ -129,7 +129,7 @@ def test_the_plan_is_what_the_join_does(m1: Place, m2: Place, joiner: str) -> No
             assert joined["members"] == ["m1"], joined
             if joiner != "running":
                 two = await stack.enter_async_context(Engine(m2))
-            replicas = one.service.core.replica, two.service.core.replica
+            replicas = one.parts.core.replica, two.parts.core.replica
             await until(
                 lambda: (
                     replicas[0].records.root == replicas[1].records.root
@@ -167,7 +167,7 @@ def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -
             await one.hint("web1")
             plant(m1, "web1", {})
             await one.hint("web1", gone=True)
-            replicas = one.service.core.replica, two.service.core.replica
+            replicas = one.parts.core.replica, two.parts.core.replica
             await until(lambda: replicas[0].records.root == replicas[1].records.root, "both know")
             left = await run(m2, "leave")
             assert left["retcode"] == 0, left
@@ -270,7 +270,7 @@ def test_a_name_that_was_copied(m1: Place, m2: Place, tmp_path: Path) -> None:
                 refused = await join_by(copied, token)
                 assert f"that runs at {m2.config.url}" in refused["error"]
                 assert "remove_peer" not in refused["error"]
-            await until(lambda: one.service.links["m2"].ago() is None, "m2 is known to be down")
+            await until(lambda: one.parts.links["m2"].ago() is None, "m2 is known to be down")
             refused = await join_by(copied, token)
             assert "if that master is gone for good: salt-run ha.remove_peer m2" in refused["error"]
 

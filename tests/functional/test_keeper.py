@@ -905,11 +905,11 @@ def test_such_a_deletion_is_recorded_when_there_is_room_again(
 
 def test_who_only_reports_does_not_collect_what_was_deleted(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1", "web2")
-    m1.keeper.enforce = False
+    m1.keeper.mode.shared = "tried"
     m1.remove("web1")
     m1.settle()
     m1.keeper.apply()
-    m1.keeper.enforce = True
+    m1.keeper.mode.shared = ""
     m1.remove("web2")
     m1.settle()
     assert m1.gone == [{"web2"}]
@@ -1047,7 +1047,7 @@ def test_an_accepted_key_never_shares_its_file_with_one_that_salt_writes_in_plac
 
 def test_a_rejection_on_a_paused_master_is_recorded(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
-    m2.keeper.enforce = False
+    m2.keeper.mode.shared = "tried"
     m1.move("web1", ACCEPTED, REJECTED)
     m1.scan()
     m2.hear(m1.records())
@@ -1057,7 +1057,7 @@ def test_a_rejection_on_a_paused_master_is_recorded(m1: Master, m2: Master) -> N
     # Its operator sees an accepted key, knows of nothing, and rejects it.
     m2.move("web1", ACCEPTED, REJECTED)
     m2.scan()
-    m2.keeper.enforce = True
+    m2.keeper.mode.shared = ""
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
 
@@ -1068,7 +1068,7 @@ def test_what_was_done_by_hand_on_an_observing_master_is_no_difference(
     m1.knock("web1")
     m2.knock("web1")
     exchange(m1, m2)
-    m2.keeper.enforce = False
+    m2.keeper.mode.shared = "tried"
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
     m2.hear(m1.records())

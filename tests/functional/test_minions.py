@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -59,10 +58,10 @@ class World:
         self.later: list[Callable[[], None]] = []
         self.published: list[tuple[str, str, str]] = []
         for name, engine in engines.items():
-            engine.service.jobs.publish = self._publisher(name)
+            engine.made.jobs.publish = self._publisher(name)
 
     def fire(self, master: str, tag: str, data: Mapping[str, Any]) -> None:
-        self.engines[master].service.bus.tell(tag, data)
+        self.engines[master].parts.bus.tell(tag, data)
 
     def start(self, master: str, minion_id: str) -> None:
         data = {"id": minion_id, "cmd": "_minion_event"}
@@ -145,7 +144,7 @@ async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
         made.minions = minions
         await engines[0].meets(engines[1])
         await engines[1].meets(engines[0])
-        cores = [engine.service.core for engine in engines]
+        cores = [engine.parts.core for engine in engines]
         await until(
             lambda: all(core.replica.counts().get("accepted", 0) == len(minions) for core in cores),
             "all keys are on both",
@@ -200,7 +199,7 @@ def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
                 refused = await run(m1(there), "minions", wrong)
                 assert (refused["kind"], refused["retcode"]) == ("error", 2)
             # For the status page and the metrics.
-            ours = there.engines["m2"].service.bound
+            ours = there.engines["m2"].made.bound
             assert set(await ours.known()) == {"db1"}
             assert await ours.count() == 0
             status = await run(m1(there), "status")
@@ -217,7 +216,7 @@ def test_who_has_a_key_is_told_from_who_is_made_up(
     async def act() -> None:
         async with world(tmp_path, web1=failover(), web2=failover()) as there:
             there.start("m1", "web1")
-            ears = there.engines["m1"].service.heard
+            ears = there.engines["m1"].parts.heard
             # Until then web1 is a stranger as well.
             await until(lambda: "web1" in ears._traces, "m1 knows that web1 has a key")
             for number in range(5):
@@ -255,7 +254,7 @@ def test_a_peer_that_tells_of_others_tells_nothing(
             async def says(payload: Mapping[str, Any]) -> dict[str, Any]:
                 return page
 
-            monkeypatch.setattr(there.engines["m2"].service.bound, "page", says)
+            monkeypatch.setattr(there.engines["m2"].made.bound, "page", says)
             answer = await run(m1(there), "minions")
             assert states(answer) == {"web1": "bound"}
             assert kept == [{"web1"}]
@@ -312,7 +311,7 @@ def test_jobs_that_are_over_are_not_waited_for(
 
     async def act() -> None:
         async with world(tmp_path, web1=hot("m1", "m2")) as there:
-            ours, theirs = (there.engines[name].service.returns for name in ("m1", "m2"))
+            ours, theirs = (there.engines[name].parts.returns for name in ("m1", "m2"))
             ours.expect(["20260131031245123456"], 310, str)
             for _ in range(8):
                 found = await run(m1(there), "cmd", "web1", "test.ping", timeout=100)
@@ -336,7 +335,7 @@ def test_a_job_is_not_published_when_nobody_waits_for_it_any_more(
 
     async def act() -> None:
         async with world(tmp_path, web1=hot("m1")) as there:
-            ours = there.engines["m1"].service.jobs
+            ours = there.engines["m1"].made.jobs
             for _ in range(jobs.AT_ONCE):
                 await ours._turns.acquire()
             order = Order(PING, ids=("web1",))
@@ -380,7 +379,7 @@ def test_a_page_costs_the_same_however_many_minions_there_are(
 
     async def act() -> None:
         async with world(tmp_path, **{name: failover() for name in names}) as there:
-            heard = there.engines["m2"].service.heard
+            heard = there.engines["m2"].parts.heard
             # Not all of them, and none of the first: pages are filled all the same.
             for name in names[10::2]:
                 there.start("m2", name)
@@ -427,7 +426,7 @@ def test_a_peer_that_answers_nonsense_is_unknown(tmp_path: Path, said: dict[str,
             async def page(payload: Any) -> dict[str, Any]:
                 return said
 
-            there.engines["m2"].service.bound.page = page  # type: ignore[method-assign]
+            there.engines["m2"].made.bound.page = page  # type: ignore[method-assign]
             answer = await run(m1(there), "minions")
             assert "malformed" in answer["unknown"]["m2"]
             assert (answer["retcode"], states(answer)) == (2, {"web1": "unknown"})
@@ -527,8 +526,7 @@ def test_one_command_for_the_whole_group(tmp_path: Path, monkeypatch: pytest.Mon
                 refused = await run(m1(there), "cmd", "*", **wrong)  # type: ignore[arg-type]
                 assert (refused["kind"], refused["retcode"]) == ("error", 2)
                 assert said in refused["error"]
-            no = dataclasses.replace(there.engines["m2"].service.config, commands=False)
-            there.engines["m2"].service.config = no
+            there.engines["m2"].made.jobs.takes_commands = False
             ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.ping", timeout=SECONDS)
             assert (ran["returned"], ran["retcode"]) == ({"fo1": True}, 2)
             assert "takes no commands" in ran["unknown"]["m2"]
@@ -598,7 +596,7 @@ def test_how_far_it_is_elsewhere_may_be_unknown(
         minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True), "slow": hot("m1")}
         minions["slow"].busy = True
         async with world(tmp_path, **minions) as there:
-            theirs = there.engines["m2"].service.jobs
+            theirs = there.engines["m2"].made.jobs
             older = {"returned": {}}  # a release that does not know what it is asked
             theirs._strays = lambda payload: older  # type: ignore[method-assign]
             running = asyncio.ensure_future(
@@ -622,7 +620,7 @@ def test_a_master_that_is_down_is_not_tried_every_second(
     async def act() -> None:
         async with world(tmp_path, fo1=failover("m1")) as there:
             link, (jid,) = there.engines["m1"].link(there.engines["m2"]), new_jids(1)
-            ours = there.engines["m1"].service.jobs
+            ours = there.engines["m1"].made.jobs
             known, unknown = await ours.counts({"m2": jid, "m1": jid})
             assert (known.keys(), unknown) == ({"m1", "m2"}, {})
             link.up, link.error = False, "refused the connection"
@@ -687,7 +685,7 @@ def test_who_has_not_returned_is_asked_whether_it_still_runs_it(
             ran = await run(m1(there), "cmd", "busy*", "test.arg", batch=1, timeout=SECONDS)
             assert ran["running"] == {f"busy{n}": ran["jobs"][n - 1][f"m{n}"] for n in (1, 2)}
 
-            theirs = there.engines["m2"].service.jobs
+            theirs = there.engines["m2"].made.jobs
             real = theirs.publish
 
             def publish(opts: Any, order: Any, jid: str) -> list[str]:
@@ -785,7 +783,7 @@ def test_peers_may_have_nothing_else_published(
 def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) -> None:
     async def act() -> None:
         async with world(tmp_path, web1=failover("m1")) as there:
-            ours, (jid,) = there.engines["m1"].service.jobs, new_jids(1)
+            ours, (jid,) = there.engines["m1"].made.jobs, new_jids(1)
             # Anybody may fire an event that looks like a return.
             ours._expect({"jids": [jid], "timeout": 1})
             there.fire("m1", f"salt/job/{jid}/ret/web9", {"id": "web9", "return": True})
@@ -829,7 +827,7 @@ def test_a_master_is_drained_and_filled_again(
             }  # fmt: skip
             assert plan["retcode"] == 1, "some would be lost"
             assert all(minion.hears == {"m1"} for minion in minions.values())
-            assert not there.engines["m1"].service.draining
+            assert not there.engines["m1"].parts.health.draining
 
             minions["web1"].mute = True  # the others have long arrived when it is given up
             minions["web3"].stuck = True
@@ -846,7 +844,9 @@ def test_a_master_is_drained_and_filled_again(
             assert "heard nowhere within 1 s" in done["moves"][3]["note"]
             minions["web1"].mute, minions["web1"].hears = False, {"m2"}
             assert done["retcode"] == 1
-            draining = {name: engine.service.draining for name, engine in there.engines.items()}
+            draining = {
+                name: engine.parts.health.draining for name, engine in there.engines.items()
+            }
             assert draining == {"m1": True, "m2": False}
             status = {row["name"]: row["note"] for row in (await run(other, "status"))["masters"]}
             assert "drained" in status["m1"]
@@ -859,7 +859,7 @@ def test_a_master_is_drained_and_filled_again(
                 "m1": {"before": 1, "after": 2}, "m2": {"before": 4, "after": 3},
             }  # fmt: skip
             assert spread["retcode"] == 0
-            assert not any(engine.service.draining for engine in there.engines.values())
+            assert not any(engine.parts.health.draining for engine in there.engines.values())
             left = {"hot", "stock", "deaf", "single", "both"}
             assert {row["id"] for row in spread["stay"]} == left
             again = await run(m1(there), "rebalance", test=True)
@@ -908,7 +908,7 @@ def test_who_was_heard_last_on_a_drained_master_may_be_lost_with_it(
         async with world(tmp_path, quiet=failover(), there=failover("m2")) as there:
             for name in ("m2", "m1"):
                 there.start(name, "quiet")
-                ears = there.engines[name].service.heard
+                ears = there.engines[name].parts.heard
                 await until(
                     lambda ears=ears: (ears.sights(["quiet"])["quiet"].sure or 0) > 0.3,
                     "it is long ago",
@@ -942,7 +942,7 @@ def test_nobody_is_moved_to_a_master_that_was_drained_before(
                 refused = await run(asked.place, "drain", "m2")
                 assert "no other master than m2 is ready" in refused["error"]
                 assert refused["retcode"] == 2
-                assert not there.engines["m2"].service.draining
+                assert not there.engines["m2"].parts.health.draining
                 plan = await run(asked.place, "drain", "m2", test=True)
                 assert (plan["retcode"], len(plan["notes"])) == (1, 1)
                 assert (await run(asked.place, "status"))["tolerates"] == 0

@@ -39,7 +39,7 @@ def test_one_that_moves_while_the_other_is_down(m1: Place, m2: Place) -> None:
             pass
         async with running(there, m1) as (two, one):
             await until(
-                lambda: one.service.trust.peers()["m2"].url == there.config.url, "m1 was told"
+                lambda: one.parts.trust.peers()["m2"].url == there.config.url, "m1 was told"
             )
             await one.meets(two)
             await two.meets(one)
@@ -55,7 +55,7 @@ def test_when_both_have_moved_the_note_says_what_helps(
         await group_of(m1, m2)
         here, there = moved(m1), moved(m2)
         async with running(here, there) as (one, two):
-            await until(lambda: one.service.links["m2"].up is False, "m1 misses m2")
+            await until(lambda: one.parts.links["m2"].up is False, "m1 misses m2")
             assert "moved" not in (await run(here, "status"))["masters"][1]["note"]
             monkeypatch.setattr(views, "LONG", 0.0)
             status = await run(here, "status")

@@ -10,9 +10,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from lab.key_folders import ACCEPTED, PENDING, accept, plant
-from saltext_ha.commands.views import Views
 from saltext_ha.reconciler.hints import Hint
-from saltext_ha.sync.group import Group
 from tests.engines import met, places, until, wrong
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
@@ -25,13 +23,13 @@ def there(place: Place, folder: str = ACCEPTED) -> set[str]:
 
 
 def is_level(*engines: Engine) -> bool:
-    replicas = [engine.service.core.replica for engine in engines]
+    replicas = [engine.parts.core.replica for engine in engines]
     return len({(r.records.root, r.placements.root) for r in replicas}) == 1
 
 
 async def note(engine: Engine) -> tuple[str, str]:
     """Whether all is well with the keys, and what is to be known of this master."""
-    status: dict[str, Any] = await Views(Group(engine.service)).status({})
+    status: dict[str, Any] = await engine.made.views.status({})
     rows = {row["name"]: row["note"] for row in status["masters"]}
     return "degraded" if wrong(status) else "ok", rows[engine.place.name]
 
@@ -45,7 +43,7 @@ def test_what_is_over_the_limit_waits_and_comes_in_later(tmp_path: Path) -> None
         async with met(one, two) as (m1, m2):
             await until(lambda: there(two, PENDING) == {"web1"}, "known")
             plant(one.pki_dir, strangers, PENDING, seed=2)
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             await until(lambda: len(there(two, PENDING)) == 50, "as many as may be")
             await until(lambda: is_level(m1, m2), "level: what waits is no difference")
             # It is Salt's, and stays as it is.
@@ -57,7 +55,7 @@ def test_what_is_over_the_limit_waits_and_comes_in_later(tmp_path: Path) -> None
             # Who is known is not hit by it, nor is a decision about somebody who is not.
             waiting = sorted(there(one, PENDING) - there(two, PENDING))
             accept(one.pki_dir, ["web1", waiting[0]])
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             await until(lambda: there(two) == {"web1", waiting[0]}, "accepted")
             # One that nobody knows but this master is deleted.
             (one.pki_dir / PENDING / waiting[1]).unlink()
@@ -73,7 +71,7 @@ def test_what_is_over_the_limit_waits_and_comes_in_later(tmp_path: Path) -> None
             )
             assert len(there(two, PENDING)) <= 50
             accept(one.pki_dir, there(two, PENDING))
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             left = there(one, PENDING)
             assert 19 <= len(left) < 25
             await until(lambda: there(two, PENDING) == left, "and the rest")
@@ -90,7 +88,7 @@ def test_a_minion_that_another_master_knows_need_not_wait(tmp_path: Path) -> Non
     async def act() -> None:
         async with met(one, two) as (m1, m2):
             plant(one.pki_dir, strangers, PENDING, seed=2)
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             await until(lambda: len(there(two, PENDING)) == 50, "as many as may be")
             waits = sorted(there(one, PENDING) - there(two, PENDING))[0]
             (two.pki_dir / ACCEPTED).mkdir(exist_ok=True)
@@ -113,7 +111,7 @@ def test_what_lies_in_the_folder_at_the_start_came_over_a_longer_time(tmp_path: 
         async with met(one, two) as (m1, _):
             await until(lambda: there(two, PENDING) == {*strangers[:150]}, "all of them")
             plant(one.pki_dir, strangers[150:], PENDING, seed=3)
-            await m1.service.core.scan()
+            await m1.parts.core.scan()
             await until(lambda: len(there(two, PENDING)) >= 205, "a minute's number")
             assert len(there(two, PENDING)) < 240
             assert "60 came in a minute" in (await note(m1))[1]
@@ -134,7 +132,7 @@ def test_a_deletion_does_not_wait_for_a_flood(tmp_path: Path) -> None:
         async with met(one, two) as (m1, m2):
             await until(lambda: there(two) == {*web}, "accepted")
             plant(one.pki_dir, strangers, PENDING, seed=2)
-            core = m1.service.core
+            core = m1.parts.core
             flood = asyncio.ensure_future(core.hinted([Hint(i, "", False) for i in strangers]))
             for minion_id in web:
                 (one.pki_dir / ACCEPTED / minion_id).unlink()

@@ -43,45 +43,45 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail(engine: Engine) -> None:
-    engine.service.watch._failed = "no key store"
+    engine.parts.watch._failed = "no key store"
 
 
 def age(engine: Engine) -> None:
-    watch = engine.service.watch
+    watch = engine.parts.watch
     watch.last = dataclasses.replace(watch.last, at=time.time() - 90000)
 
 
 def differ(engine: Engine) -> None:
-    watch = engine.service.watch
+    watch = engine.parts.watch
     watch.last = dataclasses.replace(watch.last, status="differ", counts={"access": 2})
     watch.answer = None
 
 
 def partly(engine: Engine) -> None:
-    watch = engine.service.watch
+    watch = engine.parts.watch
     watch.last = dataclasses.replace(watch.last, status="unknown", unknown={"m2": "hung up"})
     watch.answer = None
 
 
 def come(engine: Engine) -> None:
-    watch = engine.service.watch
+    watch = engine.parts.watch
     watch.last = dataclasses.replace(watch.last, masters=frozenset({"m1"}))
 
 
 def undecided(engine: Engine) -> None:
-    engine.service.health.state = Health(False, False, 0, 0.0, "not asked yet")
+    engine.parts.health.state = Health(False, False, 0, 0.0, "not asked yet")
 
 
 def down(engine: Engine) -> None:
-    engine.service.health.state = DOWN
+    engine.parts.health.state = DOWN
 
 
 def note(engine: Engine) -> None:
-    engine.service.notes["disk"] = "a disk is full"
+    engine.parts.notes["disk"] = "a disk is full"
 
 
 def drain(engine: Engine) -> None:
-    engine.service.draining = True
+    engine.parts.health.draining = True
 
 
 # What is so, how it comes, and the state, exit code and words that follow.
@@ -131,23 +131,23 @@ def test_all_say_the_same(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Browser(tmp_path) as browser, met(m1, m2) as (one, two):
             for engine in (one, two):
-                engine.service.health.state = UP
-            await until(lambda: all(e.service.health.ready()[0] for e in (one, two)), "ready")
+                engine.parts.health.state = UP
+            await until(lambda: all(e.parts.health.ready()[0] for e in (one, two)), "ready")
             assert m1.config.status
             page = await browser.open(m1.config.status.url + "/")
             # Nobody has compared them.
             await surfaces(one, page, "unknown", 2, "not compared")
             assert (await run(m1, "check_consistency"))["status"] == "same"
-            watch = one.service.watch
+            watch = one.parts.watch
             kept = watch.last, watch.answer
             for what, arrange, state, retcode, said in FACTS:
                 print(what)
                 arrange(one)
                 await surfaces(one, page, state, retcode, said)
                 watch.last, watch.answer = kept
-                watch._failed, one.service.health.state = "", UP
-                one.service.notes.pop("disk", None)
-                one.service.draining = False
+                watch._failed, one.parts.health.state = "", UP
+                one.parts.notes.pop("disk", None)
+                one.parts.health.draining = False
             await surfaces(one, page, "ok", 0, "")
             # A master that is gone: it is unknown, and its salt-api is where it was.
             await two.stop()
@@ -168,7 +168,7 @@ def test_who_left_is_in_no_comparison_any_more(tmp_path: Path) -> None:
     async def scene() -> None:
         async with met(m1, m2, m3) as engines:
             for engine in engines:
-                engine.service.health.state = UP
+                engine.parts.health.state = UP
             await run(m1, "check_consistency")
             assert (await run(m1, "status"))["consistency"]["counts"] == {"access": 1}
             assert (await run(m1, "remove_peer", "m3"))["retcode"] == 0

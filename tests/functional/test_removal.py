@@ -60,7 +60,7 @@ async def with_a_thief(root: Path) -> AsyncIterator[tuple[Engine, Engine, Turned
 
 async def level(m1: Engine, m2: Engine) -> None:
     def same() -> bool:
-        replicas = [engine.service.core.replica for engine in (m1, m2)]
+        replicas = [engine.parts.core.replica for engine in (m1, m2)]
         return len({(r.records.root, r.placements.root) for r in replicas}) == 1
 
     await until(same, "both are level")
@@ -80,7 +80,7 @@ async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned
     await thief.decide(peer, "web3", ACCEPTED, KEYS[0], at=now + YEAR)
     friend = Turned(root / "friend", "x1", "d" * 16)
     await thief.introduce(peer, friend, "https://127.0.0.1:1")
-    await until(lambda: "x1" in m1.service.trust.peers(), "m1 hears of it", 90)
+    await until(lambda: "x1" in m1.parts.trust.peers(), "m1 hears of it", 90)
     await friend.decide(m1.place.peer, "backdoor2", ACCEPTED, KEYS[2], at=0.0, on="m2")
     await level(m1, m2)
     assert there(m1.place) == {
@@ -96,7 +96,7 @@ async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned
 def test_all_that_it_did_is_shown_and_undone_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saltext_ha.sync.links.MEMBERS_INTERVAL", 0.2)
+    monkeypatch.setattr("saltext_ha.engine.upkeep.MEMBERS_INTERVAL", 0.2)
     monkeypatch.setattr(dealings, "PORTION", 2)
 
     async def act() -> None:
@@ -109,7 +109,7 @@ def test_all_that_it_did_is_shown_and_undone_everywhere(
             assert [line["from"] for line in shown["writes"]] == ["m2"]
             plan = await run(one, "remove_peer", "m3", undo=True, since="1h", test=True)
             assert there(one) == there(m2.place) == before
-            assert "m3" in m1.service.trust.peers()
+            assert "m3" in m1.parts.trust.peers()
             # Those that are to go need not answer.
             assert (plan["retcode"], plan["unknown"]) == (0, {})
             assert [(row["name"], row["introducer"]) for row in plan["members"]] == [("x1", "m3")]
@@ -136,7 +136,7 @@ def test_all_that_it_did_is_shown_and_undone_everywhere(
                 "web4": "minions",
             }
             await until(lambda: there(one) == there(m2.place) == clean, "all is undone")
-            trusts = [engine.service.trust for engine in (m1, m2)]
+            trusts = [engine.parts.trust for engine in (m1, m2)]
             await until(lambda: [len(trust.peers()) for trust in trusts] == [1, 1], "both are out")
             # Again, when it is out already: nothing is left to do.
             again = await run(one, "remove_peer", "m3", undo=True, since="all")
@@ -177,7 +177,7 @@ def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Path) ->
                 await mine.tell(engine.place.peer, "hello", {"vouched": said})
 
             def gone() -> bool:
-                replicas = [engine.service.core.replica for engine in (m1, m2)]
+                replicas = [engine.parts.core.replica for engine in (m1, m2)]
                 records = [r.get("backdoor")[PRINTS[1]] for r in replicas]
                 return not any(word.node in dict(record.context) for record in records)
 
@@ -237,7 +237,7 @@ def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> None:
             # Nothing of what m2 sent before is refused; what was m3's is.
             assert "web9" in str(answer["refused"])
             assert "backdoor" not in str(answer["refused"])
-            (left,) = m1.service.core.replica.get("backdoor").values()
+            (left,) = m1.parts.core.replica.get("backdoor").values()
             assert word.node not in dict(left.context)
             status = await run(m1.place, "status")
             noted = [row["note"] for row in status["masters"] if row["self"]]
@@ -255,7 +255,7 @@ def test_what_it_says_under_the_name_of_another_write_is_found(tmp_path: Path) -
         async with with_a_thief(tmp_path) as (m1, m2, thief):
             plant(m2.place, "minions", "web1")
             await until(lambda: there(m1.place) == {"web1": "minions"}, "accepted")
-            (made,) = m2.service.core.replica.get("web1").values()
+            (made,) = m2.parts.core.replica.get("web1").values()
             for number, minion_id in enumerate(("backdoor", "backdoor2")):
                 print_, key = PRINTS[number + 1], KEYS[number + 1]
                 forged = made._replace(minion_id=minion_id, fingerprint=print_, public_key=key)
@@ -445,9 +445,9 @@ def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
         async with with_a_thief(tmp_path) as (m1, m2, thief):
             plant(m1.place, "minions", "web1")
             await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
-            for claims in (wide(), {m1.service.core.replica.node: 2**53 - 1}):
+            for claims in (wide(), {m1.parts.core.replica.node: 2**53 - 1}):
                 await poison(thief, m2, "web1", **claims)
-            await m2.service.core.scan()
+            await m2.parts.core.scan()
             (m1.place.pki_dir / "minions" / "web1").unlink()
             await m1.hint("web1", gone=True)
             await until(lambda: there(m2.place) == {}, "deleted on m2, too")
@@ -492,11 +492,11 @@ def test_what_an_older_release_took_is_written_anew(
             with monkeypatch.context() as old:
                 old.setattr(keeper, "is_sound", lambda record, highs: True)
                 old.setattr(keeper, "mends", lambda theirs, ours: False)
-                await poison(thief, m2, "web1", **{m1.service.core.replica.node: 2**53 - 1})
+                await poison(thief, m2, "web1", **{m1.parts.core.replica.node: 2**53 - 1})
                 await poison(thief, m2, "web2", **wide())
                 await level(m1, m2)
             for engine in (m1, m2):
-                assert len(engine.service.core.replica.seen()) > 4000
+                assert len(engine.parts.core.replica.seen()) > 4000
             # This is lost on the way, and so is all that m1 decides from now on.
             for minion_id in ("web1", "web3"):
                 (m1.place.pki_dir / "minions" / minion_id).unlink()
@@ -505,9 +505,9 @@ def test_what_an_older_release_took_is_written_anew(
             assert there(m2.place) == dict.fromkeys(("web1", "web2", "web3"), "minions")
             found = await run(m1.place, "rewrite", "*", test=True)
             assert [change["id"] for change in found["changes"]] == ["web1", "web2", "web3"]
-            m1.service.trust.remove("m3")
-            await until(lambda: set(m1.service.links) == {"m2"}, "m3 is out")
-            replica = m1.service.core.replica
+            m1.parts.trust.remove("m3")
+            await until(lambda: set(m1.parts.links) == {"m2"}, "m3 is out")
+            replica = m1.parts.core.replica
             former = replica.node
             one = await run(m1.place, "rewrite", "web1")
             assert len(one["changes"]) == 1
@@ -523,7 +523,7 @@ def test_what_an_older_release_took_is_written_anew(
             async with running(m2.place) as (back,):
                 await until(lambda: there(back.place) == {"web2": "minions"}, "m2 has them")
                 await level(m1, back)
-                assert len(m1.service.core.replica.seen()) < 20
+                assert len(m1.parts.core.replica.seen()) < 20
                 # And decisions arrive again, in both directions.
                 plant(m1.place, "minions", "web5")
                 (back.place.pki_dir / "minions" / "web2").unlink()

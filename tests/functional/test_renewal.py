@@ -279,7 +279,7 @@ def test_a_pinned_certificate_serves_whatever_its_dates_say(
 
 
 def both_up(*engines: Engine) -> bool:
-    return all(link.up for engine in engines for link in engine.service.links.values())
+    return all(link.up for engine in engines for link in engine.parts.links.values())
 
 
 def test_ha_renew_while_both_run(tmp_path: Path) -> None:
@@ -290,14 +290,14 @@ def test_ha_renew_while_both_run(tmp_path: Path) -> None:
             await join_group(p1, p2)
             await one.meets(two)
             await two.meets(one)
-            before = one.service.identity.fingerprint
+            before = one.parts.identity.fingerprint
             assert "valid until" in str((await run(p1, "renew", test=True))["notes"])
-            assert one.service.identity.fingerprint == before
+            assert one.parts.identity.fingerprint == before
             done = await run(p1, "renew")
             assert "m2 knows it" in done["notes"], done
-            now = one.service.identity.fingerprint
+            now = one.parts.identity.fingerprint
             assert now != before
-            assert two.service.trust.peers()["m1"].fingerprint == now
+            assert two.parts.trust.peers()["m1"].fingerprint == now
             assert (await run(p1, "peers"))["self"]["fingerprint"] == now
             await until(lambda: both_up(one, two), "they have met again")
 
@@ -319,11 +319,11 @@ def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
                 assert f"{other} has not taken it over yet" in str(done["notes"])
         async with running(p1, p2) as (one, two):
             await until(
-                lambda: len(one.service.links) == 1 and both_up(one, two), "they have met again"
+                lambda: len(one.parts.links) == 1 and both_up(one, two), "they have met again"
             )
             for engine, other in ((one, two), (two, one)):
-                peer = engine.service.trust.peers()[other.place.name]
-                assert peer.fingerprint == other.service.identity.fingerprint
+                peer = engine.parts.trust.peers()[other.place.name]
+                assert peer.fingerprint == other.parts.identity.fingerprint
 
     asyncio.run(main())
 

@@ -36,13 +36,13 @@ def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) ->
 
     def publish(opts: Any, order: Order, jid: str) -> list[str]:
         for tag, data in more:
-            engine.service.bus.tell(tag.format(jid=jid), data)
+            engine.parts.bus.tell(tag.format(jid=jid), data)
         for minion_id, value in returned.items():
             data = {"id": minion_id, "fun": list(reports.FUNCTIONS), "return": value}
-            engine.service.bus.tell(f"salt/job/{jid}/ret/{minion_id}", data)
+            engine.parts.bus.tell(f"salt/job/{jid}/ret/{minion_id}", data)
         return [*returned]
 
-    engine.service.jobs.publish = publish
+    engine.made.jobs.publish = publish
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_master_that_no_minion_is_configured_with_is_none_to_fall_back_on(tmp_
             for masters, unused in ((("127.0.0.1",), ["m2"]), (("127.0.0.1", "127.0.0.2"), [])):
                 minions(m1, {"web1": report("127.0.0.1", *masters)})
                 await run(one, "failover_safe")
-                assert m1.service.unknown_to_minions == unused
+                assert m1.made.safe.unused == unused
                 notes = (await run(one, "status"))["notes"]
                 assert [n for n in notes if "no minion is configured with m2" in n] == [
                     n for n in notes if unused

@@ -136,8 +136,8 @@ def test_a_disk_that_is_full_at_the_end_of_the_first_pass_costs_only_indexes(
             with monkeypatch.context() as patched:
                 patched.setattr(Replica, "index", index_on_a_full_disk)
                 m1 = await stack.enter_async_context(Engine(one))
-                problem = m1.service.core.problem
-                notes = (await m1.service.group.summary())["notes"]
+                problem = m1.parts.core.problem
+                notes = (await m1.made.summary.get())["notes"]
             assert "replica.db: cannot be written" in problem
             assert problem in notes
             m2 = await stack.enter_async_context(Engine(two))
@@ -154,11 +154,11 @@ def test_a_disk_that_is_full_at_the_end_of_the_first_pass_costs_only_indexes(
             writes = (await run(one, "history", "web1"))["writes"]
             assert {write["state"] for write in writes} == {"accepted", "deleted"}
             assert (await run(one, "check_consistency", only=["keys"]))["status"] == "same"
-            assert m1.service.core.problem == ""
+            assert m1.parts.core.problem == ""
 
     async def start_and_stop() -> None:
         async with Engine(one) as m1:
-            assert m1.service.core.problem == ""
+            assert m1.parts.core.problem == ""
 
     asyncio.run(live_without())
     assert late_indexes(one) == set()
@@ -178,7 +178,7 @@ def test_a_first_pass_that_failed_is_a_problem_until_the_next(
         with monkeypatch.context() as patched:
             patched.setattr(FileStore, "changed", changed)
             async with Engine(place) as engine:
-                return engine.service.core.problem
+                return engine.parts.core.problem
 
     assert asyncio.run(problem()) == "the disk is on fire"
 
@@ -189,7 +189,7 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.service.core.keeper.adopting
+            return engine.parts.core.keeper.adopting
 
     assert asyncio.run(waits_for_a_peer())
     # Nothing was heard from a peer yet: what the key folder shows is no news now, either.
@@ -203,12 +203,12 @@ def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None
     async def rebuild() -> None:
         async with Engine(place) as engine, Engine(peer) as other:
             await engine.meets(other)
-            while engine.service.core.keeper.adopting:
+            while engine.parts.core.keeper.adopting:
                 await asyncio.sleep(0.01)
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.service.core.keeper.adopting
+            return engine.parts.core.keeper.adopting
 
     asyncio.run(asyncio.wait_for(rebuild(), 60))
     assert not asyncio.run(waits_for_a_peer())
@@ -219,7 +219,7 @@ def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.service.core.keeper.adopting
+            return engine.parts.core.keeper.adopting
 
     assert not asyncio.run(waits_for_a_peer())
     befriend(place, peer)
@@ -231,7 +231,7 @@ def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_p
     plant(place.pki_dir, ["web1", "web2"])
 
     async def shown(engine: Engine) -> list[str]:
-        core = engine.service.core
+        core = engine.parts.core
         return await core.run(lambda: [i for i, stored in core.replica.placed() if stored.slot])
 
     async def delete_on_a_full_disk() -> None:
@@ -241,7 +241,7 @@ def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_p
                 (place.pki_dir / "minions" / "web1").unlink()
                 await engine.hint("web1", gone=True)
                 assert await shown(engine) == ["web1", "web2"], "it could be written after all"
-                assert "cannot be written" in engine.service.core.problem
+                assert "cannot be written" in engine.parts.core.problem
             await engine.settle()  # nothing else changes in the folders
             while await shown(engine) != ["web2"]:
                 await asyncio.sleep(0.01)

@@ -44,7 +44,7 @@ def show(places: list[Place], scene: Scene, well: bool = True, **look: Any) -> N
         root = places[0].root
         async with Browser(root) as browser, met(*places) as engines:
             for engine in engines:
-                engine.service.health.state = UP
+                engine.parts.health.state = UP
             if well:
                 assert (await run(places[0], "check_consistency"))["status"] == "same"
             status = places[0].config.status
@@ -104,7 +104,7 @@ def test_a_master_that_is_dead(tmp_path: Path) -> None:
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
-        engines[1].service.health.state = Health(False, True, 0, 0.0, "request port: timed out")
+        engines[1].parts.health.state = Health(False, True, 0, 0.0, "request port: timed out")
         await state(page, "degraded")
         await page.until("document.querySelector('[data-master=m2]').innerText.includes('no')")
         assert "does not serve: request port: timed out" in await page.text("#notes")
@@ -181,10 +181,10 @@ def test_minions_and_apis_are_there_without_typing(tmp_path: Path) -> None:
         there = m2.pki_dir / key_folders.ACCEPTED / "web3"
         await until(there.exists, "m2 has them")
         for engine in engines:
-            await engine.service.bound.settle()
+            await engine.made.bound.settle()
             for name in ("web1", "web2"):
                 data = {"id": name, "cmd": "_minion_event"}
-                engine.service.bus.tell(f"salt/minion/{name}/start", data)
+                engine.parts.bus.tell(f"salt/minion/{name}/start", data)
         await page.until("document.querySelector('#online').innerText.startsWith('2 online')", 90)
         assert await page.text("#online") == "2 online · 0 offline · 1 unknown"
         assert await page.evaluate("document.querySelectorAll('#hits tr').length") == 3
@@ -214,8 +214,8 @@ def test_ten_thousand_minions(tmp_path: Path) -> None:
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         (engine,) = engines
-        engine.service.minions = minions
-        core = engine.service.core
+        engine.made.pages._minions = minions
+        core = engine.parts.core
 
         def fill() -> None:
             with core.replica.transaction():

@@ -24,7 +24,6 @@ from saltext_ha.engine.service import Service
 from saltext_ha.replica.replica import Replica
 from saltext_ha.transport.connection import Limits
 from saltext_ha.web.listener import StatusListener
-from saltext_ha.web.pages import Pages
 from tests.certificates import self_signed
 from tests.engines import running, until
 from tests.peers import silent
@@ -69,7 +68,7 @@ def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
             await served(engine)
             assert await get(m1, "/live") == (200, "live\n")
             assert await get(m1, "/ready") == (200, "ready\n")
-            engine.service.draining = True
+            engine.parts.health.draining = True
             status, reason = await get(m1, "/ready")
             assert status == 503
             assert "draining" in reason
@@ -95,15 +94,15 @@ def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> None:
         async with running(m2) as (_,):
             engine = Engine(m1)
             # Nobody is asked yet, and m3 is down for good.
-            service = engine.service
+            parts = engine.parts
             async with engine:
                 await served(engine)
-                await until(lambda: service.health.ready()[0], "it is ready")
-                assert all(link.up is not None for link in service.links.values())
-                assert service.links["m3"].up is False
+                await until(lambda: parts.health.ready()[0], "it is ready")
+                assert all(link.up is not None for link in parts.links.values())
+                assert parts.links["m3"].up is False
                 # Once is enough: a peer that goes is no reason to stop serving.
-                service.links["m2"].up = None
-                assert service.health.ready() == (True, "")
+                parts.links["m2"].up = None
+                assert parts.health.ready() == (True, "")
 
     asyncio.run(scene())
 
@@ -118,7 +117,7 @@ def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
         replica.close()
         async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
             await served(engine)
-            await until(lambda: engine.service.links["m2"].up is None, "m2 is being asked")
+            await until(lambda: engine.parts.links["m2"].up is None, "m2 is being asked")
             status, reason = await get(m1, "/ready")
             assert status == 503
             assert "not yet level with m2" in reason
@@ -171,8 +170,8 @@ def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
 
         settings = Settings(port=free_port())
         limits = Limits(header=0.2, keepalive=0.3, max_anonymous=4)
-        listener = StatusListener(settings, {"/live": page}, limits=limits)
-        await listener.start()
+        listener = StatusListener(settings, limits=limits)
+        await listener.start({"/live": page})
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
 
@@ -242,7 +241,7 @@ def test_nothing_but_live_and_ready_is_seen_without_the_token(tmp_path: Path) ->
         m1 = place(tmp_path, token_file=str(file))
         async with running(m1) as (engine,):
             await served(engine)
-            paths = Pages(engine.service).by_path().keys() - {"/live", "/ready"}
+            paths = engine.made.pages.by_path().keys() - {"/live", "/ready"}
             assert len(paths) > 8
             for path in sorted(paths):
                 assert (path, (await get(m1, path))[0]) == (path, 401)
@@ -261,8 +260,8 @@ def test_the_name_of_the_configuration_is_ours(tmp_path: Path) -> None:
     async def scene() -> None:
         # No name that is known to be loopback, and none that leads elsewhere.
         settings = Settings(host="127.1", port=free_port())
-        listener = StatusListener(settings, {"/": page})
-        await listener.start()
+        listener = StatusListener(settings)
+        await listener.start({"/": page})
         try:
             async with aiohttp.ClientSession() as session:
                 for host, status in (("127.1", 200), ("127.1:80", 200), ("127.2", 421)):
@@ -284,8 +283,8 @@ def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> None:
 
     async def scene() -> None:
         settings = Settings(port=free_port())
-        listener = StatusListener(settings, {"/unknown": unknown, "/broken": broken})
-        await listener.start()
+        listener = StatusListener(settings)
+        await listener.start({"/unknown": unknown, "/broken": broken})
         try:
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"{settings.url}/unknown") as answer:
@@ -372,7 +371,7 @@ def test_tls(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_tls_that_is_too_old(tmp_path: Path) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
-    listener = StatusListener(Settings(port=free_port(), certificate=crt, key=key), {})
+    listener = StatusListener(Settings(port=free_port(), certificate=crt, key=key))
     assert listener._context is not None
     # Otherwise many an OpenSSL refuses the old versions by itself, whatever we say.
     listener._context.set_ciphers("ALL:@SECLEVEL=0")
@@ -383,7 +382,7 @@ def test_tls_that_is_too_old(tmp_path: Path) -> None:
     old.set_ciphers("ALL:@SECLEVEL=0")
 
     async def scene() -> None:
-        await listener.start()
+        await listener.start({})
         try:
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
@@ -411,14 +410,14 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("host", "port"), [("a..b", 4531), ("127.0.0.1", 65536), ("a\0b", 4531)])
 def test_what_cannot_be_bound_is_an_error_that_ends_no_engine(host: str, port: int) -> None:
     with pytest.raises(HaError, match="status page: cannot listen on http://"):
-        asyncio.run(StatusListener(Settings(host=host, port=port), {}).start())
+        asyncio.run(StatusListener(Settings(host=host, port=port)).start({}))
 
 
 def test_who_is_stopped_while_it_starts_leaves_the_port_free() -> None:
     async def scene(steps: int) -> bool:
         settings = Settings(port=free_port())
-        listener = StatusListener(settings, {})
-        start = asyncio.ensure_future(listener.start())
+        listener = StatusListener(settings)
+        start = asyncio.ensure_future(listener.start({}))
         for _ in range(steps):
             await asyncio.sleep(0)
         begun = not start.cancel()
@@ -440,7 +439,7 @@ def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None
         port = m1.config.status.port
         taken = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
         async with running(m1) as (engine,):
-            notes = engine.service.notes
+            notes = engine.parts.notes
             await until(lambda: "status page" in notes, "it says so")
             assert f"cannot listen on http://127.0.0.1:{port}" in notes["status page"]
             taken.close()

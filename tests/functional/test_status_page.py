@@ -75,7 +75,7 @@ def test_a_group_that_is_well(tmp_path: Path) -> None:
     async def scene() -> None:
         async with met(m1, m2) as engines:
             for engine in engines:
-                engine.service.health.state = UP
+                engine.parts.health.state = UP
             status = await eventually(
                 m1, "/status.json", lambda s: s["masters"][1]["behind"] == 0, "they are level"
             )
@@ -113,14 +113,14 @@ def test_what_is_not_known_is_never_called_ok(tmp_path: Path) -> None:
     async def scene() -> None:
         async with met(m1, m2) as (one, two):
             assert (await run(m1, "check_consistency"))["status"] == "same"
-            one.service.health.state = UP
+            one.parts.health.state = UP
             await eventually(
                 m1, "/status.json", lambda s: s["masters"][1]["behind"] == 0, "they are level"
             )
             assert (await get(m1, "/status.json"))["state"] == "unknown"
-            two.service.health.state = UP
+            two.parts.health.state = UP
             assert (await get(m1, "/status.json"))["state"] == "ok"
-            two.service.health.state = DOWN
+            two.parts.health.state = DOWN
             status = await get(m1, "/status.json")
             assert status["state"] == "degraded"
             assert status["masters"][1]["health"]["problem"] == DOWN.reason
@@ -163,11 +163,11 @@ def test_a_comparison_that_is_too_old_counts_no_more(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with met(m1, m2) as (one, _):
-            one.service.health.state = UP
+            one.parts.health.state = UP
             await run(m1, "check_consistency")
             assert (await get(m1, "/status.json"))["consistency"]["stale"] == ""
             assert (await scraped(m1))["saltext_ha_consistency_stale",] == 0
-            watch = one.service.watch
+            watch = one.parts.watch
             watch.last = dataclasses.replace(watch.last, at=time.time() - 90000)
             drift = (await get(m1, "/status.json"))["consistency"]
             assert drift["status"] == "unknown"
@@ -200,7 +200,7 @@ def test_metrics(tmp_path: Path) -> None:
     async def scene() -> None:
         async with met(m1, m2, m3) as (one, two, three):
             for engine in (one, two, three):
-                engine.service.health.state = UP
+                engine.parts.health.state = UP
             key_folders.plant(m1.pki_dir, ["web1", "web2"], key_folders.PENDING)
             key_folders.plant(m1.pki_dir, ["db1"], seed=2)
             there = [m.pki_dir / "minions" / "db1" for m in (m2, m3)]
@@ -208,7 +208,7 @@ def test_metrics(tmp_path: Path) -> None:
             (m1.pki_dir / "minions" / "db1").unlink()
             await until(lambda: not any(path.exists() for path in there), "it is revoked")
             await three.stop()
-            one.service.bus.tell(
+            one.parts.bus.tell(
                 "salt/ha/minion/web1/failover", {"id": "web1", "from": "a", "to": "b", "why": "x"}
             )
             found = await scraped(m1)
@@ -263,7 +263,7 @@ def test_every_page_is_described_and_every_description_is_a_page(tmp_path: Path)
     async def scene() -> None:
         async with running(m1) as (engine,):
             described = await eventually(m1, "/openapi.json", bool, "it listens")
-            paths = pages.Pages(engine.service).by_path()
+            paths = engine.made.pages.by_path()
             parts = {"/page.css", "/page.js", "/icon.svg"}
             assert described["paths"].keys() == paths.keys() - parts
             known = described["components"]["schemas"]
@@ -299,13 +299,13 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
     async def scene() -> None:
         async with met(m1, m2) as (one, _):
             first = await eventually(m1, "/status.json", bool, "it listens")
-            real = one.service.views.status
+            real = one.made.views.status
 
             async def hang(payload: dict[str, Any]) -> dict[str, Any]:
                 await go.wait()
                 return await real(payload)
 
-            monkeypatch.setattr(one.service.views, "status", hang)
+            monkeypatch.setattr(one.made.views, "status", hang)
             monkeypatch.setattr(snapshot, "PATIENCE", 0.1)
             began = time.monotonic()
             assert (await get(m1, "/status.json"))["at"] == first["at"]
@@ -351,7 +351,7 @@ def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
                     raise asyncio.TimeoutError
 
                 # Where no new one comes, nothing is said instead of what was.
-                monkeypatch.setattr(one.service.views, "status", hang)
+                monkeypatch.setattr(one.made.views, "status", hang)
                 assert m1.config.status
                 async with aiohttp.ClientSession() as session:
                     for path in ("/status.json", "/metrics", "/api/saltstack/status"):
@@ -380,7 +380,7 @@ def test_who_follows_is_told_and_too_many_are_not(
             async with session.get(url) as one, session.get(url) as _:
                 assert one.content_type == "text/event-stream"
                 assert "default-src 'none'" in one.headers["Content-Security-Policy"]
-                engine.service.health.state = DOWN
+                engine.parts.health.state = DOWN
                 seen: list[bytes] = []
                 while not seen or b"request port: timed out" not in seen[-1]:
                     seen.append(await asyncio.wait_for(one.content.readline(), 10))
@@ -414,7 +414,7 @@ def test_who_follows_is_told_when_nothing_is_known(
             async def fail(payload: dict[str, Any]) -> dict[str, Any]:
                 raise HaError("the disk is full")
 
-            monkeypatch.setattr(engine.service.views, "status", fail)
+            monkeypatch.setattr(engine.made.views, "status", fail)
             async with session.get(m1.config.status.url + "/events") as stream:
                 told = [await asyncio.wait_for(stream.content.readline(), 10) for _ in range(2)]
                 assert told == [b"event: trouble\n", b'data: "the disk is full"\n']
@@ -434,13 +434,13 @@ def test_many_conflicts_are_counted_and_some_listed(
     async def scene() -> None:
         async with running(m1) as (engine,):
             await eventually(m1, "/live", bool, "it listens")
-            real = engine.service.views.status
+            real = engine.made.views.status
 
             async def torn(payload: dict[str, Any]) -> dict[str, Any]:
                 conflicts = [{"id": f"db{number}", "keys": {}} for number in range(150)]
                 return {**await real(payload), "conflicts": conflicts}
 
-            monkeypatch.setattr(engine.service.views, "status", torn)
+            monkeypatch.setattr(engine.made.views, "status", torn)
             status = await get(m1, "/status.json")
             assert (status["conflict_count"], len(status["conflicts"])) == (150, 100)
             assert (await scraped(m1))["saltext_ha_conflicts",] == 150
@@ -481,10 +481,7 @@ def test_where_minions_hang(tmp_path: Path) -> None:
             assert m1.config.status
             url = m1.config.status.url + "/minions.json"
             assert (await get(m1, "/minions.json"))["total"] == 0
-            engine.service.minions = None
-            async with session.get(url) as answer:
-                assert answer.status == 501
-            engine.service.minions = minions
+            engine.made.pages._minions = minions
             found = await asyncio.gather(
                 *(get(m1, "/minions.json?glob=web*&limit=3") for _ in range(5))
             )
@@ -497,7 +494,7 @@ def test_where_minions_hang(tmp_path: Path) -> None:
                 async with session.get(url, params={"limit": wrong}) as answer:
                     assert (wrong, answer.status) == (wrong, 400)
                     assert "limit takes a number" in (await answer.json())["error"]
-            engine.service.minions = engine.service.bound.minions
+            engine.made.pages._minions = engine.made.bound.minions
             async with session.get(url, params={"glob": "G@os:Linux"}) as answer:
                 assert answer.status == 400
                 assert "takes a minion id or a glob" in (await answer.json())["error"]
@@ -521,8 +518,8 @@ def test_a_hundred_thousand_keys_cost_next_to_nothing(
     async def scene() -> None:
         async with running(m1) as (engine,):
             await eventually(m1, "/live", bool, "it listens")
-            engine.service.minions = minions
-            core = engine.service.core
+            engine.made.pages._minions = minions
+            core = engine.parts.core
 
             def fill() -> None:
                 with core.replica.transaction():

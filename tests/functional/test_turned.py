@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from saltext_ha.commands.views import Views
 from saltext_ha.common.errors import HaError
 from saltext_ha.replication.record import ACCEPTED, DELETED, Dot, Record, Value
 from saltext_ha.replication.vouching import MOST_WRITES
 from saltext_ha.sync.codec import to_wire
-from saltext_ha.sync.group import Group
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.trust import Trust
 from tests import peers
@@ -76,15 +74,15 @@ def has(place: Place, minion_id: str) -> bool:
 
 
 def record(engine: Engine, minion_id: str = "web1") -> Record:
-    return next(iter(engine.service.core.replica.get(minion_id).values()))
+    return next(iter(engine.parts.core.replica.get(minion_id).values()))
 
 
 def node(engine: Engine) -> str:
-    return engine.service.core.replica.node
+    return engine.parts.core.replica.node
 
 
 async def level(*engines: Engine) -> None:
-    replicas = [engine.service.core.replica for engine in engines]
+    replicas = [engine.parts.core.replica for engine in engines]
 
     def same() -> bool:
         return len({(r.records.root, r.placements.root) for r in replicas}) == 1
@@ -93,7 +91,7 @@ async def level(*engines: Engine) -> None:
 
 
 async def note(engine: Engine) -> str:
-    status = await Views(Group(engine.service)).status({})
+    status = await engine.made.views.status({})
     assert status["state"] != "ok"
     return next(str(row["note"]) for row in status["masters"] if row["self"])
 
@@ -135,7 +133,7 @@ def test_nobody_claims_what_another_master_has_yet_to_write(tmp_path: Path) -> N
 def test_nobody_vouches_for_another_master(tmp_path: Path) -> None:
     async def act() -> None:
         async with group(tmp_path) as (m1, m2, evil):
-            owner, nonce, _, proof = m1.service.vouching.own()[0]
+            owner, nonce, _, proof = m1.parts.vouching.own()[0]
             forged = crafted(record(m1), {node(m1): FAR})
             await evil.push(m2.place, forged, vouched=[[owner, nonce, FAR, proof]])
             assert "not taken from m3: record of 'web1'" in await note(m2)
@@ -151,7 +149,7 @@ def test_nor_before_that_master_was_met(tmp_path: Path) -> None:
         accept(one, "web1")
         async with running(one, two) as (m1, m2):
             evil = Turned(tmp_path / "evil", one, two)
-            await until(lambda: "web1" in m1.service.core.replica.ids(), "recorded")
+            await until(lambda: "web1" in m1.parts.core.replica.ids(), "recorded")
             await evil.push(two, crafted(record(m1), {node(m1): FAR}))
             await until(lambda: has(two, "web1"), "taken: nobody there knows whose node that is")
             befriend(one, two)
@@ -206,17 +204,17 @@ def test_a_context_that_was_crowded_before_loses_no_decision(tmp_path: Path) -> 
 
     async def act() -> None:
         async with group(tmp_path) as (m1, m2, _):
-            replicas = [engine.service.core.replica for engine in (m1, m2)]
+            replicas = [engine.parts.core.replica for engine in (m1, m2)]
             forged = crafted(record(m1), crowd(4095 - len(record(m1).context)))
 
             async def plant(engine: Engine) -> None:
-                replica = engine.service.core.replica
+                replica = engine.parts.core.replica
 
                 def put() -> None:
                     with replica.transaction():
                         replica.put(forged)
 
-                await engine.service.core.run(put)
+                await engine.parts.core.run(put)
 
             for engine in (m1, m2):
                 await plant(engine)
@@ -229,7 +227,7 @@ def test_a_context_that_was_crowded_before_loses_no_decision(tmp_path: Path) -> 
             m1.place.replica_file.unlink()
             accept(m1.place, "web1")
             async with Engine(m1.place) as again:
-                await until(lambda: not again.service.core.keeper.adopting, "rebuilt")
+                await until(lambda: not again.parts.core.keeper.adopting, "rebuilt")
                 await until(lambda: not has(m1.place, "web1"), "it stays deleted")
                 assert not has(m2.place, "web1")
                 assert "it claims" in await note(again)
@@ -242,7 +240,7 @@ def test_a_horizon_lies_within_what_was_had(tmp_path: Path) -> None:
         async with group(tmp_path) as (m1, m2, evil):
             far = [[node(engine), FAR] for engine in (m1, m2)]
             for engine in (m1, m2):
-                root = engine.service.core.replica.records.root
+                root = engine.parts.core.replica.records.root
                 payload = {"root": root, "keys": [], "horizon": far, "epoch": 1}
                 assert (await evil.call(engine.place, "drop", payload))["dropped"]
                 with pytest.raises(HaError, match="epoch"):  # after which there is no other one
@@ -292,7 +290,7 @@ def test_a_write_outlives_its_writer(tmp_path: Path) -> None:
                 await engine.meets(*(other for other in (m1, m2, m3) if other is not engine))
             await level(m1, m2, m3)
             writer = node(m1)
-            assert (known := m3.service.core.replica.vouched.get(writer))
+            assert (known := m3.parts.core.replica.vouched.get(writer))
             await m3.stop()
             await delete(m1, "web1")
             await until(lambda: not has(two, "web1"), "m2 has it")
@@ -300,7 +298,7 @@ def test_a_write_outlives_its_writer(tmp_path: Path) -> None:
             async with Engine(three) as again:
                 await until(lambda: not has(three, "web1"), "m3 has it by m2")
                 await level(m2, again)
-                word = again.service.core.replica.vouched.get(writer)
+                word = again.parts.core.replica.vouched.get(writer)
                 assert word
                 assert word.high > known.high
                 assert "not taken" not in await note(again)

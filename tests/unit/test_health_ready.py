@@ -12,8 +12,9 @@ import pytest
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.config.health import Settings
 from saltext_ha.health import verdict
+from saltext_ha.health.echoes import ECHO, Echoes
 from saltext_ha.health.fitness import HANGS
-from saltext_ha.health.watcher import ECHO, Watcher
+from saltext_ha.health.watcher import Watcher
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.proof import Proofs
 
@@ -37,23 +38,24 @@ def watcher(
     held: int = 0,
     busy: float = 0.0,
 ) -> Watcher:
-    """One in an engine that is as told."""
-    service: Any = SimpleNamespace(
-        opts={},
-        config=SimpleNamespace(name="m1", address="10.0.0.1"),
-        draining=draining,
-        damage=lambda: damage,
-        core=SimpleNamespace(
-            keeper=SimpleNamespace(adopting=adopting, holds=SimpleNamespace(doubt=doubt)),
-            replica=SimpleNamespace(held_count=held),
-            busy=busy,
-        ),
-        links=dict(links or {}),
-        trust=SimpleNamespace(peers=lambda: dict.fromkeys(peers)),
-        bus=EventBus({}),
-        proofs=PROOFS,
+    """One beside parts that are as told."""
+    core: Any = SimpleNamespace(
+        keeper=SimpleNamespace(adopting=adopting, holds=SimpleNamespace(doubt=doubt)),
+        replica=SimpleNamespace(held_count=held),
+        busy=busy,
     )
-    made = Watcher(service, settings)
+    trust: Any = SimpleNamespace(peers=lambda: dict.fromkeys(peers))
+    made = Watcher(
+        settings,
+        {},
+        host="10.0.0.1",
+        core=core,
+        trust=trust,
+        links=dict(links or {}),
+        echoes=Echoes("m1", EventBus({}), lambda tag, data: None, PROOFS),
+        damage=lambda: damage,
+    )
+    made.draining = draining
     made.state = state
     return made
 
@@ -102,7 +104,7 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
 def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:
     made = watcher()
     assert made.ready() == (True, "")
-    made._service.core.keeper.adopting = True
+    made._core.keeper.adopting = True
     assert made.ready() == (False, "its replica is being rebuilt")
 
 
@@ -127,16 +129,15 @@ def test_what_is_told_of_a_verdict() -> None:
 )
 def test_only_its_own_echo_is_one(echoes: list[Any], heard: bool) -> None:
     async def scene() -> None:
-        made = watcher()
-        service: Any = made._service
+        bus = EventBus({})
 
         def announce(kind: str, data: Mapping[str, Any]) -> None:
             assert (kind, data) == ("health", {"master": "m1", "turn": 1})
             for echo in echoes:
-                service.bus.tell(ECHO, echo)
+                bus.tell(ECHO, echo)
 
-        service.announce = announce
-        asked = asyncio.wait_for(made._echo(), 5 if heard else 0.1)
+        asking = Echoes("m1", bus, announce, PROOFS).of_an_event()
+        asked = asyncio.wait_for(asking, 5 if heard else 0.1)
         if heard:
             assert await asked == ""
         else:

@@ -11,8 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from saltext_ha.common.counters import Counters
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.transport import identity, succession
 from saltext_ha.web import metrics
+from saltext_ha.web.own import Own
 from saltext_ha.web.snapshot import Taken
 
 Samples = dict[tuple[str, ...], float]
@@ -42,7 +44,7 @@ SECTION = {"status": "differ", "count": 3}
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Any:
+def own(tmp_path: Path) -> Any:
     counters = Counters(rotations=5)
     for seconds in (0.004, 0.02, 0.02, 60.0):
         counters.arrived("m2", seconds)
@@ -53,19 +55,22 @@ def service(tmp_path: Path) -> Any:
         {"name": "runner", "ok": False, "seconds": 1.5},
         {"name": "salt-api login", "ok": None, "seconds": 9.0},
     ]
-    return SimpleNamespace(
-        health=SimpleNamespace(told=lambda: {"checks": checks}),
-        draining=True,
-        identity=identity.load_or_create(tmp_path, "m1"),
-        config=SimpleNamespace(name="m1", group="prod"),
-        mode="enforce",
-        counters=counters,
-        failovers=SimpleNamespace(count=6),
-        listener=SimpleNamespace(refused={"no certificate": 7}),
+    health: Any = SimpleNamespace(told=lambda: {"checks": checks}, draining=True)
+    failovers: Any = SimpleNamespace(count=6)
+    made = identity.load_or_create(tmp_path, "m1")
+    return Own(
+        "m1",
+        "prod",
+        WriteMode(),
+        health,
+        lambda: made,
+        counters,
+        failovers,
+        lambda: {"no certificate": 7},
     )
 
 
-def samples(service: Any, **more: Any) -> Samples:
+def samples(own: Any, **more: Any) -> Samples:
     """(name, label values in the order of their names…) → value."""
     status = {
         "state": "degraded",
@@ -82,7 +87,7 @@ def samples(service: Any, **more: Any) -> Samples:
         },
     }
     status["consistency"] |= more  # type: ignore[operator]
-    body, kind = metrics.render(service, Taken(status, b"", 0.0), "text/plain")
+    body, kind = metrics.render(own, Taken(status, b"", 0.0), "text/plain")
     assert kind.startswith("text/plain")
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -96,16 +101,16 @@ def of(found: Samples, name: str) -> dict[tuple[str, ...], float]:
     return {key[1:]: value for key, value in found.items() if key[0] == f"saltext_ha_{name}"}
 
 
-def test_the_group(service: Any) -> None:
-    found = samples(service)
+def test_the_group(own: Any) -> None:
+    found = samples(own)
     assert of(found, "state") == {("ok",): 0, ("degraded",): 1, ("unknown",): 0}
     assert of(found, "tolerates") == {(): 3}
     assert of(found, "conflicts") == {(): 4}
     assert of(found, "status_timestamp_seconds") == {(): 1700000000.5}
 
 
-def test_every_master_and_nothing_of_one_that_is_unknown(service: Any) -> None:
-    found = samples(service)
+def test_every_master_and_nothing_of_one_that_is_unknown(own: Any) -> None:
+    found = samples(own)
     assert of(found, "up") == {("m1",): 1, ("m2",): 1, ("m3",): 0}
     assert of(found, "healthy") == {("m1",): 1, ("m2",): 0}
     assert of(found, "ready") == {("m1",): 0, ("m2",): 0}
@@ -122,44 +127,44 @@ def test_every_master_and_nothing_of_one_that_is_unknown(service: Any) -> None:
     assert of(found, "seen_seconds") == {("m2",): 2.5, ("m3",): 99}
 
 
-def test_drift(service: Any) -> None:
-    found = samples(service)
+def test_drift(own: Any) -> None:
+    found = samples(own)
     assert of(found, "drift") == {("access",): 3, ("roots",): 0}
     assert of(found, "consistency_stale") == {(): 0}
     assert of(found, "consistency_timestamp_seconds") == {(): 1700000001.5}
     assert of(found, "consistency_complete") == {(): 1}
 
 
-def test_drift_that_is_not_known(service: Any) -> None:
+def test_drift_that_is_not_known(own: Any) -> None:
     unknown = {"access": {"status": "unknown", "count": 3}}
-    found = samples(service, status="unknown", stale="more than a day ago", sections=unknown)
+    found = samples(own, status="unknown", stale="more than a day ago", sections=unknown)
     assert of(found, "drift") == {}
     assert of(found, "consistency_stale") == {(): 1}
     assert of(found, "consistency_complete") == {(): 0}
     # Nor is it complete where one master could not be asked.
-    found = samples(service, unknown={"m3": "refused the connection"})
+    found = samples(own, unknown={"m3": "refused the connection"})
     assert of(found, "consistency_complete") == {(): 0}
-    never = samples(service, status="unknown", at=None, sections={})
+    never = samples(own, status="unknown", at=None, sections={})
     assert of(never, "consistency_timestamp_seconds") == of(never, "consistency_complete") == {}
 
 
-def test_the_engine_itself(service: Any) -> None:
-    found = samples(service)
+def test_the_engine_itself(own: Any) -> None:
+    found = samples(own)
     assert of(found, "check_ok") == {("publisher",): 1, ("runner",): 0}
     assert of(found, "check_seconds") == {("publisher",): 0.5, ("runner",): 1.5}
     assert of(found, "draining") == {(): 1}
-    service.draining = False
-    assert of(samples(service), "draining") == {(): 0}
+    own.health.draining = False
+    assert of(samples(own), "draining") == {(): 0}
     (ends,) = of(found, "certificate_expiry_timestamp_seconds").values()
-    assert ends == succession.expiry(service.identity.certificate).timestamp()
+    assert ends == succession.expiry(own.identity().certificate).timestamp()
     assert ends > time.time()
     ((name, one),) = ((key, value) for key, value in found.items() if key[0] == "saltext_ha_info")
     assert {"prod", "m1", "enforce"} < set(name)
     assert one == 1
 
 
-def test_what_was_counted(service: Any) -> None:
-    found = samples(service)
+def test_what_was_counted(own: Any) -> None:
+    found = samples(own)
     assert of(found, "aes_rotations_total") == {(): 5}
     assert of(found, "failovers_total") == {(): 6}
     assert of(found, "refused_total") == {("no certificate",): 7}
@@ -173,7 +178,7 @@ def test_what_was_counted(service: Any) -> None:
     assert of(found, "propagation_seconds_sum") == {("m2",): pytest.approx(60.044)}
 
 
-def test_the_format_that_was_asked_for(service: Any) -> None:
+def test_the_format_that_was_asked_for(own: Any) -> None:
     status: dict[str, Any] = {
         "state": "ok",
         "tolerates": 1,
@@ -183,6 +188,6 @@ def test_the_format_that_was_asked_for(service: Any) -> None:
         "consistency": {"status": "same", "stale": "", "at": 1.0, "unknown": {}, "sections": {}},
     }
     accept = "application/openmetrics-text; version=1.0.0"
-    body, kind = metrics.render(service, Taken(status, b"", 0.0), accept)
+    body, kind = metrics.render(own, Taken(status, b"", 0.0), accept)
     assert kind.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")

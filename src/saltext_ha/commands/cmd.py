@@ -15,7 +15,6 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import Command
 from saltext_ha.minions.jobs import Answers, Count, Jobs, new_jids
 from saltext_ha.sync.group import Command as Answerer
-from saltext_ha.sync.group import Group
 
 TIMEOUT = 60.0
 OPERATION = re.compile(r"[0-9a-f]{32}")
@@ -36,8 +35,8 @@ class UnderWay:
 class Commands:
     """Publishes an operator's job: one part on each master that its minions need."""
 
-    def __init__(self, group: Group, jobs: Jobs, where: Where) -> None:
-        self._group, self._jobs, self._where = group, jobs, where
+    def __init__(self, jobs: Jobs, where: Where) -> None:
+        self._jobs, self._where = jobs, where
         self._under_way: dict[str, UnderWay] = {}
         """By the name of the operation; as many as commands are being carried out, at most."""
 
@@ -88,7 +87,7 @@ class Commands:
             {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
         )
         told = await self._where.where(question)
-        own = self._group.service.config.name
+        own = self._jobs.own
         order = [own, *(name for name in self._jobs.masters if name != own)]
         parts = divide(wanted.tgt, tgt_type, told["minions"], order)
         plan = {part.master: part for part in parts}

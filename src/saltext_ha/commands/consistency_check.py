@@ -11,14 +11,16 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency import clock, result, sections
 from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
+from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.trust import Peer
@@ -37,10 +39,14 @@ MALFORMED = "its answer is malformed; is another version of saltext-ha installed
 
 
 class OwnFacts:
-    """What this master tells of itself, for the checks of all masters."""
+    """
+    What this master tells of itself, for the checks of all masters.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    :param opts: its configuration, and *config* what of it is ours.
+    """
+
+    def __init__(self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection) -> None:
+        self._opts, self._config, self._keys = opts, config, keys
         self._told: dict[bytes, dict[str, Told]] = {}
         self._one_at_a_time = asyncio.Lock()
 
@@ -48,7 +54,7 @@ class OwnFacts:
         """What peers may ask."""
 
         async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return {"time": time.time(), "group": self._group.service.config.group}
+            return {"time": time.time(), "group": self._config.group}
 
         async def digests(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             wanted = payload.get("sections")
@@ -57,7 +63,7 @@ class OwnFacts:
             told = await self.told(_nonce(payload), wanted)
             answer: dict[str, Any] = {"digests": {name: one.digest for name, one in told.items()}}
             if sections.KEYS in wanted:
-                answer["keys"] = await KeySection(self._group).counts()
+                answer["keys"] = await self._keys.counts()
             return answer
 
         async def facts(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -76,9 +82,8 @@ class OwnFacts:
 
     async def told(self, nonce: bytes, wanted: Sequence[Any]) -> dict[str, Told]:
         """The sections *wanted* of this master, as they were when first asked for by *nonce*."""
-        service = self._group.service
         names = [name for name in sections.OF_MASTERS if name in wanted]
-        mine = Mine(service.opts, service.config, nonce)
+        mine = Mine(self._opts, self._config, nonce)
 
         def take(missing: list[str]) -> dict[str, Told]:
             return {name: Told(_facts(name, mine), nonce) for name in missing}
@@ -110,11 +115,25 @@ class OwnFacts:
 
 
 class ConsistencyCheck:
-    """The command itself."""
+    """
+    The command itself.
 
-    def __init__(self, group: Group, own: OwnFacts) -> None:
-        self._group = group
-        self._own = own
+    :param config: this master's, with what of the differences is expected.
+    :param own: this master's part.
+    :param note: told each answer about all sections.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        config: HaConfig,
+        core: Core,
+        own: OwnFacts,
+        keys: KeySection,
+        note: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._group, self._config, self._core = group, config, core
+        self._own, self._keys, self._note = own, keys, note
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -125,24 +144,23 @@ class ConsistencyCheck:
         names = sections.select(payload.get("only"))
         answer = await self.answer(names)
         if names == sections.NAMES:
-            self._group.service.watch.note(answer)
+            self._note(answer)
         return {**answer, "retcode": result.exit_code(answer)}
 
     async def answer(self, names: Sequence[str] = sections.NAMES) -> dict[str, Any]:
         """The answer about the sections *names*."""
-        service = self._group.service
-        settings = service.config.consistency
-        own, nonce = service.config.name, secrets.token_bytes(32)
+        settings = self._config.consistency
+        own, nonce = self._group.name, secrets.token_bytes(32)
         check = _Check(names, nonce)
-        for name in service.trust.peers().keys() - service.links.keys():
+        for name in self._group.peers.keys() - self._group.links.keys():
             check.unreached[name] = "joined just now; not asked yet"
-        links = dict(service.links)
+        links = dict(self._group.links)
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
         # All at the same time: each has to look at its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
         asked = [link for link in links.values() if link.peer.name not in check.unreached]
-        looking = [service.core.scan()] if sections.KEYS in names else []
+        looking = [self._core.scan()] if sections.KEYS in names else []
         await asyncio.gather(*looking, *map(check.ask, asked))
         told = await own_part
         await asyncio.gather(
@@ -155,10 +173,8 @@ class ConsistencyCheck:
         found: dict[str, Any] = {}
         if sections.KEYS in names:
             # It may find out that one more cannot be asked.
-            found[sections.KEYS] = await KeySection(self._group).answer(
-                check.counts, check.unreached, settings
-            )
-        groups = {own: service.config.group, **check.groups}
+            found[sections.KEYS] = await self._keys.answer(check.counts, check.unreached, settings)
+        groups = {own: self._config.group, **check.groups}
         if len(set(groups.values())) > 1 and tuple(names) == sections.NAMES:
             found["group"] = _group_section(groups, check.unreached)
         for name, section in sections.OF_MASTERS.items():

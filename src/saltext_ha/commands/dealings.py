@@ -20,11 +20,12 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.config.mapping import NAME
 from saltext_ha.keystore.minion_key import MAX_ID_BYTES
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.history import BEGINNING, Place, Write
 from saltext_ha.replication.record import STATES
 from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
 from saltext_ha.sync.group import SLOW, Group, PeerHandler
-from saltext_ha.transport.trust import FINGERPRINT, Peer
+from saltext_ha.transport.trust import FINGERPRINT, Peer, Trust
 
 PORTION = 2000
 """Lines in one message."""
@@ -61,8 +62,8 @@ class Pin(NamedTuple):
 class Dealings:
     """Asks all members, and answers them."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, core: Core, trust: Trust) -> None:
+        self._group, self._core, self._trust = group, core, trust
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
@@ -81,9 +82,8 @@ class Dealings:
         :param but: who is not asked.
         :param unknown: reasons, by name: there come those who do not answer.
         """
-        service = self._group.service
         found = self._own_pins()
-        asked = sorted(service.trust.pinned().keys() - {but})
+        asked = sorted(self._trust.pinned().keys() - {but})
         answers = await self._ask_all(asked, unknown, lambda name: self._pins_of(name))
         for pins in answers.values():
             found += pins
@@ -104,7 +104,7 @@ class Dealings:
         :param asked: the members to ask beside this one.
         :param unknown: as for :meth:`pins`.
         """
-        core = self._group.service.core
+        core = self._core
         read = core.replica.history.told_by
         since = ALWAYS if span is None else time.time() - span
 
@@ -127,7 +127,7 @@ class Dealings:
         self, writes: list[Write], asked: Iterable[str], unknown: dict[str, str]
     ) -> list[Write]:
         """Those that the master which they name did not make."""
-        core = self._group.service.core
+        core = self._core
         own = await core.run(core.replica.history.made_here, [w[:5] for w in writes])
         writes = [w for position, w in enumerate(writes) if position not in set(own)]
         claims: dict[str, list[Write]] = {}
@@ -184,7 +184,7 @@ class Dealings:
         return made
 
     async def _call(self, name: str, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        link = self._group.service.links.get(name)
+        link = self._group.links.get(name)
         if link is None:
             raise HaError("joined or left just now")
         return await link.call(method, payload, SLOW)
@@ -192,17 +192,16 @@ class Dealings:
     # -- what is answered
 
     def _own_pins(self) -> list[Pin]:
-        service = self._group.service
         return [
-            Pin(service.config.name, peer.name, peer.fingerprint, peer.introducer, peer.added)
-            for peer in service.trust.pinned().values()
+            Pin(self._group.name, peer.name, peer.fingerprint, peer.introducer, peer.added)
+            for peer in self._trust.pinned().values()
         ]
 
     async def _tell_pins(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return {"pins": [list(pin[1:]) for pin in self._own_pins()]}
 
     async def _tell_writes(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core = self._group.service.core
+        core = self._core
         names, span = payload.get("names"), payload.get("span")
         if not isinstance(names, list) or not 1 <= len(names) <= MAX_NAMES:
             raise InvalidRecord("takes a list of names")
@@ -216,7 +215,7 @@ class Dealings:
         return {"writes": [list(write) for write in writes]}
 
     async def _tell_made(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core, raw = self._group.service.core, payload.get("writes")
+        core, raw = self._core, payload.get("writes")
         if not isinstance(raw, list) or len(raw) > PORTION:
             raise InvalidRecord(f"takes a list of at most {PORTION} writes")
         writes = [_named(entry) for entry in raw]

@@ -11,7 +11,9 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.health.fitness import counted
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.attribution import name
+from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.history import VIA
 from saltext_ha.replication import change
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
@@ -41,8 +43,8 @@ class Held(NamedTuple):
 class Decisions:
     """Commands that decide about keys."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, core: Core, mode: WriteMode) -> None:
+        self._group, self._core, self._mode = group, core, mode
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
@@ -55,7 +57,7 @@ class Decisions:
 
     async def resolve(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.resolve``: of several accepted keys of an id one stays, the others are deleted."""
-        core = self._group.service.core
+        core = self._core
         minion_id = str(payload.get("minion"))
         records = await core.run(core.replica.get, minion_id)
         accepted = accepted_keys(records.values())
@@ -71,7 +73,7 @@ class Decisions:
 
     async def restore(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.restore``: deleted or rejected keys are accepted again, everywhere."""
-        core = self._group.service.core
+        core = self._core
         minion = str(payload.get("minion"))
         if GLOB.search(minion):
             return await self._restore_many(minion, payload)
@@ -81,7 +83,7 @@ class Decisions:
 
     async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Every id that matches, and was revoked since then; those in doubt are left, and named."""
-        core = self._group.service.core
+        core = self._core
         if payload.get("fingerprint"):
             raise HaError("a fingerprint belongs to one minion: name that, not a glob")
         since = time.time() - seconds(payload.get("since") or 0)
@@ -117,7 +119,7 @@ class Decisions:
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.release``: believe what the key store shows, though it was held back."""
-        core, wish = self._group.service.core, payload.get("deletes")
+        core, wish = self._core, payload.get("deletes")
         if wish is not None and type(wish) is not int:
             raise HaError(f"deletes={wish!r}: takes the number of keys that are to be deleted")
         held, elsewhere, errors = await self._all_held()
@@ -141,16 +143,15 @@ class Decisions:
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.refill``: bring this master's key store back to what is known, instead."""
-        service = self._group.service
-        core, here = service.core, service.config.name
+        core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
         if not held and not core.keeper.holds.doubt:
             well = f"nothing is held on {here}: its key store is as it should be"
             raise HaError(elsewhere or well)
         if not payload.get("test"):
-            if service.only_reports:
+            if self._mode.never:
                 raise HaError(
-                    f"{here} does not write its key store: {service.only_reports}. Bring it "
+                    f"{here} does not write its key store: {self._mode.never}. Bring it "
                     "back by hand; what is there again is no longer held"
                 )
             await core.refill()
@@ -162,25 +163,24 @@ class Decisions:
         What is held here; if nothing is, and it is not asked for in doubt: where something is, as a
         sentence, and who could not be asked for it, and why.
         """
-        service = self._group.service
-        held = await service.core.run(self._held)
-        if held or service.core.keeper.holds.doubt:
+        held = await self._core.run(self._held)
+        if held or self._core.keeper.holds.doubt:
             return held, "", {}
-        answers, errors = await self._group.ask("summary", {}, service.config.peer_timeout)
+        answers, errors = await self._group.ask("summary", {}, self._group.timeout)
         counts = {name: answer.get("held") for name, answer in sorted(answers.items())}
         there = [f"{counted(n)} on {name}" for name, n in counts.items() if type(n) is int and n]
         if not there:
             return [], "", errors
         return (
             [],
-            f"nothing is held on {service.config.name}, but {', '.join(there)}: there, with "
+            f"nothing is held on {self._group.name}, but {', '.join(there)}: there, with "
             "test=True first, salt-run ha.refill; or, if it was meant, salt-run ha.release",
             errors,
         )
 
     def _held(self) -> list[Held]:
         """All that is held on this master."""
-        core = self._group.service.core
+        core = self._core
         found = []
         for minion_id in core.replica.held():
             records = core.replica.get(minion_id)
@@ -208,7 +208,7 @@ class Decisions:
         overruled = set()
         if not payload.get("test"):
             by = signed(payload, command)
-            changed = await self._group.service.core.decide(minion_id, states, by, records)
+            changed = await self._core.decide(minion_id, states, by, records)
             overruled = {r.fingerprint for r in changed if r.state != states[r.fingerprint]}
         changes = [
             change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))
@@ -233,9 +233,9 @@ class Decisions:
 
         :param only: the one master whose key store is to follow; else all.
         """
-        service, test = self._group.service, bool(payload.get("test"))
-        modes = {service.config.name: service.mode}
-        modes |= {n: str(link.info.get("mode")) for n, link in service.links.items() if link.up}
+        test = bool(payload.get("test"))
+        modes = {self._group.name: self._mode.name}
+        modes |= {n: str(link.info.get("mode")) for n, link in self._group.links.items() if link.up}
         modes = {only: modes[only]} if only else modes
         idle = {name: mode for name, mode in sorted(modes.items()) if mode != "enforce"}
         written = len(idle) < len(modes)
@@ -249,7 +249,7 @@ class Decisions:
             "written": written and not test,
             "conflicts": [],
             "notes": notes,
-            "unreachable": {n: link.error for n, link in service.links.items() if not link.up},
+            "unreachable": {n: link.error for n, link in self._group.links.items() if not link.up},
             "retcode": 1 if changes and not test and not written else 0,
         }
 

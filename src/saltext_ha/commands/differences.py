@@ -9,6 +9,8 @@ from typing import Any
 from saltext_ha.commands import key_pages
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replication import preview
 from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
@@ -22,9 +24,8 @@ from saltext_ha.sync.link import Link
 class Differences:
     """Commands that compare what the masters know of keys."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._keys = KeySection(group)
+    def __init__(self, group: Group, core: Core, mode: WriteMode, keys: KeySection) -> None:
+        self._group, self._core, self._mode, self._keys = group, core, mode, keys
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
@@ -32,8 +33,7 @@ class Differences:
 
     async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:
         """All that this master knows of keys, page by page: for ``ha.join test=True``."""
-        service = self._group.service
-        core = service.core
+        core = self._core
         try:
             after = bytes.fromhex(str(payload.get("after", "")))
         except ValueError:
@@ -42,21 +42,20 @@ class Differences:
             await core.scan()
         packed = await core.run(key_pages.page, core.replica, after)
         return {
-            "writes_not": service.notes.get("paused", "") or service.only_reports,
+            "writes_not": self._mode.why_not,
             "one_denied": core.keeper.store.one_denied,
             "page": packed.hex(),
         }
 
     async def sync(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.sync``: what would be changed where, and, unless ``test``, that it is done."""
-        service = self._group.service
         test = bool(payload.get("test"))
-        await service.core.scan()
+        await self._core.scan()
         changes, conflicts, unreachable = await self._plan()
         notes: list[str] = []
         if not test:
-            await service.core.apply()
-            for name, link in list(service.links.items()):
+            await self._core.apply()
+            for name, link in list(self._group.links.items()):
                 if name in unreachable:
                     continue
                 try:
@@ -77,21 +76,20 @@ class Differences:
 
     async def _made(self, planned: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
         """Which of the planned changes were made, and a note for every master that left some."""
-        service = self._group.service
         still, _, _ = await self._plan()
         left = {(change["master"], change["id"]) for change in still}
         made = [change for change in planned if (change["master"], change["id"]) not in left]
         notes = []
         for name, count in sorted(Counter(master for master, _ in left).items()):
-            link = service.links.get(name)
-            mode = link.info.get("mode") if link else service.mode
+            link = self._group.links.get(name)
+            mode = link.info.get("mode") if link else self._mode.name
             why = f"its mode is {mode}" if mode != "enforce" else "see salt-run ha.status"
             notes.append(f"{name}: {count} not changed: {why}")
         return made, notes
 
     async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
         """What anti-entropy with every peer would change: computed here, nothing is stored."""
-        service, core = self._group.service, self._group.service.core
+        core = self._core
         merged: dict[str, dict[bytes, Record]] = {}
         unreachable: dict[str, str] = {}
         lagging: set[str] = set()
@@ -100,7 +98,7 @@ class Differences:
             for record in records:
                 preview.add(merged.setdefault(record.minion_id, {}), [record])
 
-        for name, link in list(service.links.items()):
+        for name, link in list(self._group.links.items()):
             try:
                 buckets = await antientropy.differing_buckets(
                     core.replica.records, RECORDS, link.call
@@ -136,7 +134,7 @@ class Differences:
 
     def _compared(self, link: Link, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
         """What a peer answers about *buckets*."""
-        core = self._group.service.core
+        core = self._core
 
         async def call(method: str, payload: dict[str, Any]) -> dict[str, Any]:
             return await link.call(method, payload, SLOW)
@@ -149,8 +147,7 @@ class Differences:
 
     def _one_denied(self, name: str) -> bool:
         """Whether that master's store holds one denied key an id only; files do."""
-        service = self._group.service
-        if name == service.config.name:
-            return service.core.keeper.store.one_denied
-        link = service.links.get(name)
+        if name == self._group.name:
+            return self._core.keeper.store.one_denied
+        link = self._group.links.get(name)
         return bool(link.info.get("one_denied", True)) if link else True

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from saltext_ha.commands.minions import Bound, seconds_of, shown
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.health.watcher import Watcher
 from saltext_ha.minions import rebalance_planner
 from saltext_ha.minions.job_specs import MOVE, WHERE, Order
 from saltext_ha.minions.jobs import Answers, Jobs
@@ -34,10 +35,16 @@ NOT_HEARD = "hot-hot, and no other master that stays in service has heard from i
 
 
 class Drain:
-    """Moves minions, in batches, and says what became of each."""
+    """
+    Moves minions, in batches, and says what became of each.
 
-    def __init__(self, group: Group, jobs: Jobs, bound: Bound) -> None:
+    :param health: of this master: who drains it tells that.
+    :param host: at which others reach this master.
+    """
+
+    def __init__(self, group: Group, jobs: Jobs, bound: Bound, health: Watcher, host: str) -> None:
         self._group, self._jobs, self._bound = group, jobs, bound
+        self._health, self._host = health, host
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
@@ -54,22 +61,20 @@ class Drain:
         return {"draining": draining}
 
     def _draining(self, payload: Mapping[str, Any]) -> None:
-        service = self._group.service
-        if payload.get("name") in ("", service.config.name):
-            service.draining = payload.get("draining") is True
+        if payload.get("name") in ("", self._group.name):
+            self._health.draining = payload.get("draining") is True
 
     async def _mark(self, name: str, draining: bool) -> None:
         """Whether the master *name* is to be given callers; "" means every one."""
         payload = {"name": name, "draining": draining}
         self._draining(payload)
-        await self._group.ask("draining", payload, self._group.service.config.peer_timeout)
+        await self._group.ask("draining", payload, self._group.timeout)
 
     async def _healths(self) -> dict[str, Mapping[str, Any]]:
         """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
-        service = self._group.service
-        told, _ = await self._group.ask("summary", {}, service.config.peer_timeout)
+        told, _ = await self._group.ask("summary", {}, self._group.timeout)
         healths = {name: each.get("health") for name, each in told.items()}
-        healths[service.config.name] = service.health.told()
+        healths[self._group.name] = self._health.told()
         return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -157,12 +162,10 @@ class Drain:
         return self._turn
 
     def _names(self, everyone: Mapping[str, Found]) -> dict[str, str]:
-        service = self._group.service
         addresses = {
-            name: {urlsplit(peer.url).hostname or ""}
-            for name, peer in service.trust.peers().items()
+            name: {urlsplit(peer.url).hostname or ""} for name, peer in self._group.peers.items()
         }
-        addresses[service.config.name] = {rebalance_planner.host_of(service.config.address)}
+        addresses[self._group.name] = {rebalance_planner.host_of(self._host)}
         return rebalance_planner.names_of(everyone.values(), addresses)
 
     async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:

@@ -119,10 +119,14 @@ def _workers(opts: Mapping[str, Any]) -> int:
 
 
 class Endpoints:
-    """Those of all masters of the group."""
+    """
+    Those of all masters of the group.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    :param opts: this master's configuration, and *host* where others reach it.
+    """
+
+    def __init__(self, group: Group, opts: Mapping[str, Any], host: str) -> None:
+        self._group, self._opts, self._host = group, opts, host
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
@@ -130,22 +134,20 @@ class Endpoints:
 
     async def all(self) -> tuple[list[Endpoint], dict[str, str]]:
         """All masters by name, and why some could not be asked."""
-        service = self._group.service
-        answers, errors = await self._group.ask("endpoint", {}, service.config.peer_timeout)
+        answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
         found = [await asyncio.to_thread(self._own)]
         for name, raw in answers.items():
             try:
                 found.append(from_wire(name, raw))
             except HaError as exc:
                 errors[name] = str(exc)
-        for name, peer in service.trust.peers().items():
+        for name, peer in self._group.peers.items():
             if name in errors:
                 found.append(Endpoint(name, str(urlsplit(peer.url).hostname), reached=False))
         return sorted(found, key=lambda endpoint: endpoint.name), errors
 
     def _own(self) -> Endpoint:
-        service = self._group.service
-        return own(service.config.name, service.config.address, service.opts)
+        return own(self._group.name, self._host, self._opts)
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return (await asyncio.to_thread(self._own)).to_wire()

@@ -9,6 +9,7 @@ from typing import Any
 
 from saltext_ha.commands.consistency_check import ConsistencyCheck
 from saltext_ha.commands.endpoints import Endpoint, Endpoints
+from saltext_ha.commands.summary import Summary
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
@@ -23,13 +24,26 @@ MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
 
 class FailoverSafe:
-    """The command, and what peers ask for it."""
+    """
+    The command, and what peers ask for it.
+
+    :param per_worker: how many minions a worker thread is trusted with.
+    :ivar unused: masters that no minion is configured with, as it was found here last.
+    """
 
     def __init__(
-        self, group: Group, jobs: Jobs, endpoints: Endpoints, checking: ConsistencyCheck
+        self,
+        group: Group,
+        jobs: Jobs,
+        endpoints: Endpoints,
+        checking: ConsistencyCheck,
+        summary: Summary,
+        per_worker: int,
     ) -> None:
+        self.unused: list[str] = []
         self._group, self._jobs = group, jobs
         self._endpoints, self._checking = endpoints, checking
+        self._summary, self._per_worker = summary, per_worker
         # One job at a time: whoever asks often must not flood the minions.
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -44,9 +58,8 @@ class FailoverSafe:
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.failover_safe``."""
-        service = self._group.service
-        own = service.config.name
-        names: list[str] = sorted({own, *service.trust.peers()})
+        own = self._group.name
+        names = self._group.masters
         lost, glob = str(payload.get("master") or ""), _glob(payload)
         if lost and lost not in names:
             raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
@@ -60,7 +73,7 @@ class FailoverSafe:
             self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, PATIENCE)
         )
         masters, unreached = await self._endpoints.all()
-        summaries, silent = await self._group.ask("summary", {}, service.config.peer_timeout)
+        summaries, silent = await self._group.ask("summary", {}, self._group.timeout)
         sections = await self._checking.answer(safety.SECTIONS)
         mine, (theirs, unasked) = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}
@@ -70,7 +83,7 @@ class FailoverSafe:
             {own: mine, **{name: one.get("minions") for name, one in theirs.items()}},
             masters,
         )
-        summaries[own] = await self._group.summary()
+        summaries[own] = await self._summary.get()
         group = safety.Group(
             names,
             {each.name: Room(each.workers, each.open_files, each.max_minions) for each in known},
@@ -82,10 +95,10 @@ class FailoverSafe:
             {**unasked, **failed},
             signed=len({each.finger for each in known}) > 1,
             number=max(_number(summary) for summary in summaries.values()),
-            per_worker=service.config.minions_per_worker,
+            per_worker=self._per_worker,
         )
         if glob == "*":
-            service.unknown_to_minions = safety.unknown_to_minions(group)
+            self.unused = safety.unknown_to_minions(group)
         return _answer(group, [lost] if lost else names)
 
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
 from saltext_ha.replica.history import BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line, Place
-from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.group import Command
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,14 @@ PRUNE_INTERVAL = 3600.0
 
 
 class HistoryCommand:
-    """The command that looks back."""
+    """
+    The command that looks back.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    :param name: this master's.
+    """
+
+    def __init__(self, core: Core, name: str) -> None:
+        self._core, self._name = core, name
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
@@ -32,7 +36,7 @@ class HistoryCommand:
 
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.history``: who did what to which key, when, on which master, and why."""
-        core = self._group.service.core
+        core = self._core
         limit = payload.get("limit", 100)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LINES:
             raise HaError(f"limit={limit!r}: takes a whole number from 1 to {MAX_LINES}")
@@ -45,10 +49,9 @@ class HistoryCommand:
             return core.replica.history.lines(glob, limit + 1, since, by)
 
         lines = await core.run(read)
-        name = self._group.service.config.name
         return {
             "kind": "history",
-            "writes": [history_text.row(line, name) for line in lines[:limit]],
+            "writes": [history_text.row(line, self._name) for line in lines[:limit]],
             "more": len(lines) > limit,
             "retcode": 0,
         }

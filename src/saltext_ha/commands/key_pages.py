@@ -8,7 +8,8 @@ causal contexts say which of them the other side had seen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgpack
 
@@ -16,15 +17,14 @@ from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.keystore import minion_key
 from saltext_ha.membership import handover
 from saltext_ha.membership.invites import Invite
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.digest import BUCKETS
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.preview import Known
 from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
 from saltext_ha.transport import wire
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
 
 # A page stays far below what one message may carry, and holds the keeper up for a blink only.
 ROWS = 4000
@@ -61,20 +61,23 @@ def page(replica: Replica, after: bytes = FIRST) -> bytes:
     return packed
 
 
-async def offer(service: Service, invite: Invite, after: bytes) -> dict[str, Any]:
+async def offer(
+    core: Core, mode: WriteMode, opts: Mapping[str, Any], invite: Invite, after: bytes
+) -> dict[str, Any]:
     """
     What a master hears that holds *invite* and asks what joining would do: states of keys, no keys.
 
+    :param opts: this master's configuration.
     :param after: as of :func:`page`.
     """
     if not after:
-        await service.core.scan()
+        await core.scan()
     return {
-        "writes_not": service.notes.get("paused", "") or service.only_reports,
-        "one_denied": service.core.keeper.store.one_denied,
-        "public": handover.show(service.opts),
+        "writes_not": mode.why_not,
+        "one_denied": core.keeper.store.one_denied,
+        "public": handover.show(opts),
         "shares": list(invite.shares),
-        "page": await service.core.run(page, service.core.replica, after),
+        "page": await core.run(page, core.replica, after),
     }
 
 

@@ -12,6 +12,7 @@ from saltext_ha.consistency import result
 from saltext_ha.consistency.rules import DRIFT, NOTE
 from saltext_ha.consistency.sections import KEYS
 from saltext_ha.keystore import minion_key
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.sync import answers, antientropy
@@ -34,12 +35,12 @@ DENIED = (
 class KeySection:
     """Compares digests of what the stores show, then the ids that differ."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, core: Core) -> None:
+        self._group, self._core = group, core
 
     async def counts(self) -> dict[str, int]:
         """How many keys are held and how many denied, on this master."""
-        core = self._group.service.core
+        core = self._core
 
         def read() -> dict[str, int]:
             return {
@@ -61,20 +62,20 @@ class KeySection:
         :param counts: of the peers, as :meth:`counts` gives them.
         :param unreached: by master, why it could not be asked; more may be added.
         """
-        service, replica = self._group.service, self._group.service.core.replica
-        ids: set[str] = set(await service.core.run(replica.conflicts))
-        for name, link in list(service.links.items()):
+        replica = self._core.replica
+        ids: set[str] = set(await self._core.run(replica.conflicts))
+        for name, link in list(self._group.links.items()):
             if name in unreached:
                 continue
             try:
                 ids |= await self.differing_ids(link)
             except HaError as exc:
                 unreached[name] = str(exc)
-        everywhere = {service.config.name: await self.counts(), **counts}
-        totals = await service.core.run(replica.counts)
+        everywhere = {self._group.name: await self.counts(), **counts}
+        totals = await self._core.run(replica.counts)
         found = _held(everywhere, unreached)
         tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN], unreached)
-        conflicts = set(await service.core.run(replica.conflicts)) if ids else set()
+        conflicts = set(await self._core.run(replica.conflicts)) if ids else set()
         for minion_id, stored in sorted(tables.items()):
             if minion_id not in conflicts and len({one.slot for one in stored.values()}) < 2:
                 ids.discard(minion_id)  # what was under way has arrived
@@ -88,7 +89,7 @@ class KeySection:
 
     async def differing_ids(self, link: Link) -> set[str]:
         """Ids whose place in the store differs between this master and a peer."""
-        core = self._group.service.core
+        core = self._core
         buckets = await antientropy.differing_buckets(
             core.replica.placements, PLACEMENTS, link.call
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
@@ -12,8 +13,8 @@ from saltext_ha.transport.trust import Peer
 class Linting:
     """Asks this master and its peers for the traps in their configuration."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, opts: Mapping[str, Any]) -> None:
+        self._group, self._opts = group, opts
         # One at a time: whoever asks often must not take all threads.
         self._turn = asyncio.Lock()
 
@@ -29,18 +30,16 @@ class Linting:
         """``ha.lint``."""
         from saltext_ha.lint import ask
 
-        service = self._group.service
         answers, errors = await self._group.ask("lint", {}, SLOW)
         return await self._in_thread(
-            ask.group, service.config.name, service.opts, answers, errors, payload
+            ask.group, self._group.name, self._opts, answers, errors, payload
         )
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         """This master's part, for a peer."""
         from saltext_ha.lint import ask
 
-        service = self._group.service
-        return await self._in_thread(ask.for_peer, service.config.name, service.opts)
+        return await self._in_thread(ask.for_peer, self._group.name, self._opts)
 
     async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
         # It reads files, and whatever an sdb:// in the configuration asks.

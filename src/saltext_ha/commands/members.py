@@ -8,8 +8,15 @@ import time
 from typing import Any
 
 from saltext_ha.common.errors import HaError
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
+from saltext_ha.membership.certificates import Certificates
+from saltext_ha.membership.membership import Membership
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.sync.hello import Hello
+from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import succession
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.trust import Peer
@@ -24,10 +31,27 @@ def paused(since: str) -> str:
 
 
 class Members:
-    """Commands that change who is in the group, and whether a master applies what it hears."""
+    """
+    Commands that change who is in the group, and whether a master applies what it hears.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    :param hello: what this master says of itself when it meets a peer.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        config: HaConfig,
+        core: Core,
+        mode: WriteMode,
+        *,
+        membership: Membership,
+        certificates: Certificates,
+        vouching: Vouching,
+        hello: Hello,
+    ) -> None:
+        self._group, self._config, self._core, self._mode = group, config, core, mode
+        self._membership, self._certificates = membership, certificates
+        self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
@@ -56,54 +80,51 @@ class Members:
         return await self._everywhere(payload, enforce=True)
 
     async def _everywhere(self, payload: dict[str, Any], enforce: bool) -> dict[str, Any]:
-        service = self._group.service
         by = str(payload.get("by", ""))[:64]
-        notes = [f"{service.config.name}: {(await self._enforce(enforce, by))['note']}"]
+        notes = [f"{self._group.name}: {(await self._enforce(enforce, by))['note']}"]
         errors: dict[str, str] = {}
         if payload.get("all"):
             answers, errors = await self._group.ask(
-                "pause", {"pause": not enforce}, service.config.peer_timeout
+                "pause", {"pause": not enforce}, self._group.timeout
             )
             notes += [f"{name}: {answer.get('note')}" for name, answer in sorted(answers.items())]
             notes += [f"{name}: not done: {why}" for name, why in sorted(errors.items())]
         return {"kind": "notice", "notes": notes, "retcode": 2 if errors else 0}
 
     async def _enforce(self, enforce: bool, by: str) -> dict[str, Any]:
-        service, core = self._group.service, self._group.service.core
-        if enforce and service.only_reports:
-            raise HaError(f"{service.config.name} does not write: {service.only_reports}")
+        if enforce and self._mode.never:
+            raise HaError(f"{self._group.name} does not write: {self._mode.never}")
         since = f"since {time.strftime('%Y-%m-%d %H:%M:%S')}" + (f", by {by}" if by else "")
-        await core.pause(not enforce, "" if enforce else since)
+        await self._core.pause(not enforce, "" if enforce else since)
         if enforce:
-            service.notes.pop("paused", None)
+            self._mode.paused = ""
             return {"note": "resumed; what was heard meanwhile is applied"}
-        service.notes["paused"] = paused(since)
+        self._mode.paused = paused(since)
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.leave``."""
-        service, core = self._group.service, self._group.service.core
-        names = sorted(service.trust.peers())
+        names = sorted(self._group.peers)
         if not names:
             raise HaError("this master is in no group")
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         # First: the others may know the secret, and would take this master back at once.
-        group_secret.mark_left(service.config.state_dir)
-        unreached = await service.membership.leave(service.certificates.begin_anew)
+        group_secret.mark_left(self._config.state_dir)
+        unreached = await self._membership.leave(self._certificates.begin_anew)
         # What it writes from now on is that of the new certificate.
-        await core.run(service.vouching.begin, core.replica)
+        await self._core.run(self._vouching.begin)
         notes = [f"left; {name} does not trust this master any more" for name in names]
         notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]
         notes += [
-            f"{name} was not told ({why}): run there salt-run ha.remove_peer {service.config.name}"
+            f"{name} was not told ({why}): run there salt-run ha.remove_peer {self._group.name}"
             for name, why in unreached.items()
         ]
         notes.append("every key stays where it is")
-        if service.config.secret is not None:
+        if self._config.secret is not None:
             notes.append(
-                f"for good: take {service.config.url} from ha: masters on the others, and masters "
+                f"for good: take {self._config.url} from ha: masters on the others, and masters "
                 "and the secret from this one. It neither joins nor lets in by the secret until "
                 "ha.join force=True, or with a token, is run on it"
             )
@@ -111,17 +132,17 @@ class Members:
 
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.renew``."""
-        service = self._group.service
-        peers = sorted(service.trust.peers())
+        peers = sorted(self._group.peers)
         if payload.get("test"):
-            end = succession.expiry(service.identity.certificate)
+            present = self._certificates.identity
+            end = succession.expiry(present.certificate)
             notes = [
-                f"certificate {service.identity.fingerprint[:23]}:… is valid until {end:%Y-%m-%d}",
+                f"certificate {present.fingerprint[:23]}:… is valid until {end:%Y-%m-%d}",
                 "would take a new one and a new key; the members take it over by themselves",
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        were_up = {name for name, link in service.links.items() if link.up}
-        made = service.certificates.renew()
+        were_up = {name for name, link in self._group.links.items() if link.up}
+        made = self._certificates.renew()
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]
@@ -134,15 +155,16 @@ class Members:
 
     async def _until_known(self, were_up: set[str]) -> set[str]:
         """Wait until the peers that were up know this master again; those that do not."""
-        service = self._group.service
-        waiting = set(service.trust.peers())
-        give_up = time.monotonic() + 2 * service.config.sync_interval + service.config.peer_timeout
+        waiting = set(self._group.peers)
+        give_up = time.monotonic() + 2 * self._config.sync_interval + self._group.timeout
         while True:
             for name in sorted(waiting):
-                peer = service.trust.peers().get(name)
+                peer = self._group.peers.get(name)
                 with contextlib.suppress(HaError):
                     if peer is not None:
-                        await call_once(service.identity, peer, "hello", service.describe(), 2.0)
+                        await call_once(
+                            self._certificates.identity, peer, "hello", self._hello.describe(), 2.0
+                        )
                         waiting.discard(name)
             if not waiting & were_up or time.monotonic() > give_up:
                 return waiting

@@ -12,9 +12,10 @@ from saltext_ha.config.watchdog import jitter_for
 from saltext_ha.lint import check
 from saltext_ha.lint.model import INFO
 from saltext_ha.minion import binding
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.rollout import drop_in
-from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.group import Command
 
 SHARE = (
     "salt-ha invite share_master_key=True on the master whose key the minions know, salt-ha join "
@@ -26,8 +27,8 @@ SHARE = (
 class MinionConfig:
     """The command."""
 
-    def __init__(self, group: Group, endpoints: Endpoints) -> None:
-        self._group, self._endpoints = group, endpoints
+    def __init__(self, core: Core, endpoints: Endpoints) -> None:
+        self._core, self._endpoints = core, endpoints
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -36,8 +37,7 @@ class MinionConfig:
     async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.minion_config``."""
         masters, errors = await self._endpoints.all()
-        core = self._group.service.core
-        counts = await core.run(core.replica.counts)
+        counts = await self._core.run(self._core.replica.counts)
         minions = counts.get(ACCEPTED, 0)
         return await asyncio.to_thread(answer, masters, errors, minions, payload)
 

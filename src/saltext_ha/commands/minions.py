@@ -17,8 +17,10 @@ from saltext_ha.minions.connections import subscribers
 from saltext_ha.minions.job_specs import LONGEST, WHERE, Order, check_glob
 from saltext_ha.minions.jobs import Answers, Jobs
 from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
-from saltext_ha.minions.presence import Sight
+from saltext_ha.minions.presence import Heard, Sight
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
+from saltext_ha.salt_bus.intake import Room
 from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.transport.trust import Peer
 
@@ -73,10 +75,24 @@ class Bound:
 
     For the status page and the metrics: :meth:`count` and :meth:`known` say it of this master,
     :meth:`minions` of the group.
+
+    :param opts: this master's configuration.
+    :param heard: what its bus tells of minions, and *room* how much of that may be kept.
     """
 
-    def __init__(self, group: Group, jobs: Jobs) -> None:
+    def __init__(
+        self,
+        group: Group,
+        jobs: Jobs,
+        core: Core,
+        opts: Mapping[str, Any],
+        *,
+        heard: Heard,
+        room: Room,
+    ) -> None:
         self._group, self._jobs = group, jobs
+        self._core, self._opts = core, opts
+        self._heard, self._room = heard, room
         self._counted: tuple[float, int | None] = (-math.inf, None)
         self._counting = asyncio.Lock()
 
@@ -101,7 +117,7 @@ class Bound:
             at, counted = self._counted
             if time.monotonic() - at >= COUNT_FOR:
                 loop = asyncio.get_running_loop()
-                counted = await loop.run_in_executor(None, subscribers, self._group.service.opts)
+                counted = await loop.run_in_executor(None, subscribers, self._opts)
                 self._counted = (time.monotonic(), counted)
         return counted
 
@@ -112,16 +128,16 @@ class Bound:
 
         :raises InvalidRecord: that is no glob.
         """
-        return self._group.service.heard.sights(await self.accepted(glob))
+        return self._heard.sights(await self.accepted(glob))
 
     async def accepted(self, glob: str, after: str = "", most: int = -1) -> list[str]:
         """The ids of accepted minions that match *glob*; see :meth:`Replica.accepted`."""
-        core = self._group.service.core
+        core = self._core
         return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
     async def settle(self) -> None:
         """Find out who of those that were heard for the first time has an accepted key."""
-        core, heard = self._group.service.core, self._group.service.heard
+        core, heard = self._core, self._heard
         new = heard.newcomers()
 
         def read(ids: list[str]) -> list[str]:
@@ -133,12 +149,12 @@ class Bound:
 
     async def settle_regularly(self) -> None:
         """:meth:`settle`, more often than too many can be heard for the first time."""
-        service, turn = self._group.service, 0
+        turn = 0
         while True:
             if turn % COUNTED == 0:
                 with contextlib.suppress(HaError):  # what is wrong with the replica is said there
-                    counts = await service.core.run(service.core.replica.counts)
-                    service.room.suit(counts.get(ACCEPTED, 0))
+                    counts = await self._core.run(self._core.replica.counts)
+                    self._room.suit(counts.get(ACCEPTED, 0))
             turn += 1
             await asyncio.sleep(SETTLE)
             await self.settle()
@@ -153,7 +169,7 @@ class Bound:
         glob, ids, after = payload.get("glob", "*"), payload.get("ids"), payload.get("after", "")
         if not isinstance(glob, str) or not isinstance(after, str):
             raise InvalidRecord("takes a glob, and the id after which to go on")
-        heard, sights = self._group.service.heard, dict[str, Sight]()
+        heard, sights = self._heard, dict[str, Sight]()
         if ids is None:
             # One more than a page holds says that there are more.
             while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
@@ -178,17 +194,16 @@ class Bound:
         What every master has heard of *ids*, and why some do not say; *question* as in
         :meth:`page`.
         """
-        service = self._group.service
         names = self._jobs.masters
 
         async def ask(name: str) -> Known | str:
-            link, known, after = service.links.get(name), Known(), ""
-            if link is None and name != service.config.name:
+            link, known, after = self._group.links.get(name), Known(), ""
+            if link is None and name != self._group.name:
                 return "joined just now; not asked yet"
             try:
                 for _ in range(MAX_PAGES):
                     payload = {**question, "after": after}
-                    timeout = SLOW if after else service.config.peer_timeout
+                    timeout = SLOW if after else self._group.timeout
                     page = await (
                         link.call("bound", payload, timeout) if link else self.page(payload)
                     )
@@ -242,7 +257,7 @@ class Bound:
         return [
             {
                 "name": name,
-                "self": name == self._group.service.config.name,
+                "self": name == self._group.name,
                 "state": "unknown" if name in unknown else "running",
                 "connections": known[name].connections if name in known else None,
                 "minions": bound[name] if name in known else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from saltext_ha.balancer import servers
 from saltext_ha.balancer.render import render, wishes
 from saltext_ha.balancer.servers import Address, Server
 from saltext_ha.common.errors import HaError
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.sync.group import Command, Group, PeerHandler
 from saltext_ha.transport.trust import Peer
 
@@ -17,8 +19,8 @@ from saltext_ha.transport.trust import Peer
 class ProxyConfig:
     """The command, and what peers may ask for it."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, opts: Mapping[str, Any], config: HaConfig) -> None:
+        self._group, self._opts, self._config = group, opts, config
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -34,9 +36,8 @@ class ProxyConfig:
 
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.proxy_config``."""
-        service = self._group.service
         wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
-        answers, errors = await self._group.ask("salt_api", {}, service.config.peer_timeout)
+        answers, errors = await self._group.ask("salt_api", {}, self._group.timeout)
         known = [self._own()]
         for name, raw in answers.items():
             try:
@@ -44,7 +45,7 @@ class ProxyConfig:
             except HaError as exc:
                 errors[name] = str(exc)
         like = _usual([master.api for master in known if master.api], wanted.api_port)
-        peers = service.trust.peers()
+        peers = self._group.peers
         # A master that is down just now is one of those that callers are to reach later.
         known += [
             servers.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
@@ -52,7 +53,7 @@ class ProxyConfig:
             if name in peers and like
         ]
         known.sort(key=lambda master: master.name)
-        text = render(wanted, service.config.group, service.config.name, known)
+        text = render(wanted, self._config.group, self._group.name, known)
         return {
             "kind": "proxy_config",
             "text": text,
@@ -61,7 +62,7 @@ class ProxyConfig:
         }
 
     def _own(self) -> Server:
-        return servers.of_master(self._group.service.opts, self._group.service.config)
+        return servers.of_master(self._opts, self._config)
 
 
 def _usual(known: list[Address], port: int) -> Address | None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha.commands import undoing
@@ -14,11 +14,13 @@ from saltext_ha.commands.decisions import seconds, signed
 from saltext_ha.commands.undoing import Undo
 from saltext_ha.common.errors import HaError
 from saltext_ha.keystore import minion_key
+from saltext_ha.membership.membership import Membership
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
 from saltext_ha.replica.history import VIA, Write
 from saltext_ha.replication.record import DECISIONS, Dot
 from saltext_ha.sync.group import Command, Group, PeerHandler
-from saltext_ha.transport.trust import Removed
+from saltext_ha.transport.trust import Removed, Trust
 
 WEEK = 7 * 86400.0
 """How far back is looked where nobody says it."""
@@ -37,11 +39,26 @@ class Decided(NamedTuple):
 
 
 class Removal:
-    """The command that takes a master out, and what it left behind."""
+    """
+    The command that takes a master out, and what it left behind.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._dealings = Dealings(group)
+    :param by_secret: whether masters come in by a secret.
+    :param notes: where it is said how far the undoing is.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        core: Core,
+        trust: Trust,
+        membership: Membership,
+        *,
+        by_secret: bool,
+        notes: MutableMapping[str, str],
+    ) -> None:
+        self._group, self._core, self._trust = group, core, trust
+        self._membership, self._by_secret, self._progress = membership, by_secret, notes
+        self._dealings = Dealings(group, core, trust)
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -53,11 +70,10 @@ class Removal:
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.remove_peer``."""
-        service = self._group.service
         name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
-        pinned = name in service.trust.pinned()
-        if not pinned and name not in {note.name for note in service.trust.removed()}:
-            there = ", ".join(sorted(service.trust.peers())) or "none"
+        pinned = name in self._trust.pinned()
+        if not pinned and name not in {note.name for note in self._trust.removed()}:
+            there = ", ".join(sorted(self._group.peers)) or "none"
             raise HaError(f"there is no peer {name!r}; peers: {there}")
         span = _span(payload.get("since"))
         if undo and not payload.get("since"):
@@ -68,16 +84,16 @@ class Removal:
         unreached: dict[str, str] = {}
         if pinned and not test:
             # Before anything is asked: from here on it adds nothing to what is looked at.
-            unreached |= await service.membership.remove(name)
+            unreached |= await self._membership.remove(name)
         unknown: dict[str, str] = {}
         pins = await self._dealings.pins(name, unknown)
         since = float("-inf") if span is None else time.time() - span
-        brought = introduced_by(name, pins, service.config.name, since)
+        brought = introduced_by(name, pins, self._group.name, since)
         if undo and not test and brought:
-            unreached |= await service.membership.remove(others=_notes_of(brought))
+            unreached |= await self._membership.remove(others=_notes_of(brought))
         names = [name, *sorted(brought)]
         await self._level(names, unknown)
-        asked = sorted(service.trust.pinned().keys() - set(names))
+        asked = sorted(self._trust.pinned().keys() - set(names))
         writes = await self._dealings.writes(names, span, asked, unknown)
         decided = await self._decided(writes)
         left: dict[tuple[str, bytes], str] = {}
@@ -88,7 +104,7 @@ class Removal:
             unreached.pop(gone, None)
         rows = [_key_row(one, bool(undo), left.get(_about(one.last), "")) for one in decided]
         notes = self._notes(name, brought, rows, payload, pinned, unreached)
-        untold = {pin.name for pin in pins if pin.introducer is None} - {name, service.config.name}
+        untold = {pin.name for pin in pins if pin.introducer is None} - {name, self._group.name}
         if untold:
             notes.append(
                 f"who introduced {', '.join(sorted(untold))} is not known everywhere: an older "
@@ -111,8 +127,8 @@ class Removal:
 
     async def _level(self, names: Sequence[str], unknown: dict[str, str]) -> None:
         """What the others took from it is to be known here, too."""
-        for name, link in list(self._group.service.links.items()):
-            if name in {*names, *unknown} or name not in self._group.service.trust.pinned():
+        for name, link in list(self._group.links.items()):
+            if name in {*names, *unknown} or name not in self._trust.pinned():
                 continue
             try:
                 await link.exchange()
@@ -126,7 +142,7 @@ class Removal:
         What became of each key that was decided about by *writes*, which are the last first, or of
         which they left a knock where others had decided.
         """
-        core = self._group.service.core
+        core = self._core
         about: dict[str, dict[bytes, list[Write]]] = {}
         for write in writes:
             about.setdefault(write.minion_id, {}).setdefault(write.key, []).append(write)
@@ -160,7 +176,7 @@ class Removal:
         self, decided: Iterable[Decided], payload: Mapping[str, Any], name: str
     ) -> dict[tuple[str, bytes], str]:
         """Carry the plan out; (id, key) → reason, of what could not be done."""
-        service, core = self._group.service, self._group.service.core
+        core = self._core
         todo: dict[str, dict[bytes, str]] = {}
         for one in decided:
             if one.undo.target:
@@ -168,7 +184,7 @@ class Removal:
         left: dict[tuple[str, bytes], str] = {}
         try:
             for done, (minion_id, states) in enumerate(todo.items()):
-                service.notes["removal"] = (
+                self._progress["removal"] = (
                     f"undoing what {name} decided: {done} of {len(todo)} minions"
                 )
                 records = await core.run(core.replica.get, minion_id)
@@ -185,7 +201,7 @@ class Removal:
                     if record.state != states[record.fingerprint]
                 }
         finally:
-            service.notes.pop("removal", None)
+            self._progress.pop("removal", None)
         return left
 
     # -- for people
@@ -199,7 +215,6 @@ class Removal:
         pinned: bool,
         unreached: Mapping[str, str],
     ) -> list[str]:
-        service = self._group.service
         test, undo = payload.get("test"), payload.get("undo")
         since = str(payload.get("since") or "7d")
         if test:
@@ -218,7 +233,7 @@ class Removal:
                 f"{COMMAND} {name} undo=True since={since} (test=True shows what that does)"
             )
         notes += [f"{other} hears of it later: {why}" for other, why in unreached.items()]
-        if pinned and service.config.secret is not None:
+        if pinned and self._by_secret:
             notes.append(
                 f"if {name} was stolen: a new secret (ha: secret_file) on all the others now, and "
                 f"restart salt-master on them; with the old one it comes in under a new "

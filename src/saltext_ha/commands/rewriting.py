@@ -7,11 +7,13 @@ from typing import Any
 
 from saltext_ha.commands.decisions import GLOB, signed
 from saltext_ha.common.errors import HaError
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.group import Command, Group
 from saltext_ha.sync.key_rows import change_row, key_text
 from saltext_ha.sync.link import Link
+from saltext_ha.sync.vouching import Vouching
 
 PAGE = 2000
 TRIES = 3
@@ -20,8 +22,8 @@ TRIES = 3
 class Rewriting:
     """The command that mends records."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, core: Core, vouching: Vouching) -> None:
+        self._group, self._core, self._vouching = group, core, vouching
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -29,7 +31,7 @@ class Rewriting:
 
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.rewrite``."""
-        core, minion = self._group.service.core, str(payload.get("minion"))
+        core, minion = self._core, str(payload.get("minion"))
         test = bool(payload.get("test"))
         ids = await self._poisoned(minion)
         if not ids and not GLOB.search(minion):
@@ -38,7 +40,7 @@ class Rewriting:
         notes: list[str] = []
         if ids and not test:
             # What is written under the present name may count as known already.
-            await core.run(self._group.service.vouching.begin, core.replica)
+            await core.run(self._vouching.begin)
         for minion_id in ids:
             records = await core.run(core.replica.get, minion_id)
             states = await core.run(core.keeper.shown_anew, minion_id)
@@ -59,7 +61,7 @@ class Rewriting:
                 for key, state in sorted(states.items())
             ]
         unreachable: dict[str, str] = {}
-        for name, link in sorted(self._group.service.links.items()):
+        for name, link in sorted(self._group.links.items()):
             if test or not changes:
                 break
             try:
@@ -82,7 +84,7 @@ class Rewriting:
 
     async def _poisoned(self, minion: str) -> list[str]:
         """The ids that match and have a poisoned record, a page at a time."""
-        core = self._group.service.core
+        core = self._core
 
         def page(where: tuple[int, str, bytes]) -> list[tuple[tuple[int, str, bytes], bool]]:
             return [
@@ -104,7 +106,7 @@ class Rewriting:
         """Whether the peer knows of all keys what this master does."""
         for _ in range(TRIES):
             await link.exchange()
-            root = self._group.service.core.replica.records.root
+            root = self._core.replica.records.root
             if (await link.call("digest", {"tree": RECORDS, "root": root})).get("same") is True:
                 return True
         return False

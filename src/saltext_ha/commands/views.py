@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.summary import Summary
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.refusals import Refusals
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health import fitness, group_state
 from saltext_ha.keystore import minion_key
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import ABSENT, accepted_keys
 from saltext_ha.sync import antientropy
@@ -19,6 +24,7 @@ from saltext_ha.sync.answers import PLACEMENTS, RECORDS
 from saltext_ha.sync.group import SLOW, Command, Group, table, tables, texts
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
+from saltext_ha.transport.trust import Trust
 
 UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
@@ -29,10 +35,35 @@ LONG = 120.0
 
 
 class Views:
-    """Commands that only show."""
+    """
+    Commands that only show.
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    :param config: this master's, of ``ha:``, and *opts* the whole.
+    :param watch: keeps what was found when masters were compared last.
+    :param fingerprint: of this master's certificate.
+    :param refusals: who was turned away: how many, by the reason; and when and from where, lately.
+    :param unused: masters that no minion is configured with.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        config: HaConfig,
+        opts: Mapping[str, Any],
+        core: Core,
+        trust: Trust,
+        mode: WriteMode,
+        *,
+        summary: Summary,
+        watch: ConsistencyWatch,
+        fingerprint: Callable[[], str],
+        refusals: Refusals,
+        unused: Callable[[], Collection[str]],
+    ) -> None:
+        self._group, self._config, self._opts = group, config, opts
+        self._core, self._trust, self._mode = core, trust, mode
+        self._summary, self._watch, self._fingerprint = summary, watch, fingerprint
+        self._refusals, self._unused = refusals, unused
         self._urls: dict[str, str] = {}
         """Where salt-api was when a peer last said so; forgotten with this engine."""
 
@@ -44,21 +75,20 @@ class Views:
         """
         The table of ``ha.status``; with ``whole`` for the page, which shows what differs, too.
         """
-        service = self._group.service
         masters, conflicts, troubles = await self.facts()
         # From here on nothing is waited for: all of it is of one moment.
         level = group_state.level(masters, len(conflicts))
-        comparison = service.watch.compared(level)
-        unused = service.unknown_to_minions
+        comparison = self._watch.compared(level)
+        unused = self._unused()
         fit = sum(not fitness.unfit(row) and row["name"] not in unused for row in masters)
         verdict = group_state.judge(masters, comparison, len(conflicts), troubles, fit)
-        reason = service.only_reports
+        reason = self._mode.never
         return {
             "kind": "status",
-            "group": service.config.group,
+            "group": self._config.group,
             "state": verdict.state,
             "reasons": [reason.data() for reason in verdict.reasons],
-            "mode": service.mode,
+            "mode": self._mode.name,
             "tolerates": verdict.tolerates,
             "masters": masters,
             "conflicts": conflicts,
@@ -67,12 +97,12 @@ class Views:
                 for row in masters
                 if isinstance(row["held"], int) and row["held"]
             ],
-            "refused": service.listener.refused,
-            "refusals": service.listener.refused_lately(),
-            "consistency": comparison if payload.get("whole") else service.watch.shown(level),
+            "refused": dict(self._refusals.counts),
+            "refusals": self._refusals.lately(),
+            "consistency": comparison if payload.get("whole") else self._watch.shown(level),
             "notes": [
                 *troubles,
-                *([f"{service.config.name} only observes: {reason}"] if reason else []),
+                *([f"{self._group.name} only observes: {reason}"] if reason else []),
                 *(UNUSED.format(row["name"]) for row in masters if row["name"] in unused),
             ],
             "retcode": verdict.retcode,
@@ -80,13 +110,12 @@ class Views:
 
     async def facts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
         """The rows of all masters and of all conflicts, and what is wrong with the group."""
-        service = self._group.service
         own, (answers, errors) = await asyncio.gather(
-            self._group.summary(), self._group.ask("summary", {}, service.config.peer_timeout)
+            self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
         )
-        masters = [self._row(service.config.name, own, None, 0, own=True)]
-        for name in sorted(service.trust.peers()):
-            link, answer = service.links.get(name), answers.get(name)
+        masters = [self._row(self._group.name, own, None, 0, own=True)]
+        for name in sorted(self._group.peers):
+            link, answer = self._group.links.get(name), answers.get(name)
             if link is None:
                 masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
                 continue
@@ -101,9 +130,9 @@ class Views:
         else:
             conflicts = await self._group.conflicts(ids)
         apart = _master_keys(
-            {service.config.name: own, **answers}, one_master_key(service.config, service.opts)
+            {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
-        unread = [f"{file}: {why}" for file, why in service.trust.problems().items()]
+        unread = [f"{file}: {why}" for file, why in self._trust.problems().items()]
         return masters, conflicts, [*apart, *unread]
 
     def _recall(self, masters: Iterable[dict[str, Any]]) -> None:
@@ -119,7 +148,7 @@ class Views:
 
     def _mind(self, link: Link, answer: Mapping[str, Any] | None) -> str:
         """What is odd about a peer, and what to do: it is of another group, or it has moved."""
-        config = self._group.service.config
+        config = self._config
         if answer is None:
             if time.monotonic() - (link.seen or link.since) < LONG:
                 return ""
@@ -183,7 +212,7 @@ class Views:
         self, link: Link, own: Mapping[str, Any], answer: Mapping[str, Any]
     ) -> int | None:
         """In how many buckets the peer differs from this master: mostly one key each."""
-        replica = self._group.service.core.replica
+        replica = self._core.replica
         if answer.get("root") == own["root"] and answer.get("placements") == own["placements"]:
             return 0
         try:
@@ -197,20 +226,19 @@ class Views:
 
     async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.keys``: every id that matches, on every master."""
-        service = self._group.service
         glob = str(payload.get("glob", "*"))
         answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
-        everywhere = {service.config.name: table(await self._group.shown({"glob": glob}))}
+        everywhere = {self._group.name: table(await self._group.shown({"glob": glob}))}
         everywhere |= tables(answers, errors)
         ids = sorted({minion_id for shown in everywhere.values() for minion_id in shown})
-        conflicts = set(await service.core.run(service.core.replica.conflicts))
-        masters = [service.config.name, *sorted({*answers, *errors})]
+        conflicts = set(await self._core.run(self._core.replica.conflicts))
+        masters = [self._group.name, *sorted({*answers, *errors})]
         rows = []
         for minion_id in ids:
             stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
             there = {key for one in stored.values() for key in one.keys}
             if minion_id in conflicts:
-                records = await service.core.run(service.core.replica.get, minion_id)
+                records = await self._core.run(self._core.replica.get, minion_id)
                 there |= set(accepted_keys(records.values()))
             for key in sorted(there):
                 states: dict[str, str | None] = {
@@ -238,17 +266,16 @@ class Views:
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.peers``: whom this master trusts, and how each of them does."""
-        service = self._group.service
         rows = []
-        for name, peer in sorted(service.trust.peers().items()):
-            link = service.links.get(name)
+        for name, peer in sorted(self._group.peers.items()):
+            link = self._group.links.get(name)
             seen = None if not link or link.seen is None else round(time.monotonic() - link.seen, 1)
             rows.append(
                 {
                     "name": name,
                     "url": peer.url,
                     "fingerprint": peer.fingerprint,
-                    "introducer": peer.introducer if peer.introducer != "" else service.config.name,
+                    "introducer": peer.introducer if peer.introducer != "" else self._group.name,
                     "added": peer.added,
                     "state": "up" if link and link.up else "unknown",
                     "seen": seen,
@@ -258,9 +285,9 @@ class Views:
         return {
             "kind": "peers",
             "self": {
-                "name": service.config.name,
-                "url": service.config.url,
-                "fingerprint": service.identity.fingerprint,
+                "name": self._group.name,
+                "url": self._config.url,
+                "fingerprint": self._fingerprint(),
             },
             "peers": rows,
             "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,

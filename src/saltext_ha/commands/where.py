@@ -13,8 +13,9 @@ from saltext_ha.minions.job_specs import MAX_IDS, PING, Order
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import reached_by
 from saltext_ha.minions.presence import Sight
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.group import Command
 
 LOOK = 2.0
 """Seconds that a minion has to answer a ping, where nobody is sure on which master it is."""
@@ -33,8 +34,8 @@ class Where:
     and what answers where is then known to all.
     """
 
-    def __init__(self, group: Group, jobs: Jobs, bound: Bound) -> None:
-        self._group, self._jobs, self._bound = group, jobs, bound
+    def __init__(self, core: Core, jobs: Jobs, bound: Bound) -> None:
+        self._core, self._jobs, self._bound = core, jobs, bound
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -53,7 +54,7 @@ class Where:
         masters = self._jobs.masters  # those that could not be asked, too: they reach nobody
         return {
             "kind": "where",
-            "self": self._group.service.config.name,
+            "self": self._jobs.own,
             "masters": masters,
             "count": len(minions),
             "minions": {i: by for i, by in minions.items() if by != masters},
@@ -128,7 +129,7 @@ class Where:
             raise InvalidRecord("takes a list of minion ids")
         if not all(isinstance(each, str) for each in ids):
             raise InvalidRecord("takes a list of minion ids")
-        core = self._group.service.core
+        core = self._core
 
         def read(some: list[str]) -> list[str]:
             known = core.replica

@@ -1,9 +1,9 @@
-"""Which parts answer operators and peers: all of them are made and registered here."""
+"""Which parts answer operators, peers and the status page: all are made and registered here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from saltext_ha.commands.cmd import Commands
 from saltext_ha.commands.consistency_check import ConsistencyCheck, OwnFacts
@@ -13,6 +13,7 @@ from saltext_ha.commands.drain import Drain
 from saltext_ha.commands.endpoints import Endpoints
 from saltext_ha.commands.failover_safe import FailoverSafe
 from saltext_ha.commands.history import HistoryCommand
+from saltext_ha.commands.key_section import KeySection
 from saltext_ha.commands.linting import Linting
 from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
@@ -21,19 +22,22 @@ from saltext_ha.commands.proxy_config import ProxyConfig
 from saltext_ha.commands.reachability import Reachability
 from saltext_ha.commands.removal import Removal
 from saltext_ha.commands.rewriting import Rewriting
+from saltext_ha.commands.summary import Summary
+from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
+from saltext_ha.engine.parts import Parts
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.sync.group import Command
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.listener import Handler
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.web.own import Own
+from saltext_ha.web.pages import Pages
+from saltext_ha.web.snapshot import Snapshots
 
 T = TypeVar("T")
 
 
-class Parts(NamedTuple):
+class Answering(NamedTuple):
     """
     ``commands`` are what the control socket answers, ``peer_handlers`` what peers may ask; the
     others are used by more than those.
@@ -44,44 +48,96 @@ class Parts(NamedTuple):
     jobs: Jobs
     bound: Bound
     checking: ConsistencyCheck
+    summary: Summary
+    safe: FailoverSafe
+    views: Views
+    pages: Pages
 
 
-def make(service: Service) -> Parts:
-    """Those of the master that *service* runs on; inside the event loop, once its core is there."""
-    group = service.group
-    jobs = Jobs(group)
-    bound = Bound(group, jobs)
-    own_facts = OwnFacts(group)
-    checking = ConsistencyCheck(group, own_facts)
-    drain, where = Drain(group, jobs, bound), Where(group, jobs, bound)
-    linting, members, removal = Linting(group), Members(group), Removal(group)
-    rewriting = Rewriting(group)
-    endpoints, proxy = Endpoints(group), ProxyConfig(group)
-    safe = FailoverSafe(group, jobs, endpoints, checking)
+def make(parts: Parts) -> Answering:
+    """What answers for the engine that is made of *parts*; inside the event loop."""
+    opts, config = parts.opts, parts.config
+    core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
+    health, membership = parts.health, parts.membership
+    jobs = Jobs(group, opts, parts.returns, config.commands)
+    bound = Bound(group, jobs, core, opts, heard=parts.heard, room=parts.room)
+    summary = Summary(
+        opts,
+        core,
+        parts.hello,
+        health,
+        bound=bound.count,
+        notes=parts.all_notes,
+        timeout=config.peer_timeout,
+    )
+    keys = KeySection(group, core)
+    own_facts = OwnFacts(opts, config, keys)
+    checking = ConsistencyCheck(group, config, core, own_facts, keys, parts.watch.note)
+    drain = Drain(group, jobs, bound, health, config.address)
+    where = Where(core, jobs, bound)
+    linting = Linting(group, opts)
+    members = Members(
+        group,
+        config,
+        core,
+        mode,
+        membership=membership,
+        certificates=parts.certificates,
+        vouching=parts.vouching,
+        hello=parts.hello,
+    )
+    removal = Removal(
+        group,
+        core,
+        trust,
+        membership,
+        by_secret=config.secret is not None,
+        notes=parts.notes,
+    )
+    endpoints = Endpoints(group, opts, config.address)
+    proxy = ProxyConfig(group, opts, config)
+    safe = FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker)
+    views = Views(
+        group,
+        config,
+        opts,
+        core,
+        trust,
+        mode,
+        summary=summary,
+        watch=parts.watch,
+        fingerprint=lambda: parts.identity.fingerprint,
+        refusals=parts.refusals,
+        unused=lambda: safe.unused,
+    )
+    server = SyncServer(
+        core, parts.links, parts.hello, parts.vouching, parts.claims, membership.moved
+    )
     commands = (
-        service.views,
+        views,
         checking,
-        Differences(group),
+        Differences(group, core, mode, keys),
         linting,
-        Decisions(group),
+        Decisions(group, core, mode),
         members,
         removal,
-        rewriting,
-        HistoryCommand(group),
+        Rewriting(group, core, parts.vouching),
+        HistoryCommand(core, config.name),
         bound,
         Reachability(jobs, bound),
         where,
-        Commands(group, jobs, where),
+        Commands(jobs, where),
         drain,
-        MinionConfig(group, endpoints),
+        MinionConfig(core, endpoints),
         safe,
         proxy,
     )
     for_peers = (
-        SyncServer(service),
-        service.retention,
-        service.shared_store,
+        server,
+        parts.retention,
+        parts.shared_store,
         group,
+        summary,
         linting,
         members,
         removal,
@@ -93,12 +149,27 @@ def make(service: Service) -> Parts:
         safe,
         proxy,
     )
-    return Parts(
-        _together(part.commands() for part in commands),
-        _together([service.membership.handlers(), *(part.for_peers() for part in for_peers)]),
+    own = Own(
+        config.name,
+        config.group,
+        mode,
+        health,
+        lambda: parts.identity,
+        parts.counters,
+        parts.failovers,
+        lambda: parts.refusals.counts,
+    )
+    snapshots = Snapshots(config.name, views, core, parts.failovers, config.peer_timeout)
+    return Answering(
+        _together(each.commands() for each in commands),
+        _together([membership.handlers(), *(each.for_peers() for each in for_peers)]),
         jobs,
         bound,
         checking,
+        summary,
+        safe,
+        views,
+        Pages(snapshots, health, bound.minions, own),
     )
 
 

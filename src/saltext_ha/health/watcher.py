@@ -12,23 +12,23 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.config.health import Settings
 from saltext_ha.health import checks, fitness, verdict
+from saltext_ha.health.echoes import Echoes
 from saltext_ha.health.verdict import Result
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.reconciler.core import Core
+from saltext_ha.sync.link import Link
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
-ECHO = "salt/ha/health"
 TURN = 1.0  # seconds between rounds before the first decision
 JITTER = 0.1
 # A runner is a process of its own that loads all of Salt's runners.
@@ -77,18 +77,34 @@ class Watcher:
     """
     Asks, and keeps the verdict.
 
-    :ivar state: ``verdict.UNDECIDED`` for ever when nothing is asked here (``ha: health: false``).
+    :param settings: None where nothing is asked (``ha: health: false``).
+    :param host: at which others reach this master.
+    :param damage: says what keeps this engine from being of use though it runs; else empty.
+    :ivar state: ``verdict.UNDECIDED`` for ever when nothing is asked here.
+    :ivar draining: whether an operator takes this master out of service: no more callers, then.
     """
 
-    def __init__(self, service: Service, settings: Settings | None) -> None:
-        self._service = service
-        self._settings = settings
-        self._api = checks.api_of(service.opts)
+    def __init__(
+        self,
+        settings: Settings | None,
+        opts: Mapping[str, Any],
+        *,
+        host: str,
+        core: Core,
+        trust: Trust,
+        links: Mapping[str, Link],
+        echoes: Echoes,
+        damage: Callable[[], str],
+    ) -> None:
+        self._settings, self._opts, self._host = settings, opts, host
+        self._core, self._trust, self._links = core, trust, links
+        self._echoes, self._damage = echoes, damage
+        self._api = checks.api_of(opts)
+        self.draining = False
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="ha-health")
         self._results: dict[str, Result] = {}
         self._met = False
         self._since = time.time()
-        self._turn = 0
         self.state: Health = verdict.UNDECIDED
         self.rounds = 0
 
@@ -101,12 +117,11 @@ class Watcher:
 
     def ready(self) -> tuple[bool, str]:
         """Whether this master should be given callers; if not, why."""
-        service = self._service
-        if service.draining:
+        if self.draining:
             return False, "draining: an operator takes it out of service"
-        if damage := service.damage():
+        if damage := self._damage():
             return False, damage
-        core = service.core
+        core = self._core
         if untrue := fitness.untrue(core.replica.held_count, core.keeper.holds.doubt):
             return False, untrue
         if core.busy >= fitness.HANGS:
@@ -129,7 +144,7 @@ class Watcher:
             "reason": reason,
             "problem": self.state.reason if self.healthy is False else "",
             "since": self._since if self.state.known else None,
-            "draining": self._service.draining,
+            "draining": self.draining,
             "url": self._url(),
             "checks": [result.told() for result in self._results.values()],
         }
@@ -139,20 +154,19 @@ class Watcher:
         api = self._api
         if api is None:
             return ""
-        return api.url_at(self._service.config.address) if api.everywhere else api.url
+        return api.url_at(self._host) if api.everywhere else api.url
 
     def _behind(self) -> str:
         """Why it has not caught up since its start, or since its replica was lost; else empty."""
-        service = self._service
-        if service.core.keeper.adopting:
+        if self._core.keeper.adopting:
             return "its replica is being rebuilt"
         if self._met:
             return ""
         # Down is an answer, too: a master must serve when it is the only one left.
-        links = service.links
+        links = self._links
         waiting = [
             name
-            for name in sorted(service.trust.peers())
+            for name in sorted(self._trust.peers())
             if name not in links or links[name].up is None
         ]
         if waiting:
@@ -216,11 +230,11 @@ class Watcher:
             await asyncio.sleep(settings.deep_interval if good else settings.interval)
 
     def _questions(self, settings: Settings) -> list[_Question]:
-        opts, timeout = self._service.opts, settings.timeout
+        opts, timeout = self._opts, settings.timeout
         questions = [
             _Question(REQUEST, self._thread(checks.request_port, opts, timeout)),
             _Question(PUBLISHER, self._thread(checks.publisher, opts, timeout)),
-            _Question(BUS, self._echo, threaded=False),
+            _Question(BUS, self._echoes.of_an_event, threaded=False),
         ]
         if self._api:
             questions.append(_Question(API, self._thread(checks.api_answers, self._api, timeout)))
@@ -233,29 +247,7 @@ class Watcher:
 
         return ask
 
-    async def _echo(self) -> str:
-        """Fire an event and hear it again."""
-        service = self._service
-        self._turn += 1
-        mine = {"master": service.config.name, "turn": self._turn}
-        with service.bus.subscribe(ECHO) as waiting:
-            service.announce("health", mine)
-            # In Salt's own cluster those of the other masters are heard, too.
-            await waiting.until(
-                lambda tag, data: mine.items() <= data.items() and service.proofs.is_ours(tag, data)
-            )
-        return ""
-
     async def _runner(self) -> str:
-        loop = asyncio.get_running_loop()
-        opts = self._service.opts
-        # Before it starts: its return may be there before the answer that names it.
-        with self._service.bus.subscribe("salt/run/") as waiting:
-            try:
-                jid = await loop.run_in_executor(
-                    self._threads, checks.run_runner, opts, DEEP_TIMEOUT
-                )
-            except RuntimeError as exc:
-                return str(exc)
-            await waiting.until(lambda tag, _: tag == f"salt/run/{jid}/ret")
-        return ""
+        return await self._echoes.of_a_runner(
+            self._thread(checks.run_runner, self._opts, DEEP_TIMEOUT)
+        )

@@ -6,16 +6,16 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, MutableMapping
 
 from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.config import secret
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
 from saltext_ha.membership.reaching import Reach, shown
 from saltext_ha.membership.unattended import Applicant, apply
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,20 @@ class AutoJoin:
 
     Two that join each other at the same time end as any two that joined: what each of them pins
     is the same whoever asked.
+
+    :param identity: this master's present one.
+    :param notes: where it is said what keeps masters apart.
     """
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(
+        self,
+        config: HaConfig,
+        trust: Trust,
+        identity: Callable[[], Identity],
+        notes: MutableMapping[str, str],
+    ) -> None:
+        self._config, self._trust = config, trust
+        self._identity, self._notes = identity, notes
         self._found: dict[str, str] = {}
         self._delays: dict[str, float] = {}
         self._due: dict[str, float] = {}
@@ -42,11 +52,11 @@ class AutoJoin:
 
     async def run(self) -> None:
         """For as long as the engine runs; ends at once where nothing of it is configured."""
-        config = self._service.config
+        config = self._config
         if not config.masters:
             return
         if config.secret is None:
-            self._service.notes[SOURCE] = (
+            self._notes[SOURCE] = (
                 "ha: masters is set, but there is no secret to join them by: set ha: secret_file, "
                 f"or {secret.VARIABLE} in the environment of salt-master"
             )
@@ -64,11 +74,10 @@ class AutoJoin:
             await asyncio.sleep(LOOK_AGAIN)
 
     def _is_member(self, url: str) -> bool:
-        service = self._service
         fingerprint = self._found.get(url)
-        if fingerprint in service.identity.fingerprints or url == service.config.url:
+        if fingerprint in self._identity().fingerprints or url == self._config.url:
             return True
-        peers = service.trust.peers().values()
+        peers = self._trust.peers().values()
         return any(peer.url == url or fingerprint in peer.fingerprints for peer in peers)
 
     async def _try(self, url: str) -> None:
@@ -90,12 +99,12 @@ class AutoJoin:
                 known.pop(url, None)
 
     async def _join(self, url: str) -> None:
-        service, config = self._service, self._service.config
+        config = self._config
         server = await shown(url, config.peer_timeout)
         self._found[url] = server
         if self._is_member(url):
             return
-        for removed in service.trust.removed():
+        for removed in self._trust.removed():
             if removed.fingerprint == server:
                 raise HaError(
                     f"{removed.name} was removed from this group and stays out; take it from ha: "
@@ -103,8 +112,8 @@ class AutoJoin:
                 )
         assert config.secret is not None
         applicant = Applicant(
-            service.identity,
-            service.trust,
+            self._identity(),
+            self._trust,
             config.name,
             config.url,
             config.group,
@@ -115,7 +124,7 @@ class AutoJoin:
         log.info("ha masters: joined url=%s members=%s", url, ",".join(joined.members))
 
     def _note(self, reasons: dict[str, str]) -> None:
-        notes = self._service.notes
+        notes = self._notes
         if reasons:
             notes[SOURCE] = "; ".join(
                 f"{url} of ha: masters is not in the group: {why}" if url else why

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.transport import identity, succession
 from saltext_ha.transport.client import certificates_of, introduce
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.transport.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +19,23 @@ EXPIRES_SOON = datetime.timedelta(days=60)
 
 
 class Certificates:
-    """Of the master that *service* runs on."""
+    """
+    Those of this master, and how it comes by those that its peers have now.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    :param made: this master's identity.
+    :param state_dir: where it lies, and *name*: for whom another one is made.
+    :param timeout: seconds that a peer may take.
+    :ivar identity: the present one.
+    :ivar shown_by: told of each new identity: all who show it to others.
+    """
+
+    def __init__(
+        self, made: Identity, state_dir: Path, name: str, trust: Trust, timeout: float
+    ) -> None:
+        self.identity = made
+        self.shown_by: list[Callable[[Identity], None]] = []
+        self._state_dir, self._name = state_dir, name
+        self._trust, self._timeout = trust, timeout
 
     def renew(self) -> Identity:
         """
@@ -32,23 +43,21 @@ class Certificates:
 
         :raises TrustError: the present one cannot vouch for it.
         """
-        config = self._service.config
-        return self._show(identity.succeed(config.state_dir, config.name))
+        return self._show(identity.succeed(self._state_dir, self._name))
 
     def begin_anew(self) -> Identity:
         """Be another one from now on, whom nobody knows; see :func:`.identity.renew`."""
-        config = self._service.config
-        return self._show(identity.renew(config.state_dir, config.name))
+        return self._show(identity.renew(self._state_dir, self._name))
 
     def _show(self, made: Identity) -> Identity:
-        service = self._service
-        service.identity = service.membership.identity = made
-        service.listener.show(made)
+        self.identity = made
+        for show in self.shown_by:
+            show(made)
         return made
 
     def notes(self) -> list[str]:
         """That the certificate ends soon, in good time."""
-        end = succession.expiry(self._service.identity.certificate)
+        end = succession.expiry(self.identity.certificate)
         left = end - datetime.datetime.now(datetime.timezone.utc)
         if left > EXPIRES_SOON:
             return []
@@ -62,15 +71,13 @@ class Certificates:
 
         :return: whether that was all, and another call is worth while.
         """
-        service = self._service
-        timeout = service.config.peer_timeout
         try:
-            if service.trust.renew(peer.name, await certificates_of(peer, timeout)):
+            if self._trust.renew(peer.name, await certificates_of(peer, self._timeout)):
                 log.info("ha peer renewed its certificate: name=%s", peer.name)
-                peer = service.trust.peers()[peer.name]
-            if not service.identity.former:
+                peer = self._trust.peers()[peer.name]
+            if not self.identity.former:
                 return False
-            await introduce(service.identity, peer, service.config.name, timeout)
+            await introduce(self.identity, peer, self._name, self._timeout)
         except HaError as exc:
             log.debug("ha peer %s stays unknown, or we to it: %s", peer.name, exc)
             return False

@@ -75,6 +75,10 @@ class Membership:
         self._introduced: dict[str, deque[float]] = {}
         self._taking_in: dict[str, asyncio.Lock] = {}
 
+    def show(self, identity: Identity) -> None:
+        """Be known to the others by *identity* from now on."""
+        self.identity = identity
+
     def handlers(self) -> dict[str, Handler]:
         """What the listener is to answer pinned peers with."""
         return {"members": self.members}

@@ -102,13 +102,19 @@ class Jobs:
     """
     The one way by which an engine has anything published; see :mod:`saltext_ha.minions.job_specs`.
 
-    :param publish: hands a job with an id of our choice to this master, and returns the minions
+    :param opts: this master's configuration.
+    :param returns: what its bus tells of returns.
+    :ivar takes_commands: whether other masters may have commands run here.
+    :ivar publish: hands a job with an id of our choice to this master, and returns the minions
         that it is for; blocks. :raises HaError: it could not be published.
     """
 
-    def __init__(self, group: Group, publish: Publish | None = None) -> None:
-        self._group = group
-        self.publish = publish or publish_here
+    def __init__(
+        self, group: Group, opts: Mapping[str, Any], returns: Returns, takes_commands: bool
+    ) -> None:
+        self._group, self._opts, self._returns = group, opts, returns
+        self.takes_commands = takes_commands
+        self.publish: Publish = publish_here
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
@@ -117,7 +123,7 @@ class Jobs:
         def arrived() -> None:
             loop.call_soon_threadsafe(self._arrived.set)
 
-        group.service.returns.arrived = arrived
+        returns.arrived = arrived
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask."""
@@ -134,10 +140,14 @@ class Jobs:
         return {"job_expect": expect, "job_run": run, "job_strays": strays}
 
     @property
+    def own(self) -> str:
+        """This master's name."""
+        return self._group.name
+
+    @property
     def masters(self) -> list[str]:
         """All masters of the group, by name."""
-        service = self._group.service
-        return sorted({service.config.name, *service.trust.peers()})
+        return self._group.masters
 
     async def run(
         self,
@@ -185,15 +195,14 @@ class Jobs:
         :param jids: master → the id of the job that it was given.
         :return: master → how far; and which masters do not say, and why.
         """
-        service = self._group.service
 
         async def ask(name: str, jid: str) -> dict[str, Any] | str:
-            link = service.links.get(name)
+            link = self._group.links.get(name)
             if link is not None and link.up is False:
                 return link.error  # asked every second, it would only be tried less often
             # An older release takes no notice of "counts", and answers ids as ever.
             payload = {"jids": [jid], "counts": True}
-            return await self._call(name, "job_strays", payload, service.config.peer_timeout)
+            return await self._call(name, "job_strays", payload, self._group.timeout)
 
         told = await asyncio.gather(*(ask(name, jid) for name, jid in jids.items()))
         counts, unknown = dict[str, Count](), dict[str, str]()
@@ -224,7 +233,7 @@ class Jobs:
         self, names: Iterable[str], method: str, payload: dict[str, Any]
     ) -> dict[str, dict[str, Any] | str]:
         names = list(names)
-        timeout = self._group.service.config.peer_timeout
+        timeout = self._group.timeout
         calls = (self._call(name, method, payload, timeout) for name in names)
         return dict(zip(names, await asyncio.gather(*calls), strict=True))
 
@@ -232,11 +241,10 @@ class Jobs:
         self, name: str, method: str, payload: dict[str, Any], timeout: float
     ) -> dict[str, Any] | str:
         """The answer of a master, or why there is none."""
-        service = self._group.service
         try:
-            if name == service.config.name:
+            if name == self._group.name:
                 return {"job_expect": self._expect, "job_strays": self._strays}[method](payload)
-            link = service.links.get(name)
+            link = self._group.links.get(name)
             if link is None:
                 return "joined just now; not asked yet"
             return await link.call(method, payload, timeout)
@@ -245,12 +253,11 @@ class Jobs:
 
     async def _run_on(self, name: str, jid: str, order: Order | Command, timeout: float) -> Answers:
         """What came of it on a master."""
-        service = self._group.service
         payload = {"jid": jid, "order": order.to_wire(), "timeout": timeout}
         try:
-            if name == service.config.name:
+            if name == self._group.name:
                 return _read(await self._run(payload))
-            link = service.links.get(name)
+            link = self._group.links.get(name)
             if link is None:
                 return Answers(error="joined just now; not asked yet")
             wait = timeout + PUBLISHING + 5 + _afterwards(order)
@@ -263,7 +270,7 @@ class Jobs:
     # -- this master's part
 
     def _expect(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        returns = self._group.service.returns
+        returns = self._returns
         seconds = _seconds(payload.get("timeout")) + PUBLISHING + AFTERWARDS
         returns.expect(_jids(payload), seconds)
         asyncio.get_running_loop().call_later(seconds + 1, returns.forget_old)
@@ -272,7 +279,7 @@ class Jobs:
     async def _run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         (jid,) = _jids({"jids": [payload.get("jid")]})
         order, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
-        if order.what == CMD and by and not self._group.service.config.commands:
+        if order.what == CMD and by and not self.takes_commands:
             raise InvalidRecord("takes no commands from other masters (ha: commands: False)")
         # A call may come twice, when a connection breaks; the job is published once.
         task = self._running.get(jid)
@@ -290,8 +297,7 @@ class Jobs:
         return await asyncio.shield(task)
 
     async def _carry_out(self, order: Order | Command, jid: str, timeout: float) -> dict[str, Any]:
-        service = self._group.service
-        returns = service.returns
+        returns = self._returns
         keep = functools.partial(answer, order.what)
         try:
             seconds = timeout + PUBLISHING + AFTERWARDS + _afterwards(order)
@@ -299,7 +305,7 @@ class Jobs:
             began, targeted = await self._published(order, jid, seconds, keep, patience)
         except HaError as exc:
             unsure = isinstance(exc, PublishingTimedOut)
-            return {"error": f"{service.config.name} could not publish: {exc}", "unsure": unsure}
+            return {"error": f"{self._group.name} could not publish: {exc}", "unsure": unsure}
         await self._all_of(jid, len(targeted), timeout, SILENT if order.what == REPORT else timeout)
         running: Collection[str] = ()
         missing = targeted - returns.of(jid).keys()
@@ -335,8 +341,8 @@ class Jobs:
         :return: when (``time.monotonic``), and the minions that it is for.
         :raises HaError: it could not be published.
         """
-        service, loop = self._group.service, asyncio.get_running_loop()
-        returns = service.returns
+        loop = asyncio.get_running_loop()
+        returns = self._returns
         end = loop.time() + patience
         async with self._turns:
             if loop.time() > end:
@@ -345,14 +351,14 @@ class Jobs:
             loop.call_later(seconds + 1, returns.forget_old)
             began = time.monotonic()
             targeted = frozenset(
-                await loop.run_in_executor(None, self.publish, service.opts, order, jid)
+                await loop.run_in_executor(None, self.publish, self._opts, order, jid)
             )
             returns.narrow(jid, targeted)
         return began, targeted
 
     async def _still_running(self, jid: str, missing: list[str]) -> list[str]:
         """Those of *missing* that say that they still run that job."""
-        loop, returns = asyncio.get_running_loop(), self._group.service.returns
+        loop, returns = asyncio.get_running_loop(), self._returns
         (look,) = new_jids(1)
         question = Command(missing, "list", FIND_JOB, (jid,))
         keep = functools.partial(_is_of, jid)
@@ -371,7 +377,7 @@ class Jobs:
 
     async def _all_of(self, jid: str, count: int, timeout: float, silent: float) -> None:
         """Until so many returned that job, or the time is over, or no more came for *silent*."""
-        loop, returns = asyncio.get_running_loop(), self._group.service.returns
+        loop, returns = asyncio.get_running_loop(), self._returns
         end = loop.time() + timeout
         before, last = 0, loop.time()
         while (here := returns.count(jid)) < count:
@@ -387,7 +393,7 @@ class Jobs:
 
     def _strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Who returned these jobs here; with ``counts`` only how far they are."""
-        returns = self._group.service.returns
+        returns = self._returns
         if payload.get("counts") is True:
             return {"counts": {jid: _counted(returns, jid) for jid in _jids(payload)}}
         found = {jid: returns.of(jid) for jid in _jids(payload)}
@@ -401,7 +407,7 @@ class Jobs:
 
     def _over(self, jids: Iterable[str]) -> None:
         """Nobody waits for these jobs any more, but for who asks again: its connection broke."""
-        returns = self._group.service.returns
+        returns = self._returns
         returns.over(jids, AFTERWARDS)
         asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
 

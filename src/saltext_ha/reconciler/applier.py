@@ -20,6 +20,7 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.observer import Observer, Seen
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication import plan
@@ -49,7 +50,7 @@ class Applier(Observer):
         learned or applied together, with the ids that have no key any more, or None where these are
         not known since a crash, and whether any key was accepted: otherwise there is nothing to
         rotate for.
-    :param enforce: whether the store is ever written.
+    :param mode: whether the store is written; default: it is.
     :param parts: as :class:`Observer` takes them.
     """
 
@@ -59,11 +60,11 @@ class Applier(Observer):
         replica: Replica,
         *,
         revoke: Callable[[Iterable[str] | None, bool], None],
-        enforce: bool = True,
+        mode: WriteMode | None = None,
         **parts: Any,
     ) -> None:
         super().__init__(store, replica, **parts)
-        self.enforce = enforce
+        self.mode = mode or WriteMode()
         self._revoke = revoke
 
     def unfinished(self) -> bool:
@@ -72,7 +73,7 @@ class Applier(Observer):
 
     def is_active(self) -> bool:
         """Whether the store is to be written at all at present; it may be in doubt nevertheless."""
-        return self.enforce and not self.adopting and not self.replica.meta.paused
+        return not (self.mode.never or self.adopting or self.replica.meta.paused)
 
     def apply(self) -> Seen:
         """
@@ -82,7 +83,7 @@ class Applier(Observer):
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
         seen = Seen()
-        if not self.enforce and self._gone and not self.replica.meta.revocation_due:
+        if self.mode.never and self._gone and not self.replica.meta.revocation_due:
             self._gone.clear()  # who deletes keys here cleans up after them
         if not self.is_active() or not self.holds.is_ours():
             return seen

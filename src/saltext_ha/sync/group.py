@@ -1,42 +1,27 @@
-"""The group as one engine sees it: what this master says, and what every peer answers at once."""
+"""The group as one engine sees it: what every peer answers at once."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
-from saltext_ha.replica import state_owner
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
-from saltext_ha.transport.trust import Peer
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.transport.trust import Peer, Trust
 
 MAX_SHOWN = 1000
-ADOPTING = (
-    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were asked"
-)
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
-PATIENCE = 2.0  # seconds for which the keeper is waited for by who only looks
-BUSY = (
-    "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
-    "the numbers are {age}"
-)
 
 Payload = dict[str, Any]
 Command = Callable[[Payload], Awaitable[Payload]]
 PeerHandler = Callable[[Peer, Payload], Awaitable[Payload]]
-
-
-DRAINING = "drained: it is not ready for callers until salt-run ha.rebalance, or its restart"
 
 
 class Group:
@@ -45,94 +30,39 @@ class Group:
 
     A peer that does not answer is missing from the answers, and named with its reason: it is
     *unknown*, and must never count as being the same.
+
+    :ivar name: this master's.
+    :ivar links: those to its peers, by name; a peer that joined just now has none yet.
+    :ivar timeout: seconds that a peer may take for an answer that needs no work.
     """
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._numbers: tuple[float, dict[str, Any]] | None = None
-        """When the keeper was asked for the numbers of the last summary, and these."""
+    def __init__(
+        self, name: str, core: Core, trust: Trust, links: Mapping[str, Link], timeout: float
+    ) -> None:
+        self.name, self.links, self.timeout = name, links, timeout
+        self._core, self._trust = core, trust
+
+    @property
+    def peers(self) -> Mapping[str, Peer]:
+        """The other masters, by name."""
+        return self._trust.peers()
+
+    @property
+    def masters(self) -> list[str]:
+        """All masters of the group, by name."""
+        return sorted({self.name, *self.peers})
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What peers may ask for these commands."""
 
-        async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return await self.summary()
-
         async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return {"keys": await self.shown(payload)}
 
-        return {"summary": summary, "keys": shown}
-
-    async def summary(self) -> dict[str, Any]:
-        """
-        Counts, digests and troubles of this master. While its key store is slow, the numbers are
-        those that were known last (none, if there are none yet), ``busy`` says for how many seconds
-        that has been so, and a note says the same.
-        """
-        service, core = self.service, self.service.core
-
-        def read() -> dict[str, Any]:
-            counts = core.replica.shown_counts()
-            return {
-                "accepted": counts.get("accepted", 0),
-                "pending": counts.get("pending", 0),
-                "rejected": counts.get("rejected", 0),
-                "denied": counts.get("denied", 0),
-                "conflicts": core.replica.conflicts()[:MAX_SHOWN],
-                "held": core.replica.held_count,
-                "dirty": len(core.replica.dirty()),
-            }
-
-        numbers, busy, slow = await self._known(read)
-        notes = [*service.notes.values(), *service.certificates.notes()]
-        notes += service.membership.notes() + service.vouching.notes()
-        if service.draining:
-            notes.append(DRAINING)
-        waiting = ADOPTING if core.keeper.adopting else ""
-        keeper = core.keeper
-        found = (
-            service.damage(),
-            state_owner.turned_away(service.config),
-            waiting,
-            core.problem,
-            keeper.holds.doubt,
-            keeper.refused.note(),
-            keeper.newcomers.note(),
-            service.room.note(),
-            slow,
-        )
-        notes += [note for note in found if note]
-        return {
-            **service.describe(),
-            # With a signing key, minions take masters of whatever key.
-            "master_key": "" if service.opts.get("master_sign_pubkey") else service.master_key,
-            "master_key_in_files": await asyncio.to_thread(service.master_key_in_files),
-            **numbers,
-            "busy": busy,
-            "bound": await service.bound.count(),
-            "root": core.replica.records.root,
-            "placements": core.replica.placements.root,
-            "doubt": keeper.holds.doubt,
-            "notes": notes,
-            "health": service.health.told(),
-        }
-
-    async def _known(self, read: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float, str]:
-        """What *read* gives, or gave last; for how long the keeper has been busy, and a note."""
-        core, now = self.service.core, time.monotonic()
-        patience = min(PATIENCE, self.service.config.peer_timeout / 2)
-        numbers = await core.glance(read, patience)
-        if numbers is not None:
-            self._numbers = now, numbers
-            return numbers, 0.0, ""
-        at, numbers = self._numbers or (None, {})
-        age = "not known yet" if at is None else f"{time.monotonic() - at:.0f} s old"
-        busy = max(patience, core.busy)
-        return numbers, round(busy, 1), BUSY.format(busy=busy, age=age)
+        return {"keys": shown}
 
     async def shown(self, payload: Mapping[str, Any]) -> list[list[Any]]:
         """What the store shows: ``[id, state, fingerprint, [denied, …]]`` by glob or by ids."""
-        keeper = self.service.core.keeper
+        keeper = self._core.keeper
         ids, glob = payload.get("ids"), payload.get("glob", "*")
         if not isinstance(glob, str) or not (ids is None or isinstance(ids, list)):
             raise InvalidRecord("takes a glob or a list of ids")
@@ -142,7 +72,7 @@ class Group:
             items = keeper.shown(glob) if ids is None else keeper.shown_of(ids)
             return [[i, s.state, s.key, sorted(s.denied)] for i, s in items if s != ABSENT]
 
-        return await self.service.core.run(read)
+        return await self._core.run(read)
 
     async def ask(
         self, method: str, payload: dict[str, Any], timeout: float
@@ -153,12 +83,12 @@ class Group:
         Only a peer that answers a trifle in time is given longer than that for its work: one that
         hangs is noticed as soon as ever.
         """
-        links = dict(self.service.links)  # members may come and go while they are asked
-        trifle = {"tree": RECORDS, "root": self.service.core.replica.records.root}
+        links = dict(self.links)  # members may come and go while they are asked
+        trifle = {"tree": RECORDS, "root": self._core.replica.records.root}
 
         async def ask(link: Link) -> dict[str, Any] | str:
             try:
-                if timeout > self.service.config.peer_timeout:
+                if timeout > self.timeout:
                     await link.call("digest", trifle)
                 return await link.call(method, payload, timeout)
             except HaError as exc:
@@ -172,7 +102,7 @@ class Group:
                 errors[name] = answer
             else:
                 answers[name] = answer
-        for name in self.service.trust.peers().keys() - links.keys():
+        for name in self.peers.keys() - links.keys():
             errors[name] = "joined just now; not asked yet"
         return answers, errors
 
@@ -182,10 +112,10 @@ class Group:
 
         :param errors: reasons, by master; whoever does not answer all that is asked comes there.
         """
-        everywhere: dict[str, dict[str, Stored]] = {self.service.config.name: {}}
+        everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):
             answers, failed = await self.ask("keys", {"ids": batch}, SLOW)
-            everywhere[self.service.config.name].update(table(await self.shown({"ids": batch})))
+            everywhere[self.name].update(table(await self.shown({"ids": batch})))
             for name, found in tables(answers, failed).items():
                 everywhere.setdefault(name, {}).update(found)
             for name, why in failed.items():
@@ -201,11 +131,10 @@ class Group:
         """The rows of *ids*, which are in conflict; see :func:`.conflict_row`."""
         if not ids:
             return []
-        core = self.service.core
         tables = await self.keys_of(ids, {})
         conflicts = []
         for minion_id in ids:
-            records = await core.run(core.replica.get, minion_id)
+            records = await self._core.run(self._core.replica.get, minion_id)
             conflicts.append(conflict_row(minion_id, tables[minion_id], records.values()))
         return conflicts
 

@@ -15,19 +15,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.keeper import Dropping
 from saltext_ha.replication.record import join
 from saltext_ha.replication.vouching import bounded
 from saltext_ha.sync.codec import read_context
 from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.link import Link
-from saltext_ha.transport.trust import Peer
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.sync.links import Links
+from saltext_ha.transport.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
 
@@ -41,32 +40,40 @@ ATTEMPTS = 10  # a group where keys change all the time is level for moments onl
 
 
 class Retention:
-    """What this master does about old tombstones."""
+    """
+    What this master does about old tombstones.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    :param name: this master's.
+    :param keep: days for which a tombstone is kept.
+    :param pause: seconds in which masters become level again.
+    """
+
+    def __init__(
+        self, name: str, core: Core, trust: Trust, links: Links, *, keep: float, pause: float
+    ) -> None:
+        self._name, self._core = name, core
+        self._trust, self._links = trust, links
+        self._keep, self._pause = keep, pause
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """What the master that goes about dropping may ask."""
 
         async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            core, root = self._service.core, payload.get("root")
-            level, epoch = await core.run(self._standing, root)
+            level, epoch = await self._core.run(self._standing, payload.get("root"))
             return {"level": level, "epoch": epoch}
 
         async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            keeper = self._service.core.keeper
             dropping = _read(payload)
             if not self._is_epoch(dropping.epoch):
                 raise InvalidRecord("the epoch is of another time")
             root = payload.get("root")
             if not isinstance(root, bytes):
                 raise InvalidRecord("root is not bytes")
-            return {"dropped": await self._service.core.run(keeper.drop, root, dropping)}
+            return {"dropped": await self._core.run(self._core.keeper.drop, root, dropping)}
 
         async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            core, dropped = self._service.core, self._service.core.replica.dropped
-            seen, epoch = await core.run(lambda: (dropped.horizon(), dropped.epoch))
+            dropped = self._core.replica.dropped
+            seen, epoch = await self._core.run(lambda: (dropped.horizon(), dropped.epoch))
             return {"horizon": [list(entry) for entry in seen.items()], "epoch": epoch}
 
         return {"level": level, "drop": drop, "horizon": horizon}
@@ -84,7 +91,7 @@ class Retention:
         while (done := await link.exchange()).learned:
             pass
         # What cannot be read is not here, and was not dropped.
-        await self._service.core.run(self._raise, {} if done.refused else horizon, epoch)
+        await self._core.run(self._raise, {} if done.refused else horizon, epoch)
 
     async def _horizon_of(self, link: Link) -> tuple[dict[str, int], int]:
         """What a peer says that all masters have had, and how often the group has dropped."""
@@ -94,7 +101,7 @@ class Retention:
         return read_context(answer.get("horizon")), answer["epoch"]
 
     def _raise(self, horizon: dict[str, int], epoch: int) -> None:
-        replica = self._service.core.replica
+        replica = self._core.replica
         highs = replica.vouched.highs
         # All that a peer knows was taken in: what is not here of what was written, was dropped.
         horizon = bounded(horizon, join(replica.seen(), highs), highs)
@@ -113,7 +120,7 @@ class Retention:
 
     def others(self) -> list[str]:
         """The other masters of the group, all of whom must agree."""
-        return sorted(self._service.trust.peers())
+        return sorted(self._trust.peers())
 
     async def drop_old(self) -> int:
         """
@@ -122,13 +129,12 @@ class Retention:
         :return: how many tombstones were dropped here.
         :raises HaError: why they are kept; another time may do.
         """
-        service = self._service
-        if any(name < service.config.name for name in self.others()):
+        if any(name < self._name for name in self.others()):
             return 0
-        before = time.time() - service.config.keep_tombstones * DAY
+        before = time.time() - self._keep * DAY
         count, after = 0, ""
         while True:
-            keys, after = await service.core.run(self._old, before, after)
+            keys, after = await self._core.run(self._old, before, after)
             if keys:
                 count += await self._drop(keys)
             if not after:
@@ -139,7 +145,7 @@ class Retention:
 
     def _old(self, before: float, after: str) -> tuple[list[tuple[str, bytes]], str]:
         """The next tombstones written before then, and where to go on; empty at the end."""
-        records = self._service.core.replica.tombstones(after, PORTION)
+        records = self._core.replica.tombstones(after, PORTION)
         old = [
             (record.minion_id, record.fingerprint)
             for record in records
@@ -148,10 +154,10 @@ class Retention:
         return old, records[-1].minion_id if len(records) == PORTION else ""
 
     async def _drop(self, keys: list[tuple[str, bytes]]) -> int:
-        service, core = self._service, self._service.core
+        core = self._core
         for attempt in range(ATTEMPTS):
             if attempt:
-                await asyncio.sleep(service.config.sync_interval)
+                await asyncio.sleep(self._pause)
             root = core.replica.records.root
             try:
                 epochs = await self._all_level(root)
@@ -176,7 +182,7 @@ class Retention:
             "horizon": [list(seen) for seen in dropping.horizon.items()],
             "epoch": dropping.epoch,
         }
-        for link in list(self._service.links.values()):
+        for link in list(self._links.values()):
             try:
                 await link.call("drop", payload)
             except HaError as exc:
@@ -187,7 +193,7 @@ class Retention:
         Have all masters remember what was dropped: one was busy then, and dropped it when it
         offered it again, or is an old copy of itself. While they differ, another time will do.
         """
-        core = self._service.core
+        core = self._core
         root = core.replica.records.root
         with contextlib.suppress(HaError):
             epochs = await self._all_level(root)
@@ -195,14 +201,14 @@ class Retention:
             if epochs[most] == min(epochs.values()):
                 return
             dropping = await core.run(self._dropping, [], epochs[most])
-            if most in self._service.links:
-                theirs, _ = await self._horizon_of(self._service.links[most])
+            if most in self._links:
+                theirs, _ = await self._horizon_of(self._links[most])
                 dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
             if await core.run(core.keeper.drop, root, dropping):
                 await self._tell(root, dropping)
 
     def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:
-        replica = self._service.core.replica
+        replica = self._core.replica
         return Dropping(keys, join(replica.dropped.horizon(), replica.seen()), epoch)
 
     async def _all_level(self, root: bytes) -> dict[str, int]:
@@ -211,13 +217,12 @@ class Retention:
 
         :raises HaError: a master is down or knows something else.
         """
-        service, core = self._service, self._service.core
-        level, epoch = await core.run(self._standing, root)
-        epochs = {service.config.name: epoch}
+        level, epoch = await self._core.run(self._standing, root)
+        epochs = {self._name: epoch}
         if not level:
-            raise HaError(f"{service.config.name} has keys still to be applied, or does not write")
+            raise HaError(f"{self._name} has keys still to be applied, or does not write")
         for name in self.others():
-            link = service.links.get(name)
+            link = self._links.get(name)
             if link is None or not link.up:
                 raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
             answer = await link.call("level", {"root": root})
@@ -231,15 +236,15 @@ class Retention:
         """
         Whether that can be a peer's count of droppings: after any that is taken there are others.
         """
-        epoch = self._service.core.replica.dropped.epoch
+        epoch = self._core.replica.dropped.epoch
         return type(raw) is int and 0 <= raw < min(MAX_EPOCH, epoch + MAX_MISSED)
 
     def _standing(self, root: Any) -> tuple[bool, int]:
         """Whether just what has the digest *root* is known here, and applied; and our epoch."""
-        return self._is_level(root), self._service.core.replica.dropped.epoch
+        return self._is_level(root), self._core.replica.dropped.epoch
 
     def _is_level(self, root: Any) -> bool:
-        keeper, replica = self._service.core.keeper, self._service.core.replica
+        keeper, replica = self._core.keeper, self._core.replica
         if not keeper.is_active() or keeper.holds.doubt:
             return False
         return bool(replica.records.root == root and not replica.dirty())

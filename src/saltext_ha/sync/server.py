@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from saltext_ha.common.errors import HaError
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.group import PeerHandler
-from saltext_ha.sync.vouching import nodes_of
+from saltext_ha.sync.hello import Hello
+from saltext_ha.sync.links import Links
+from saltext_ha.sync.repair_leases import Claims
+from saltext_ha.sync.vouching import Vouching, nodes_of
 from saltext_ha.transport.trust import Peer
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
 
 
 class SyncServer:
-    """Of the master that *service* runs on."""
+    """
+    Of one master.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    :param moved: told what a peer says of itself when it is met: it may have another address.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        links: Links,
+        hello: Hello,
+        vouching: Vouching,
+        claims: Claims,
+        moved: Callable[[Peer, Any], object],
+    ) -> None:
+        self._core, self._links = core, links
+        self._own_hello, self._moved = hello, moved
+        self._vouching, self._claims = vouching, claims
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """Method → its handler."""
@@ -42,61 +57,60 @@ class SyncServer:
         """Who asks is there: that is noted before anything else."""
 
         async def heard(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            if peer.name in self._service.links:
-                self._service.links[peer.name].heard()
+            if peer.name in self._links:
+                self._links[peer.name].heard()
             return await handler(peer, payload)
 
         return heard
 
     async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        service = self._service
-        service.membership.moved(peer, payload)
-        vouched = service.vouching.read(payload.get("vouched"))
+        self._moved(peer, payload)
+        vouched = self._vouching.read(payload.get("vouched"))
         if vouched:
             # Not waited for: who asks has little time, and the keeper may be busy. It comes before
             # anything that this peer sends after the answer.
-            service.core.start(self._met(peer, vouched))
-        return service.greet()
+            self._core.start(self._met(peer, vouched))
+        return self._own_hello.greet()
 
     async def _met(self, peer: Peer, vouched: Sequence[Vouch]) -> None:
         with contextlib.suppress(HaError):  # it is believed; a full disk is told of elsewhere
-            self._service.vouching.disowned(await self._service.core.meet(vouched, peer.name))
+            self._vouching.disowned(await self._core.meet(vouched, peer.name))
 
     # The digest trees may be read from any thread: these two never wait for the keeper.
 
     async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return answers.answer_digest(self._service.core.replica, payload)
+        return answers.answer_digest(self._core.replica, payload)
 
     async def _branches(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        claims, now = self._service.claims, time.monotonic()
+        claims, now = self._claims, time.monotonic()
         return answers.answer_branches(
-            self._service.core.replica,
+            self._core.replica,
             payload,
             lambda branch: claims.open_to(branch, peer.name, now),
         )
 
     async def _compare(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core, claims = self._service.core, self._service.claims
+        core, claims = self._core, self._claims
         question, taken = claims.admit(payload, peer.name, time.monotonic())
         answer = await core.run(answers.answer_compare, core.replica, question)
         claims.answered(taken, answer, peer.name)
-        vouched = self._service.vouching.of(nodes_of(answer["records"]))
+        vouched = self._vouching.of(nodes_of(answer["records"]))
         return {**answer, "vouched": vouched}
 
     async def _parts(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core = self._service.core
+        core = self._core
         return await core.run(answers.answer_parts, core.replica, payload)
 
     async def _placed(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core = self._service.core
+        core = self._core
         return await core.run(answers.answer_placed, core.replica, payload)
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         records, reasons = antientropy.read_records(payload.get("records"))
-        vouching, claims = self._service.vouching, self._service.claims
+        vouching, claims = self._vouching, self._claims
         vouched = vouching.read(payload.get("vouched"), records)
         with claims.receiving(len(records), time.monotonic):
-            merged = await self._service.core.learn(records, peer.name, vouched=vouched)
+            merged = await self._core.learn(records, peer.name, vouched=vouched)
         reasons += merged.refused
         vouching.note(peer.name, reasons)
         vouching.disowned(merged.disowned)
@@ -110,5 +124,5 @@ class SyncServer:
 
     async def _dropped(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         told = antientropy.read_told(payload.get("dropped"))
-        await self._service.core.dropped_elsewhere(told)
+        await self._core.dropped_elsewhere(told)
         return {}

@@ -14,27 +14,43 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from saltext_ha.common.errors import HaError
+from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.provenance import OURS, UNSIGNED
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.link import Link
-from saltext_ha.transport.trust import Peer
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
+from saltext_ha.sync.links import Links
+from saltext_ha.transport.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
 
 
 class SharedStore:
-    """Finds out whose store is this master's own, too; ``names`` are those masters."""
+    """
+    Finds out whose store is this master's own, too; ``names`` are those masters.
 
-    def __init__(self, service: Service) -> None:
-        self.names: set[str] = set()
-        self._service = service
-        self._remembered: set[str] = set()  # those of names that have not been asked again yet
+    :param names: as they were found before a restart.
+    :param mode: told what follows from it.
+    :param patience: seconds after which a signature that does not appear counts.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        trust: Trust,
+        links: Links,
+        mode: WriteMode,
+        *,
+        names: Iterable[str],
+        patience: float,
+    ) -> None:
+        self.names = set(names)
+        self._core, self._trust, self._links, self._mode = core, trust, links, mode
+        self._patience = patience
+        self._remembered = set(self.names)  # those of names that have not been asked again yet
         self._checks: dict[str, asyncio.Lock] = {}
         self._unsaved = False  # the disk was full
         self._awaited: dict[str, tuple[str, float]] = {}
@@ -46,32 +62,18 @@ class SharedStore:
         now = time.monotonic()
         return any(now >= since + self._patience for _, since in self._awaited.values())
 
-    @property
-    def _patience(self) -> float:
-        return self._service.config.scan_interval
-
-    def recall(self, names: Iterable[str]) -> str:
-        """
-        Take up what was found before a restart.
-
-        :return: why nothing is to be written; empty when no store was shared.
-        """
-        self.names = set(names)
-        self._remembered = set(self.names)
-        return self._reason()
-
     def for_peers(self) -> dict[str, PeerHandler]:
         """What a peer that suspects it may ask."""
 
         async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            token, signed = await self._service.core.run(self._sign, payload.get("anew") is True)
+            token, signed = await self._core.run(self._sign, payload.get("anew") is True)
             return {"signature": token, "signed": signed}
 
         return {"signature": signature}
 
     async def check_all(self) -> None:
         """Look at all peers at once; those that cannot be asked are looked at another time."""
-        gone = self.names - self._service.trust.pinned().keys()
+        gone = self.names - self._trust.pinned().keys()
         if gone:
             await self._end(gone)
 
@@ -82,7 +84,7 @@ class SharedStore:
                 log.debug("sharing with %s is not known: %s", link.peer.name, exc)
                 self._awaited.pop(link.peer.name, None)  # another time, from the beginning
 
-        await asyncio.gather(*map(look, self._service.links.values()))
+        await asyncio.gather(*map(look, self._links.values()))
         if self._unsaved:
             await self._save()
 
@@ -110,8 +112,8 @@ class SharedStore:
             await self._end({name})
             return
         self.names.add(name)
-        self._service.only_report(self._reason())
-        log.warning("ha only reports: %s", self._reason())
+        self._mode.shared = reason(self.names)
+        log.warning("ha only reports: %s", self._mode.shared)
         await self._save()
 
     async def _end(self, names: set[str]) -> None:
@@ -120,10 +122,10 @@ class SharedStore:
         self._remembered -= names
         for name in names:
             self._awaited.pop(name, None)
-        self._service.only_report(self._reason())
+        self._mode.shared = reason(self.names)
         log.info("ha key store: no longer shared with %s", ", ".join(sorted(names)))
         await self._save()
-        await self._service.core.apply()
+        await self._core.apply()
 
     async def _same(self, link: Link) -> bool | None:
         """Whether the peer's store is ours; None: it cannot be told now."""
@@ -161,14 +163,14 @@ class SharedStore:
         return await self._is(link.peer.name, answer.get("signature"))
 
     async def _is(self, name: str, token: Any) -> bool:
-        store = self._service.core.keeper.store
-        there = await self._service.core.run(store.signature, name)
+        store = self._core.keeper.store
+        there = await self._core.run(store.signature, name)
         return bool(there) and there == token
 
     def _sign(self, anew: bool) -> tuple[str, bool]:
         """This master's signature, and whether it was written just now."""
-        keeper = self._service.core.keeper
-        anew = anew and (keeper.enforce or bool(self.names)) and not keeper.adopting
+        keeper = self._core.keeper
+        anew = anew and (not self._mode.never or bool(self.names)) and not keeper.adopting
         # Another folder may have taken the place of the one that was looked at last.
         anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
         if anew:
@@ -177,7 +179,7 @@ class SharedStore:
 
     async def _save(self) -> None:
         try:
-            await self._service.core.run(self._remember)
+            await self._core.run(self._remember)
         except HaError as exc:
             self._unsaved = True  # until the next check of all
             log.warning("ha key store: whose it is, too, is not written down: %s", exc)
@@ -185,12 +187,12 @@ class SharedStore:
             self._unsaved = False
 
     def _remember(self) -> None:
-        replica = self._service.core.replica
+        replica = self._core.replica
         with replica.transaction():
             replica.meta.shared_with = sorted(self.names)
 
-    def _reason(self) -> str:
-        if not self.names:
-            return ""
-        names = " and ".join(sorted(self.names))
-        return f"its key store is that of {names}, too; a shared store is never written to"
+
+def reason(names: Iterable[str]) -> str:
+    """Why a store that is that of the masters *names*, too, is left alone; empty without any."""
+    shared = " and ".join(sorted(names))
+    return shared and f"its key store is that of {shared}, too; a shared store is never written to"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -19,12 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltext_ha.common.files import read_plain
 from saltext_ha.common.refusals import Allowance
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
-    from saltext_ha.replica.replica import Replica
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +42,16 @@ class _Noted(NamedTuple):
 
 
 class Vouching:
-    """Of the master that *service* runs on."""
+    """
+    Of one master.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    :param replica: which says how far this master has written.
+    :param identity: its present one.
+    :param trust: says who belongs to the group.
+    """
+
+    def __init__(self, replica: Replica, identity: Callable[[], Identity], trust: Trust) -> None:
+        self._replica, self._identity, self._trust = replica, identity, trust
         self._seen: object = None
         self._keys: dict[bytes, list[ec.EllipticCurvePublicKey]] = {}
         self._signed: Vouch | None = None
@@ -56,35 +61,36 @@ class Vouching:
 
     # -- what this master says
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self) -> None:
         """
         Vouch for the last time for the node under which was written until now, and take another
-        one. In the thread of *replica*.
+        one. In the thread of the replica.
         """
+        replica, identity = self._replica, self._identity()
         word = replica.own_word()
-        own = _certificates(self._service.identity.chain)
+        own = _certificates(identity.chain)
         if word and word.high and word.owner in own:
             replica.vouched.take([self._sign(word)])
-        replica.take_node(bytes.fromhex(self._service.identity.fingerprint.replace(":", "")))
-        self._follow(replica)
+        replica.take_node(bytes.fromhex(identity.fingerprint.replace(":", "")))
+        self._follow()
 
     def own(self) -> list[list[Any]]:
         """What is said when a peer is met: the present node first, then those of former starts."""
-        replica, own = self._replica(), _certificates(self._service.identity.chain)
+        replica, own = self._replica, _certificates(self._identity().chain)
         present = self._present()
         former = replica.vouched.all_of(frozenset(own))
         return [list(vouch) for vouch in ([present] if present else []) + former]
 
     def of(self, nodes: Iterable[str]) -> list[list[Any]]:
         """What is said beside records whose contexts have these *nodes*."""
-        replica = self._replica()
+        replica = self._replica
         said = (
             self._present() if node == replica.node else replica.vouched.get(node) for node in nodes
         )
         return [list(vouch) for vouch in said if vouch]
 
     def _present(self) -> Vouch | None:
-        word = self._replica().own_word()
+        word = self._replica.own_word()
         if word is None:
             return None
         if self._signed is None or self._signed._replace(proof=b"") != word:
@@ -92,7 +98,7 @@ class Vouching:
         return self._signed
 
     def _sign(self, word: Vouch) -> Vouch:
-        own = self._service.identity
+        own = self._identity()
         if self._key is None or self._key[0] != own.fingerprint:
             key = serialization.load_pem_private_key(read_plain(own.key_file), password=None)
             assert isinstance(key, ec.EllipticCurvePrivateKey)  # else it is no identity
@@ -108,8 +114,7 @@ class Vouching:
 
         :param records: those that it came with: only what they need is looked at.
         """
-        replica = self._replica()
-        self._follow(replica)
+        self._follow()
         if not isinstance(raw, list):
             return []
         needed = records and {node for record in records for node, _ in record.context}
@@ -130,15 +135,15 @@ class Vouching:
         return found
 
     def _known(self, node: str) -> int:
-        replica = self._replica()
+        replica = self._replica
         if node == replica.node:
             return replica.vouched.highs.get(node, -1)
         known = replica.vouched.get(node)
         return known.high if known else -1
 
-    def _follow(self, replica: Replica) -> None:
+    def _follow(self) -> None:
         """Know the certificates of all that belong to the group now."""
-        trust, own = self._service.trust, self._service.identity
+        trust, own = self._trust, self._identity()
         seen = trust.generation(), own
         if seen == self._seen:
             return
@@ -148,15 +153,12 @@ class Vouching:
             for keys in map(_certificates, masters)
             for fingerprint in keys
         }
-        replica.vouched.members(frozenset(self._keys))
+        self._replica.vouched.members(frozenset(self._keys))
         self._seen = seen
-
-    def _replica(self) -> Replica:
-        return self._service.core.replica
 
     def name_of(self, owner: bytes) -> str:
         """The name of the peer with the certificate *owner*; empty: it is none."""
-        peers = self._service.trust.peers().values()
+        peers = self._trust.peers().values()
         wanted = owner.hex(":")
         return next((peer.name for peer in peers if wanted in peer.fingerprints), "")
 
@@ -186,7 +188,7 @@ class Vouching:
 
     def notes(self) -> list[str]:
         """The same for the status, as long as that peer is in the group."""
-        members, now = self._service.trust.peers(), time.monotonic()
+        members, now = self._trust.peers(), time.monotonic()
         return [
             f"{what}: {noted.reason}"
             for what, noted in self._noted.items()

@@ -58,6 +58,7 @@ class PeerListener:
         message; anything else as 500 without, and logged.
     :param strangers: the same for callers without a certificate, who may call nothing but
         :data:`OPEN`; each is given the payload and the caller's address.
+    :param refusals: where it is noted who was turned away.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class PeerListener:
         *,
         strangers: Mapping[str, OpenHandler] | None = None,
         limits: Limits | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._identity = identity
         self._trust = trust
@@ -78,7 +80,7 @@ class PeerListener:
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
-        self._refusals = Refusals(trust.last_generation)
+        self._refusals = refusals or Refusals(trust.last_generation)
         self._failures = Allowance()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._context: ssl.SSLContext | None = None

@@ -51,7 +51,7 @@ Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 class StatusListener:
     """
-    Serves *pages* (path → coroutine function) as *settings* say.
+    Serves pages as *settings* say.
 
     :raises ConfigError: certificate and key cannot be used.
     """
@@ -59,13 +59,12 @@ class StatusListener:
     def __init__(
         self,
         settings: Settings,
-        pages: Mapping[str, Page],
         *,
         source: str = "the master configuration",
         limits: Limits = LIMITS,
     ) -> None:
         self._settings = settings
-        self._pages = dict(pages)
+        self._pages: dict[str, Page] = {}
         self._limits = limits
         self._context = _context(settings, source)
         self._refusals = Refusals()
@@ -80,12 +79,13 @@ class StatusListener:
         """Reason → how many were turned away for it since the start."""
         return dict(self._refusals.counts)
 
-    async def start(self) -> None:
+    async def start(self, pages: Mapping[str, Page]) -> None:
         """
-        Begin to listen.
+        Begin to serve *pages*: path → coroutine function.
 
         :raises HaError: the address cannot be bound.
         """
+        self._pages = dict(pages)
         self._http = web.Server(
             self._respond,
             access_log=None,

@@ -8,7 +8,7 @@ guessed: alerts ask for that with ``absent``, or by ``saltext_ha_up``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -24,27 +24,25 @@ from prometheus_client.exposition import choose_encoder
 from saltext_ha.common import version
 from saltext_ha.health.group_state import DEGRADED, OK, UNKNOWN
 from saltext_ha.transport import succession
+from saltext_ha.web.own import Own
 from saltext_ha.web.snapshot import Taken
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
 
 STATES = (OK, DEGRADED, UNKNOWN)
 KEY_STATES = ("accepted", "pending", "rejected", "denied")
 
 
-def render(service: Service, taken: Taken, accept: str) -> tuple[bytes, str]:
+def render(own: Own, taken: Taken, accept: str) -> tuple[bytes, str]:
     """The metrics, and their content type, in the format that *accept* asks for."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(service, taken))
+    registry.register(_Collector(own, taken))
     ProcessCollector(registry=registry)
     encoder, kind = choose_encoder(accept)
     return encoder(registry), kind
 
 
 class _Collector:
-    def __init__(self, service: Service, taken: Taken) -> None:
-        self._service = service
+    def __init__(self, own: Own, taken: Taken) -> None:
+        self._from = own
         self._status = taken.data
 
     def collect(self) -> Iterator[Metric]:
@@ -114,30 +112,30 @@ class _Collector:
         yield _by_master("seen_seconds", "Since it last answered.", rows, lambda r: r["seen"])
 
     def _own(self) -> Iterator[Metric]:
-        service = self._service
+        own = self._from
         good = GaugeMetricFamily(
             "saltext_ha_check_ok", "Health questions to this master.", labels=["check"]
         )
         took = GaugeMetricFamily(
             "saltext_ha_check_seconds", "How long the answer took.", labels=["check"]
         )
-        for check in service.health.told()["checks"]:
+        for check in own.health.told()["checks"]:
             if check["ok"] is None:
                 continue
             good.add_metric([check["name"]], float(check["ok"]))
             took.add_metric([check["name"]], check["seconds"])
         yield good
         yield took
-        yield _gauge("draining", "Whether it is taken out of service.", float(service.draining))
-        expiry = succession.expiry(service.identity.certificate).timestamp()
+        yield _gauge("draining", "Whether it is taken out of service.", float(own.health.draining))
+        expiry = succession.expiry(own.identity().certificate).timestamp()
         yield _gauge("certificate_expiry_timestamp_seconds", "When this master's ends.", expiry)
         about = InfoMetricFamily("saltext_ha", "This engine.")
         about.add_metric(
             [],
             {
-                "name": service.config.name,
-                "group": service.config.group,
-                "mode": service.mode,
+                "name": own.name,
+                "group": own.group,
+                "mode": own.mode.name,
                 "version": version.ours(),
                 "salt": version.salt(),
             },
@@ -145,7 +143,7 @@ class _Collector:
         yield about
 
     def _counted(self) -> Iterator[Metric]:
-        counters = self._service.counters
+        counters = self._from.counters
         took = HistogramMetricFamily(
             "saltext_ha_propagation_seconds",
             "From a change noticed here until the peer's key store has it.",
@@ -171,12 +169,12 @@ class _Collector:
         yield CounterMetricFamily(
             "saltext_ha_failovers",
             "Minions that moved to this master.",
-            self._service.failovers.count,
+            self._from.failovers.count,
         )
         refused = CounterMetricFamily(
             "saltext_ha_refused", "Peers and strangers turned away.", labels=["reason"]
         )
-        for reason, count in sorted(self._service.listener.refused.items()):
+        for reason, count in sorted(self._from.refused().items()):
             refused.add_metric([reason], count)
         yield refused
 

@@ -7,16 +7,16 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.sync.group import Command
 from saltext_ha.web.listener import HEADERS, Page
+from saltext_ha.web.own import Own
 from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
 
 STATIC = Path(__file__).parent / "static"
 FILES = {
@@ -36,11 +36,16 @@ NO_API = "no salt-api: neither rest_cherrypy nor rest_tornado is configured ther
 
 
 class Pages:
-    """The pages of one engine."""
+    """
+    The pages of one engine.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._snapshots = Snapshots(service)
+    :param minions: answers ``ha.minions``.
+    :param own: what metrics say of this master itself.
+    """
+
+    def __init__(self, snapshots: Snapshots, health: Watcher, minions: Command, own: Own) -> None:
+        self._snapshots, self._health = snapshots, health
+        self._minions, self._own = minions, own
         self._streams = 0
         self._search = asyncio.Lock()
         self._found: tuple[float, str, Mapping[str, Any]] = float("-inf"), "", {}
@@ -65,7 +70,7 @@ class Pages:
 
     async def ready(self, request: web.BaseRequest) -> web.Response:
         """Whether this master should be given callers: 200, or 503 and the reason."""
-        ready, reason = self._service.health.ready()
+        ready, reason = self._health.ready()
         if ready:
             return web.Response(text="ready\n")
         return web.Response(status=503, text=f"{reason}\n", headers={"Retry-After": "5"})
@@ -84,8 +89,6 @@ class Pages:
 
     async def minions(self, request: web.BaseRequest) -> web.Response:
         """On which masters minions hang: those whose id matches ``glob``, at most ``limit``."""
-        if self._service.minions is None:
-            return _json({"error": "this engine does not know where minions hang"}, status=501)
         glob = request.query.get("glob", "*")
         limit = request.query.get("limit", "100")
         if not limit.isdecimal() or len(limit) > 6:
@@ -110,7 +113,7 @@ class Pages:
                 "prometheus_client  and restart salt-master\n",
             )
         taken = await self._snapshots.get()
-        body, kind = metrics.render(self._service, taken, request.headers.get("Accept", ""))
+        body, kind = metrics.render(self._own, taken, request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": kind})
 
     async def events(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -138,11 +141,10 @@ class Pages:
 
     async def _find(self, glob: str) -> Mapping[str, Any]:
         """One at a time: with many minions it is work for all masters."""
-        assert self._service.minions is not None
         async with self._search:
             at, asked, found = self._found
             if asked != glob or time.monotonic() - at > MINIONS_GOOD_FOR:
-                found = await self._service.minions({"glob": glob})
+                found = await self._minions({"glob": glob})
                 self._found = time.monotonic(), glob, found
             return found
 

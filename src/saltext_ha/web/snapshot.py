@@ -14,13 +14,13 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from saltext_ha.commands.views import Views
 from saltext_ha.common.errors import HaError
+from saltext_ha.minions.failovers import Failovers
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.history_text import row as history_row
-
-if TYPE_CHECKING:
-    from saltext_ha.engine.service import Service
 
 GOOD_FOR = 2.0
 PATIENCE = 1.0
@@ -39,10 +39,18 @@ class Taken:
 
 
 class Snapshots:
-    """Takes them, one at a time, when somebody asks."""
+    """
+    Takes them, one at a time, when somebody asks.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    :param name: this master's.
+    :param timeout: seconds that a peer may take for its part.
+    """
+
+    def __init__(
+        self, name: str, views: Views, core: Core, failovers: Failovers, timeout: float
+    ) -> None:
+        self._name, self._timeout = name, timeout
+        self._views, self._core, self._failovers = views, core, failovers
         self._last: Taken | None = None
         self._taking: asyncio.Task[Taken] | None = None
         self._changes: tuple[int, list[dict[str, Any]]] = -1, []
@@ -60,7 +68,7 @@ class Snapshots:
             self._taking = asyncio.ensure_future(self._take())
         # Without one to be given meanwhile: peers answer within their timeout, or not at all.
         usable = last is not None and _age(last) < TOO_OLD
-        patience = PATIENCE if usable else self._service.config.peer_timeout + 5
+        patience = PATIENCE if usable else self._timeout + 5
         try:
             return await asyncio.wait_for(asyncio.shield(self._taking), patience)
         except asyncio.TimeoutError:
@@ -81,37 +89,35 @@ class Snapshots:
         return self._last
 
     async def _data(self) -> dict[str, Any]:
-        service = self._service
         now = time.time()
-        status = await service.views.status({"whole": True})
+        status = await self._views.status({"whole": True})
         data = {
             **{key: value for key, value in status.items() if key not in ("kind", "retcode")},
             "at": now,
-            "master": service.config.name,
+            "master": self._name,
             "conflicts": status["conflicts"][:LISTED],
             "conflict_count": len(status["conflicts"]),
             "consistency": _listed(status["consistency"]),
             "changes": await self._latest(),
             "failovers": {
-                "count": service.failovers.count,
-                "last": [failover.data() for failover in service.failovers.last][:CHANGES],
+                "count": self._failovers.count,
+                "last": [failover.data() for failover in self._failovers.last][:CHANGES],
             },
-            "minions_known": service.minions is not None,
         }
         return data
 
     async def _latest(self) -> list[dict[str, Any]]:
         """The last changes; read again only after a change."""
-        core, name = self._service.core, self._service.config.name
 
         def read() -> list[dict[str, Any]]:
-            version = core.replica.version
+            replica = self._core.replica
+            version = replica.version
             if self._changes[0] != version:
-                lines = core.replica.history.lines("*", CHANGES)
-                self._changes = version, [history_row(line, name) for line in lines]
+                lines = replica.history.lines("*", CHANGES)
+                self._changes = version, [history_row(line, self._name) for line in lines]
             return self._changes[1]
 
-        found = await core.glance(read, PATIENCE)
+        found = await self._core.glance(read, PATIENCE)
         return self._changes[1] if found is None else found
 
 

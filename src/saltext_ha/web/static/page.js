@@ -197,8 +197,8 @@
     masters();
     attention();
     drift();
-    $("search").hidden = !status.minions_known;
-    if (status.minions_known && !asked) find();
+    $("search").hidden = false;
+    if (!asked) find();
     const counts = status.masters.map((row) => `${row.name} ${number(row.bound)}`);
     $("bound").textContent = `Bound: ${counts.join(" · ")}`;
     list("changes", status.changes, (c) => `${c.id}: ${c.what} on ${c.on || "?"}` +

@@ -1,0 +1,129 @@
+"""What this master says of itself to everybody who asks how the group does."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from saltext_ha.common import master_key
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.reconciler.core import Core
+from saltext_ha.sync.group import MAX_SHOWN, PeerHandler
+from saltext_ha.sync.hello import Hello
+from saltext_ha.transport.trust import Peer
+
+ADOPTING = (
+    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were asked"
+)
+PATIENCE = 2.0  # seconds for which the keeper is waited for by who only looks
+BUSY = (
+    "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
+    "the numbers are {age}"
+)
+DRAINING = "drained: it is not ready for callers until salt-run ha.rebalance, or its restart"
+
+
+class Summary:
+    """
+    Of one master.
+
+    :param opts: its configuration.
+    :param bound: counts the minions that are connected to it.
+    :param notes: what an operator should know, of what is not asked here.
+    :param timeout: seconds that whoever asks gives it for the answer.
+    """
+
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        core: Core,
+        hello: Hello,
+        health: Watcher,
+        *,
+        bound: Callable[[], Awaitable[int | None]],
+        notes: Callable[[], Iterable[str]],
+        timeout: float,
+    ) -> None:
+        self._opts, self._core = opts, core
+        self._hello, self._health = hello, health
+        self._bound, self._notes = bound, notes
+        self._patience = min(PATIENCE, timeout / 2)
+        self._numbers: tuple[float, dict[str, Any]] | None = None
+        """When the keeper was asked for the numbers of the last summary, and these."""
+
+    def for_peers(self) -> dict[str, PeerHandler]:
+        """What peers may ask."""
+
+        async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self.get()
+
+        return {"summary": summary}
+
+    async def get(self) -> dict[str, Any]:
+        """
+        Counts, digests and troubles of this master. While its key store is slow, the numbers are
+        those that were known last (none, if there are none yet), ``busy`` says for how many seconds
+        that has been so, and a note says the same.
+        """
+        core, keeper = self._core, self._core.keeper
+
+        def read() -> dict[str, Any]:
+            counts = core.replica.shown_counts()
+            return {
+                "accepted": counts.get("accepted", 0),
+                "pending": counts.get("pending", 0),
+                "rejected": counts.get("rejected", 0),
+                "denied": counts.get("denied", 0),
+                "conflicts": core.replica.conflicts()[:MAX_SHOWN],
+                "held": core.replica.held_count,
+                "dirty": len(core.replica.dirty()),
+            }
+
+        numbers, busy, slow = await self._known(read)
+        notes = (
+            *self._notes(),
+            DRAINING if self._health.draining else "",
+            ADOPTING if keeper.adopting else "",
+            core.problem,
+            keeper.holds.doubt,
+            keeper.refused.note(),
+            keeper.newcomers.note(),
+            slow,
+        )
+        return {
+            **self._hello.describe(),
+            # With a signing key, minions take masters of whatever key.
+            "master_key": "" if self._opts.get("master_sign_pubkey") else self._master_key,
+            "master_key_in_files": await asyncio.to_thread(
+                master_key.public_fingerprint, self._opts
+            ),
+            **numbers,
+            "busy": busy,
+            "bound": await self._bound(),
+            "root": core.replica.records.root,
+            "placements": core.replica.placements.root,
+            "doubt": keeper.holds.doubt,
+            "notes": [note for note in notes if note],
+            "health": self._health.told(),
+        }
+
+    @functools.cached_property
+    def _master_key(self) -> str:
+        """The fingerprint of the key that minions know the running master by; empty: unknown."""
+        shown = master_key.describe(self._opts)["fingerprint"]
+        return shown if isinstance(shown, str) else ""
+
+    async def _known(self, read: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float, str]:
+        """What *read* gives, or gave last; for how long the keeper has been busy, and a note."""
+        now = time.monotonic()
+        numbers = await self._core.glance(read, self._patience)
+        if numbers is not None:
+            self._numbers = now, numbers
+            return numbers, 0.0, ""
+        at, numbers = self._numbers or (None, {})
+        age = "not known yet" if at is None else f"{time.monotonic() - at:.0f} s old"
+        busy = max(self._patience, self._core.busy)
+        return numbers, round(busy, 1), BUSY.format(busy=busy, age=age)

@@ -1,0 +1,243 @@
+"""What an engine is made of, but for what answers others (:mod:`.wiring`)."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from saltext_ha.commands import key_pages
+from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.common.counters import Counters
+from saltext_ha.common.errors import ConfigError
+from saltext_ha.common.refusals import Refusals
+from saltext_ha.common.tasks import Tasks
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.engine.startup import open_keeper
+from saltext_ha.engine.state_folder import StateFolder
+from saltext_ha.health.echoes import Echoes
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.membership import handover
+from saltext_ha.membership.admission import Admission
+from saltext_ha.membership.certificates import Certificates
+from saltext_ha.membership.group_secret import Standing
+from saltext_ha.membership.invites import Invites
+from saltext_ha.membership.membership import Membership
+from saltext_ha.minions.connections import is_ours
+from saltext_ha.minions.failovers import Failovers
+from saltext_ha.minions.presence import Heard
+from saltext_ha.minions.returns import Returns
+from saltext_ha.reconciler.attribution import WheelCalls
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.hints import Hints
+from saltext_ha.replica import state_owner
+from saltext_ha.salt_bus import proof
+from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.salt_bus.events import EventBus
+from saltext_ha.salt_bus.intake import Room
+from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.sync.group import Group
+from saltext_ha.sync.hello import Hello
+from saltext_ha.sync.link import Link
+from saltext_ha.sync.links import Links
+from saltext_ha.sync.repair_leases import Claims
+from saltext_ha.sync.retention import Retention
+from saltext_ha.sync.shared_store import SharedStore
+from saltext_ha.transport import identity as identities
+from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Peer, Trust
+
+
+class Parts:
+    """
+    The parts of one engine. None of them takes the whole; each is given what it uses.
+
+    :param opts: the running master's configuration, as engines get it in ``__opts__``.
+    :param tasks: in which the links to peers run.
+    :raises ConfigError: that configuration cannot be. :raises HaError: nor can its state folder.
+    """
+
+    def __init__(self, opts: Mapping[str, Any], config: HaConfig, tasks: Tasks) -> None:
+        self.opts, self.config = opts, config
+        self._tasks = tasks
+        self.notes: dict[str, str] = {}
+        """What an operator should know, by subject."""
+        self.counters = Counters()
+        self.trust = Trust(config.state_dir, config.peer_urls, config.max_members)
+        self.certificates = Certificates(
+            identities.load_or_create(config.state_dir, config.name),
+            config.state_dir,
+            config.name,
+            self.trust,
+            config.peer_timeout,
+        )
+        self.refusals = Refusals(self.trust.last_generation)
+        """Who was turned away by the peers' listener."""
+        self.proofs = Proofs(self._event_key())
+        """Which events are this master's own."""
+        # Events, in the order in which each of them is told: a hint takes its name from the calls.
+        self._calls = WheelCalls()
+        self.heard = Heard(functools.partial(is_ours, opts))
+        self.room = Room()
+        self.returns = Returns(room=self.room)
+        self.failovers = Failovers()
+        self.bus = EventBus(opts, (self._calls.heard, self.heard, self.returns, self.failovers))
+        if config.name in self.trust.pinned():
+            raise ConfigError(
+                f"{config.source}: ha: name: {config.name!r} is the name of a pinned peer; every "
+                "master of a group needs a name of its own"
+            )
+
+    @property
+    def identity(self) -> Identity:
+        """The one that this master shows at present."""
+        return self.certificates.identity
+
+    def _event_key(self) -> bytes:
+        try:
+            return proof.key_of(self.config.state_dir)
+        except (OSError, ValueError) as exc:
+            # Keys are to be the same whatever becomes of reactors.
+            self.notes["events"] = f"reactors that check ha.genuine ignore all events: {exc}"
+            return secrets.token_bytes(proof.KEY_BYTES)
+
+    # -- its parts, in the order in which they need each other
+
+    def build(self, announce: Announcer) -> None:
+        """
+        All that uses replica.db; in the event loop.
+
+        :param announce: fires events.
+        :raises HaError: it or the key store cannot be used.
+        """
+        self.announce = announce
+        self.hints = Hints(self._calls)
+        self.bus.add(self.hints)
+        self._build_keys()
+        try:
+            self._build_group()
+            self._build_looks()
+        except BaseException:
+            self.core.close()
+            raise
+
+    def _build_keys(self) -> None:
+        """What holds store and replica together."""
+        opened = open_keeper(
+            self.opts,
+            self.config,
+            self.trust,
+            lambda: self.identity,
+            counters=self.counters,
+            notes=self.notes,
+            announce=self.announce,
+            who=self._calls.who,
+        )
+        self.mode, self.vouching = opened.mode, opened.vouching
+        self._shared_with = opened.shared_with
+        self.core = Core(opened.keeper, lambda records: self.links.push(records))
+        self.state_folder = StateFolder(self.config.state_dir)
+
+    def _build_group(self) -> None:
+        """Who the peers are, and what is exchanged with them."""
+        config, core, trust = self.config, self.core, self.trust
+        self.membership = Membership(
+            self.identity, trust, config.name, config.url, config.group, config.peer_timeout
+        )
+        self.hello = Hello(config, self.mode, core.keeper.store, self.vouching)
+        self.claims = Claims(config.name)
+        self.links = Links(trust, lambda: self.identity, self._link, self._tasks)
+        self.retention = Retention(
+            config.name,
+            core,
+            trust,
+            self.links,
+            keep=config.keep_tombstones,
+            pause=config.sync_interval,
+        )
+        self.shared_store = SharedStore(
+            core,
+            trust,
+            self.links,
+            self.mode,
+            names=self._shared_with,
+            patience=config.scan_interval,
+        )
+        self.group = Group(config.name, core, trust, self.links, config.peer_timeout)
+        self.admission = self._admission()
+
+    def _link(self, peer: Peer, identity: Identity) -> Link:
+        return Link(
+            peer,
+            identity,
+            self.core,
+            claims=self.claims,
+            counters=self.counters,
+            greeting=self.hello.greet,
+            vouching=self.vouching,
+            announce=self.announce,
+            met=self.shared_store.check,
+            mistrusted=self.certificates.reconcile,
+            interval=self.config.sync_interval,
+            timeout=self.config.peer_timeout,
+        )
+
+    def _admission(self) -> Admission:
+        config, opts = self.config, self.opts
+        standing = None
+        if config.secret:
+            standing = Standing(
+                config.state_dir, config.group, config.share_master_key, config.secret
+            )
+        return Admission(
+            self.membership,
+            self.trust,
+            Invites(config.state_dir),
+            share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
+            preview=functools.partial(key_pages.offer, self.core, self.mode, opts),
+            standing=standing,
+            seen=lambda name: self.links[name].ago() if name in self.links else None,
+        )
+
+    def _build_looks(self) -> None:
+        """What looks whether this master serves, and whether masters are the same."""
+        config = self.config
+        self.health = Watcher(
+            config.health,
+            self.opts,
+            host=config.address,
+            core=self.core,
+            trust=self.trust,
+            links=self.links,
+            echoes=Echoes(config.name, self.bus, self.announce, self.proofs),
+            damage=self.damage,
+        )
+        self.watch = ConsistencyWatch(
+            config.state_dir,
+            config.name,
+            self.announce,
+            config.consistency.interval,
+            members=lambda: {config.name, *self.trust.peers()},
+            up=lambda: {config.name, *(name for name, link in self.links.items() if link.up)},
+        )
+
+    # -- what an operator should know
+
+    def damage(self) -> str:
+        """
+        What keeps this engine from being of use though it runs; empty when nothing does. Whoever
+        says how this master does, in a table, a page or a metric, asks this.
+        """
+        return self.state_folder.problem()
+
+    def all_notes(self) -> Iterable[str]:
+        """All that is to be said of this master, but for its keys; some are empty."""
+        yield from self.notes.values()
+        yield self.mode.paused
+        yield from self.certificates.notes()
+        yield from self.membership.notes()
+        yield from self.vouching.notes()
+        yield self.damage()
+        yield state_owner.turned_away(self.config)
+        yield self.room.note()

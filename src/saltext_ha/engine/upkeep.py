@@ -1,0 +1,39 @@
+"""What is looked at all the time while the engine runs: who belongs to the group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from saltext_ha.membership.membership import Membership
+from saltext_ha.sync.links import Links
+from saltext_ha.sync.rebuilding import Rebuilding
+from saltext_ha.sync.shared_store import SharedStore
+
+log = logging.getLogger(__name__)
+
+MEMBERS_INTERVAL = 60.0
+LOOK = 0.5
+
+
+async def follow_members(
+    links: Links, rebuilding: Rebuilding, membership: Membership, shared_store: SharedStore
+) -> None:
+    """For as long as the engine runs: follow who is pinned, and tell members of each other."""
+    loop = asyncio.get_running_loop()
+    # At once: a crash may have kept a removal from being told.
+    due = float("-inf")
+    while True:
+        try:
+            await links.follow()
+            await rebuilding.rebuild()
+            if loop.time() >= due:
+                await membership.exchange(brief=True)
+                await shared_store.check_all()
+                due = loop.time() + MEMBERS_INTERVAL
+            elif shared_store.due:
+                await shared_store.check_all()
+        except OSError as exc:
+            # Such as: no file descriptor is left. Whoever was pinned goes on being asked.
+            log.debug("ha members: %s", exc)
+        await asyncio.sleep(LOOK)

@@ -1,0 +1,49 @@
+"""Questions to this master whose answers come over Salt's event bus."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from saltext_ha.salt_bus.events import EventBus
+from saltext_ha.salt_bus.proof import Proofs
+
+ECHO = "salt/ha/health"
+
+Announce = Callable[[str, Mapping[str, Any]], None]
+
+
+class Echoes:
+    """
+    Of the master *name*.
+
+    :param announce: fires an event, marked by *proofs* as this master's own.
+    """
+
+    def __init__(self, name: str, bus: EventBus, announce: Announce, proofs: Proofs) -> None:
+        self._name, self._bus = name, bus
+        self._announce, self._proofs = announce, proofs
+        self._turn = 0
+
+    async def of_an_event(self) -> str:
+        """Fire an event and hear it again; empty: it was heard."""
+        self._turn += 1
+        mine = {"master": self._name, "turn": self._turn}
+        with self._bus.subscribe(ECHO) as waiting:
+            self._announce("health", mine)
+            # In Salt's own cluster those of the other masters are heard, too.
+            await waiting.until(
+                lambda tag, data: mine.items() <= data.items() and self._proofs.is_ours(tag, data)
+            )
+        return ""
+
+    async def of_a_runner(self, run: Callable[[], Awaitable[str]]) -> str:
+        """Hear the return of the job whose id *run* gives; empty: it was heard; else why not."""
+        # Before it starts: its return may be there before the answer that names it.
+        with self._bus.subscribe("salt/run/") as waiting:
+            try:
+                jid = await run()
+            except RuntimeError as exc:
+                return str(exc)
+            await waiting.until(lambda tag, _: tag == f"salt/run/{jid}/ret")
+        return ""

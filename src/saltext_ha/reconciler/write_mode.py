@@ -1,0 +1,39 @@
+"""Whether this master writes its key store; if not, why."""
+
+from __future__ import annotations
+
+ENFORCE, OBSERVE, PAUSED = "enforce", "observe", "paused"
+
+
+class WriteMode:
+    """
+    What is done with the key store. Whoever wants to know it, or to tell it, asks this.
+
+    :param configured: ``ha: mode``.
+    :param in_cluster: why it is left to Salt's own cluster; empty without one, or with ``repair``.
+    """
+
+    def __init__(self, configured: str = ENFORCE, in_cluster: str = "") -> None:
+        self._configured = configured
+        self._in_cluster = in_cluster
+        self.shared = ""
+        """Why a store that is another master's, too, is left alone; empty when it is not shared."""
+        self.paused = ""
+        """That it is paused, since when and by whom, in words; empty when it is not."""
+
+    @property
+    def never(self) -> str:
+        """Why this master never writes its key store, whatever an operator says; else empty."""
+        return self._in_cluster or self.shared
+
+    @property
+    def why_not(self) -> str:
+        """Why it does not write now; empty when it does."""
+        return self.paused or self.never
+
+    @property
+    def name(self) -> str:
+        """``enforce``, ``observe`` or ``paused``."""
+        if self.never or (self.paused and self._configured == OBSERVE):
+            return OBSERVE
+        return PAUSED if self.paused else ENFORCE

@@ -1,0 +1,38 @@
+"""What this master says of itself when it meets a peer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltext_ha.common import version
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.keystore.base import KeyStore
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.sync.vouching import Vouching
+
+
+class Hello:
+    """Of one master."""
+
+    def __init__(
+        self, config: HaConfig, mode: WriteMode, store: KeyStore, vouching: Vouching
+    ) -> None:
+        self._config, self._mode = config, mode
+        self._store, self._vouching = store, vouching
+
+    def describe(self) -> dict[str, Any]:
+        """Who this is, what it does, and what it understands."""
+        return {
+            "name": self._config.name,
+            "url": self._config.url,
+            "group": self._config.group,
+            "mode": self._mode.name,
+            "one_denied": self._store.one_denied,
+            "parts": True,
+            "salt": version.salt(),
+            "version": version.ours(),
+        }
+
+    def greet(self) -> dict[str, Any]:
+        """The same, and how far it has written: what both sides say in ``hello``."""
+        return {**self.describe(), "vouched": self._vouching.own()}

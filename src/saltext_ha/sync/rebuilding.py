@@ -1,0 +1,64 @@
+"""After a lost replica: what the peers know comes first, then what the store shows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.reconciler.core import Core
+from saltext_ha.sync.link import Link
+from saltext_ha.sync.links import Links
+from saltext_ha.transport.trust import Trust
+
+log = logging.getLogger(__name__)
+
+
+class Rebuilding:
+    """
+    Rebuilds the replica of *core* when that is due.
+
+    :param pull: learns all that the peer behind a link knows. :raises HaError: it cannot be asked.
+    """
+
+    def __init__(
+        self, core: Core, trust: Trust, links: Links, pull: Callable[[Link], Awaitable[None]]
+    ) -> None:
+        self._core, self._trust, self._links, self._pull = core, trust, links, pull
+        self._said = ""
+
+    async def rebuild(self) -> None:
+        """Do so if it is due and can be done now; else another time."""
+        if not self._core.keeper.adopting:
+            return
+        links = self._links.values()
+        up = [link for link in links if link.up]
+        if self._trust.peers() and (not up or not all(link.tried for link in links)):
+            return  # nobody answers, or one may know what the others do not
+        asked: list[str] = []
+        try:
+            asked = await self._pull_from(up)
+            await self._core.adopt()
+        except HaError as exc:
+            if str(exc) != self._said:
+                self._said = str(exc)
+                log.warning("ha replica: not rebuilt yet: %s", exc)
+        if not self._core.keeper.adopting:
+            log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
+
+    async def _pull_from(self, links: Sequence[Link]) -> list[str]:
+        """
+        Learn all that the peers behind *links* know; one of them may have lost its replica, too.
+
+        :return: the names of those that told. :raises HaError: there are some, and none did.
+        """
+        asked: list[str] = []
+        for link in links:
+            try:
+                await self._pull(link)
+            except HaError:
+                if link is links[-1] and not asked:
+                    raise
+            else:
+                asked.append(link.peer.name)
+        return asked

@@ -1,0 +1,25 @@
+"""What metrics say of this master itself, beside the state of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from saltext_ha.common.counters import Counters
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.minions.failovers import Failovers
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.transport.identity import Identity
+
+
+class Own(NamedTuple):
+    """``refused``: how many peers and strangers were turned away, by the reason."""
+
+    name: str
+    group: str
+    mode: WriteMode
+    health: Watcher
+    identity: Callable[[], Identity]
+    counters: Counters
+    failovers: Failovers
+    refused: Callable[[], Mapping[str, int]]
