@@ -20,6 +20,7 @@ import salt.utils.crypt
 import salt.version
 
 from saltext_ha.common import master_key
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.lint import sources
@@ -224,7 +225,7 @@ def addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
             host, _ = binding.split_entry(entry, 0)
         except ValueError:
             continue
-        if binding.bare_ip(host) is None and "," not in host:
+        if bare_ip(host) is None and "," not in host:
             hosts.add(host)
     found: dict[str, frozenset[str] | None] = dict.fromkeys(hosts)
 

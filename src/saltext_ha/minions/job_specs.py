@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
-from saltext_ha.minion import binding
 from saltext_ha.minions import reports
 from saltext_ha.replica.history import sqlite_glob
 from saltext_ha.salt_bus.intake import DEEPEST, TOO_MUCH
@@ -196,7 +196,7 @@ def is_host(text: str) -> bool:
     if HOST.fullmatch(text):
         return True
     six = SIX.fullmatch(text)
-    return six is not None and binding.bare_ip(six[1] or six[3]) is not None
+    return six is not None and bare_ip(six[1] or six[3]) is not None
 
 
 def answer(what: str, value: Any) -> Any:
