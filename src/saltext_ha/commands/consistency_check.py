@@ -21,6 +21,7 @@ from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
 from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.sync.link import Link
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer
 
 log = logging.getLogger(__name__)
@@ -51,9 +52,7 @@ class OwnFacts:
             return {"time": time.time(), "group": self._group.service.config.group}
 
         async def digests(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            wanted = payload.get("sections")
-            if not isinstance(wanted, list):
-                raise InvalidRecord("sections are a list")
+            wanted = wire.field(payload, "sections", list)
             told = await self.told(_nonce(payload), wanted)
             answer: dict[str, Any] = {"digests": {name: one.digest for name, one in told.items()}}
             if sections.KEYS in wanted:
@@ -61,9 +60,7 @@ class OwnFacts:
             return answer
 
         async def facts(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            wanted = payload.get("buckets")
-            if not isinstance(wanted, dict):
-                raise InvalidRecord("buckets are a map, by section")
+            wanted = wire.field(payload, "buckets", dict)
             told = await self.told(_nonce(payload), list(wanted))
             return {
                 "facts": {
@@ -270,7 +267,7 @@ def _group_section(groups: Mapping[str, str], unreached: Mapping[str, str]) -> d
 
 
 def _nonce(payload: Mapping[str, Any]) -> bytes:
-    nonce = payload.get("nonce")
-    if not isinstance(nonce, bytes) or not 16 <= len(nonce) <= 64:
+    nonce = wire.field(payload, "nonce", bytes)
+    if not 16 <= len(nonce) <= 64:
         raise InvalidRecord("nonce is not 16 to 64 bytes")
     return nonce
