@@ -10,6 +10,7 @@ from typing import Any
 
 from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.validators import whole
 from saltext_ha.config.mapping import HaConfig
 
 # What is said here ends up in a configuration that a balancer reads as root.
@@ -96,7 +97,7 @@ def assumed(name: str, host: str, like: Address, problem: str) -> Server:
     except ValueError as exc:
         raise HaError(
             f"{name} could not be asked, and its URL has a host that a balancer cannot be told: "
-            f"{exc}; start it, or take it out with salt-run ha.remove_peer {name}"
+            f"{host!r:.80}: {exc}; start it, or take it out with salt-run ha.remove_peer {name}"
         ) from None
 
 
@@ -108,7 +109,7 @@ def check_host(value: Any) -> str:
     """
     host = str(value).strip("[]")
     if not _is_address(host) and not HOST.fullmatch(host):
-        raise ValueError(f"{value!r:.80}: takes a host name or an IP address")
+        raise ValueError("takes a host name or an IP address")
     return host
 
 
@@ -141,10 +142,7 @@ def _meet(api: Address | None, status: Address | None) -> bool:
 def _read(raw: Any) -> Address | None:
     if raw is None:
         return None
-    port = raw["port"]
-    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-        raise ValueError("port")
-    return Address(check_host(raw["host"]), port, raw["tls"] is True)
+    return Address(check_host(raw["host"]), whole(1, 65535)(raw["port"]), raw["tls"] is True)
 
 
 def _is_address(host: str) -> bool:
