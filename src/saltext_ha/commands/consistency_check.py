@@ -8,10 +8,11 @@ does, that was all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.commands.key_section import KeySection
@@ -195,7 +196,7 @@ class _Check:
         """
         name = link.peer.name
         measured = []
-        try:
+        with self._asking(name):
             for _ in range(rounds):
                 asked = time.time()
                 answer = await link.call("clock", {})
@@ -204,15 +205,11 @@ class _Check:
             offset = clock.offset(measured)
             if offset:
                 self.offsets[name] = offset
-        except HaError as exc:
-            self.unreached[name] = str(exc)
-        except NO_SENSE:
-            self.unreached[name] = MALFORMED
 
     async def ask(self, link: Link) -> None:
         """Ask a peer for its digests."""
         name = link.peer.name
-        try:
+        with self._asking(name):
             answer = await link.call(
                 "consistency", {"nonce": self.nonce, "sections": self.names}, SLOW
             )
@@ -221,10 +218,6 @@ class _Check:
                 self.counts[name] = {
                     str(what): int(number) for what, number in answer["keys"].items()
                 }
-        except HaError as exc:
-            self.unreached[name] = str(exc)
-        except NO_SENSE:
-            self.unreached[name] = MALFORMED
 
     async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
         """Ask a peer for the facts whose digests are not as they are here."""
@@ -234,17 +227,21 @@ class _Check:
         facts = {section: one.facts for section, one in told.items()}
         if differ:
             buckets = {section: told[section].buckets for section in differ}
-            try:
+            with self._asking(name):
                 answer = await link.call("facts", {"nonce": self.nonce, "buckets": buckets}, SLOW)
                 for section in differ:
                     facts[section] = told[section].facts.completed(answer["facts"].get(section))
-            except InvalidRecord:
-                self.unreached[name] = MALFORMED
-            except HaError as exc:
-                self.unreached[name] = str(exc)
-            except NO_SENSE:
-                self.unreached[name] = MALFORMED
         self.facts[name] = facts
+
+    @contextlib.contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """A peer that does not answer, or makes no sense, is one that was not reached."""
+        try:
+            yield
+        except (InvalidRecord, *NO_SENSE):
+            self.unreached[name] = MALFORMED
+        except HaError as exc:
+            self.unreached[name] = str(exc)
 
 
 def _facts(name: str, mine: Mine) -> Facts:
