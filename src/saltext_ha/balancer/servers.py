@@ -12,6 +12,7 @@ from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.validators import whole
 from saltext_ha.config.mapping import HaConfig
+from saltext_ha.config.salt_api import api_of
 
 # What is said here ends up in a configuration that a balancer reads as root.
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
@@ -114,13 +115,11 @@ def check_host(value: Any) -> str:
 
 
 def _api(opts: Mapping[str, Any], address: str) -> Address | None:
-    for name, key in (("rest_cherrypy", "host"), ("rest_tornado", "address")):
-        conf = opts.get(name)
-        if not isinstance(conf, Mapping) or not isinstance(conf.get("port"), int):
-            continue  # without a port, Salt does not start it either
-        tls = bool(conf.get("ssl_crt")) and not conf.get("disable_ssl")
-        return Address(_seen(str(conf.get(key) or ""), address), conf["port"], tls)
-    return None
+    api = api_of(opts)
+    if api is None:
+        return None
+    host = address if api.everywhere else _seen(api.host, address)
+    return Address(host, api.port, api.certificate is not None)
 
 
 def _seen(host: str, address: str) -> str:

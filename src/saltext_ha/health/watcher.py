@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from saltext_ha.common.errors import reason_of
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.config.health import Settings
+from saltext_ha.config.salt_api import api_of
 from saltext_ha.health import checks, fitness, verdict
 from saltext_ha.health.verdict import Result
 
@@ -83,7 +84,7 @@ class Watcher:
     def __init__(self, service: Service, settings: Settings | None) -> None:
         self._service = service
         self._settings = settings
-        self._api = checks.api_of(service.opts)
+        self._api = api_of(service.opts)
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="ha-health")
         self._results: dict[str, Result] = {}
         self._met = False
