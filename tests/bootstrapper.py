@@ -81,7 +81,7 @@ def _main() -> None:
         asked = json.loads(line)
         time.sleep(asked["delay"])  # which of the masters comes first is what is tested
         place = Place.of(asked["place"])
-        answer = joining.by_secret(place.opts, place.config, WAIT, False) if asked["join"] else {}
+        answer = joining.join(place.opts, place.config, "", WAIT) if asked["join"] else {}
         salt.crypt.MasterKeys(place.opts)
         asyncio.run(_engine(place, answer))
         print("{}", flush=True)

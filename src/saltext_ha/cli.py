@@ -183,7 +183,7 @@ def _invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: A
     from saltext_ha.config import mapping
 
     answer = engine_client.shaped(
-        lambda: inviting.printed(opts, mapping.parse(opts), *args, **kwargs), {}
+        lambda: inviting.printed(inviting.make(opts, mapping.parse(opts), *args, **kwargs)), {}
     )
     outputter = answer.pop("outputter")
     if out or "token" not in answer:

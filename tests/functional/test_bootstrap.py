@@ -134,10 +134,10 @@ def test_engines_that_run_already_find_each_other(
         assert "salt-run ha.join force=True" in str(status["notes"])
         assert status["state"] == "degraded"
         # The command that it names is the one that mends it.
-        refused = joining.by_secret(masters[1].opts, masters[1].config, 10, False)
+        refused = joining.join(masters[1].opts, masters[1].config, "", 10)
         assert refused["kind"] == "notice"
         for place in masters[1:]:
-            done = joining.by_secret(place.opts, place.config, 10, True)
+            done = joining.join(place.opts, place.config, "", 10, force=True)
             assert (done["kind"], done["retcode"]) == ("join", 0), done
         assert len(keys_of(masters)) == 1
     finally:
@@ -190,7 +190,7 @@ def test_who_left_stays_out_until_joined_again(tmp_path: Path, starters: list[St
         assert "left its group" in note_of(m3)
         assert ask(m3, "peers")["peers"] == []
         assert [peer["name"] for peer in ask(m1, "peers")["peers"]] == ["m2"]
-        answer = joining.by_secret(m3.opts, m3.config, 10, True)
+        answer = joining.join(m3.opts, m3.config, "", 10, force=True)
         assert answer["kind"] == "join"
         wait_for(lambda: is_one_group(masters), SOON, "all are one group again")
         wait_for(lambda: note_of(m1) == "", SOON, "nobody is missing any more")
@@ -214,10 +214,10 @@ def test_who_was_removed_is_not_asked_back(tmp_path: Path, starters: list[Starte
             )
             assert "m3" not in [peer["name"] for peer in ask(place, "peers")["peers"]]
         # m3 itself trusts them still, and gets nowhere by asking.
-        answer = joining.by_secret(m3.opts, m3.config, 0, False)
+        answer = joining.join(m3.opts, m3.config, "", 0)
         assert answer["kind"] == "notice"
         with pytest.raises(joining.HaError, match="was removed from this group"):
-            joining.by_secret(m3.opts, m3.config, 0, True)
+            joining.join(m3.opts, m3.config, "", 0, force=True)
     finally:
         stop(starters)
 
@@ -234,13 +234,13 @@ def test_where_ha_peers_says_that_another_is(
 
     monkeypatch.setattr(joining, "find_group", find_group)
     with pytest.raises(joining.HaError, match=elsewhere):
-        joining.by_secret(m1.opts, m1.config, 0, False)
+        joining.join(m1.opts, m1.config, "", 0)
 
 
 def test_what_is_not_configured_is_said(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     with pytest.raises(joining.HaError, match=r"needs  ha: masters .* secret.* token"):
-        joining.by_secret(place.opts, place.config, 0, False)
+        joining.join(place.opts, place.config, "", 0)
 
 
 def test_masters_without_a_secret_are_noted(tmp_path: Path, starters: list[Starter]) -> None:

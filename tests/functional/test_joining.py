@@ -20,7 +20,7 @@ from saltext_ha.common.errors import (
     TrustError,
 )
 from saltext_ha.membership import admission
-from saltext_ha.membership.invites import Invites, invite, make_token
+from saltext_ha.membership.invites import Invites, invitation, make_token
 from saltext_ha.membership.join import Joined, join, preview
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode, mac_key, request_mac
@@ -542,16 +542,17 @@ def test_hearing_of_our_own_removal_changes_nothing(m1: Master, m2: Master) -> N
 
 
 def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) -> None:
-    made = invite(m1.state_dir, m1.identity, (m1.url,), "prod")
+    token = make_token(m1.state_dir, m1.identity, (m1.url,), "prod")
+    made = invitation(token, m1.identity)
     assert f"nobody answers at {m1.url}" in made.notes[0]
 
     async def main() -> None:
         async with m1.running():
-            made = await asyncio.to_thread(invite, m1.state_dir, m1.identity, (m1.url,), "prod")
+            made = await asyncio.to_thread(invitation, token, m1.identity)
             assert made.notes == ()
         m2.url = m1.url
         async with m2.running():
-            made = await asyncio.to_thread(invite, m1.state_dir, m1.identity, (m1.url,), "prod")
+            made = await asyncio.to_thread(invitation, token, m1.identity)
             assert "something else answers" in made.notes[0]
 
     asyncio.run(main())

@@ -15,6 +15,7 @@ import yaml
 
 from lab import Lab, Master, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
+from saltext_ha.config.salt_api import api_of
 from saltext_ha.health import checks
 from tests.integration.conftest import MakeLab
 from tests.integration.group import frozen, log_lines, parts
@@ -87,7 +88,7 @@ def test_a_master_that_serves_is_ready(site: tuple[Lab, Master, SaltApi]) -> Non
 def test_asking_salt_api_leaves_no_error_in_its_log(site: tuple[Lab, Master, SaltApi]) -> None:
     """It is asked every 5 s, for years."""
     _, m1, _ = site
-    api = checks.api_of(yaml.safe_load(m1.config_file.read_text()))
+    api = api_of(yaml.safe_load(m1.config_file.read_text()))
     assert api is not None
     assert checks.api_answers(api, 60.0) == ""
     # api_logfile of the configuration, which Salt takes to be below root_dir.

@@ -21,6 +21,7 @@ import salt.utils.event
 from salt.exceptions import SaltInvocationError
 
 from lab.forwarder import drop_packets
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.minion import binding, cleartext_request, options
 from saltext_ha.minion.binding import Links, Running
 from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Entry, Journal
@@ -82,7 +83,7 @@ def test_what_is_no_master_is_named(entry: str) -> None:
     ],
 )
 def test_addresses_are_compared_in_one_spelling(text: str, ip: str | None) -> None:
-    assert binding.bare_ip(text) == ip
+    assert bare_ip(text) == ip
 
 
 def test_publish_ports_come_from_salts_credentials() -> None:

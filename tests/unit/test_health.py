@@ -17,6 +17,7 @@ import pytest
 from saltext_ha.common.hysteresis import Rules
 from saltext_ha.config import health
 from saltext_ha.config import web as status
+from saltext_ha.config.salt_api import Api, api_of
 from saltext_ha.health import checks, verdict
 from saltext_ha.health.watcher import _Question
 from saltext_ha.minions.failovers import Failovers, read_failover
@@ -154,24 +155,24 @@ def test_a_publisher_has_to_say_something() -> None:
 
 
 def test_which_salt_api_a_master_has() -> None:
-    api = checks.api_of({"rest_cherrypy": {"port": 8000, "disable_ssl": True}})
+    api = api_of({"rest_cherrypy": {"port": 8000, "disable_ssl": True}})
     assert api is not None
     assert api.url == "http://127.0.0.1:8000"
     conf = {"port": 8001, "ssl_crt": "/c", "host": "::", "root_prefix": "/salt/"}
-    api = checks.api_of({"rest_cherrypy": conf})
+    api = api_of({"rest_cherrypy": conf})
     assert api is not None
     assert api.url == "https://[::1]:8001/salt"
-    api = checks.api_of({"rest_tornado": {"port": 8002, "address": "10.0.0.1", "ssl_crt": "/c"}})
+    api = api_of({"rest_tornado": {"port": 8002, "address": "10.0.0.1", "ssl_crt": "/c"}})
     assert api is not None
     assert api.url == "https://10.0.0.1:8002"
-    assert checks.api_of({"rest_cherrypy": {}}) is None
-    assert checks.api_of({}) is None
+    assert api_of({"rest_cherrypy": {}}) is None
+    assert api_of({}) is None
 
 
 @contextmanager
 def salt_api(
     crt: Path, key: Path, status: int = 200, body: bytes = b'{"token": 1}'
-) -> Iterator[tuple[checks.Api, list[str]]]:
+) -> Iterator[tuple[Api, list[str]]]:
     """One that keeps the certificate it was started with, and the paths that it was asked for."""
     paths: list[str] = []
 
@@ -193,7 +194,7 @@ def salt_api(
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
-        yield checks.Api("127.0.0.1", server.server_address[1], crt), paths
+        yield Api("127.0.0.1", server.server_address[1], crt), paths
         server.shutdown()
         thread.join()
 

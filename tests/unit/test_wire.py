@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.transport import wire
 
 scalars = (
@@ -55,6 +56,48 @@ def test_only_maps_with_text_keys() -> None:
     for data in (b"\x01", b"\x90", b"\xc0", b"\x81\xc4\x01k\x01"):
         with pytest.raises(ValueError, match="not a map with text keys"):
             wire.unpack(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (bool, False, (0, None, "no")),
+        (bytes, b"", ("", None, [])),
+        (dict, {}, ([], None)),
+        (int, 7, (True, 7.0, "7", None)),
+        (list, [], ({}, "ab", None)),
+        (str, "", (b"", None, ["a"])),
+    ],
+)
+def test_a_field_is_of_its_kind(kind: type, good: object, bad: tuple[object, ...]) -> None:
+    assert wire.field({"a": good}, "a", kind) == good
+    assert wire.field({}, "a", kind, good) == good
+    for payload in ({}, *({"a": value} for value in bad)):
+        with pytest.raises(InvalidRecord, match=r"malformed a: .* was expected, not "):
+            wire.field(payload, "a", kind)
+
+
+def test_texts() -> None:
+    assert wire.texts({"ids": ["web1", ""]}, "ids") == ["web1", ""]
+    for raw in (None, "web1", ["web1", b"web2"], {"web1": 1}):
+        with pytest.raises(InvalidRecord, match="malformed ids"):
+            wire.texts({"ids": raw}, "ids")
+
+
+def test_rows_are_cut_to_what_is_known_of_them() -> None:
+    raw = [["web1", b"k", 7], ["web2", b"k", None, "of a later release"]]
+    assert wire.rows(raw, "pairs", str, bytes) == [["web1", b"k"], ["web2", b"k"]]
+    assert wire.rows(raw, "pairs", object, bytes, object)[1] == ["web2", b"k", None]
+    assert wire.rows([], "pairs", str) == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, 7, {}, "ab", ["ab"], [{}], [["web1"]], [["web1", "k"]], [["web1", b"k"], [1, b"k"]]],
+)
+def test_what_are_no_rows(raw: object) -> None:
+    with pytest.raises(InvalidRecord, match=r"malformed pairs: .* was expected, not "):
+        wire.rows(raw, "pairs", str, bytes)
 
 
 @given(st.dictionaries(st.text(max_size=5), values, max_size=5))

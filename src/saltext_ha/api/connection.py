@@ -208,7 +208,6 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
     return context
 
 
-REFUSED = "refused the connection"
 MISMATCH = (62, 64)  # of a name, of an address
 
 
@@ -217,7 +216,7 @@ def described(exc: BaseException) -> str:
     for kind, meaning in (
         (_NoAuthorities, "the CA file of verify cannot be read"),
         (http.client.RemoteDisconnected, "closed the connection without an answer"),
-        (ConnectionRefusedError, REFUSED),
+        (ConnectionRefusedError, "refused the connection"),
         ((ConnectionResetError, BrokenPipeError), "reset the connection"),
         (socket.gaierror, "its name cannot be resolved"),
         (http.client.IncompleteRead, "the answer broke off"),

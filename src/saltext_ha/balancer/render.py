@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.balancer.servers import Server, check_host
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.validators import Check, whole
 
 TEMPLATES = {"haproxy": "haproxy.cfg.j2", "nginx": "nginx.conf.j2"}
 CERTIFICATE = "/etc/ssl/private/salt-api.pem"
@@ -62,7 +63,7 @@ def wishes(**given: Any) -> Wishes:
         try:
             found[key] = _CHECKS[key](value)
         except ValueError as exc:
-            raise HaError(f"{key}={exc}") from None
+            raise HaError(f"{key}={value!r:.80}: {exc}") from None
     return Wishes(**found)
 
 
@@ -165,19 +166,15 @@ def _check(wanted: Wishes, served: Sequence[Server]) -> None:
 
 def _path(value: Any) -> str:
     if not isinstance(value, str) or not _PATH.fullmatch(value):
-        raise ValueError(f"{value!r:.80}: takes an absolute path without spaces")
+        raise ValueError("takes an absolute path without spaces")
     return value
-
-
-def _name(value: Any) -> str:
-    return check_host(value)
 
 
 def _listen(value: Any) -> str:
     """``443``, ``10.0.0.9:443`` or ``[::]:443``."""
     host, _, port = str(value).rpartition(":")
     if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ValueError(f"{value!r:.80}: takes a port, or address:port")
+        raise ValueError("takes a port, or address:port")
     if not host or host == "*":
         return str(int(port))
     try:
@@ -187,20 +184,11 @@ def _listen(value: Any) -> str:
     return f"[{host}]:{int(port)}" if ":" in host else f"{host}:{int(port)}"
 
 
-def _whole(low: int, high: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{value!r:.80}: takes a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
+_CHECKS: dict[str, Check] = {
     "cert": _path,
     "listen": _listen,
     "ca": _path,
-    "name": _name,
-    "api_port": _whole(1, 65535),
-    "timeout": _whole(1, LONGEST),
+    "name": check_host,
+    "api_port": whole(1, 65535),
+    "timeout": whole(1, LONGEST),
 }

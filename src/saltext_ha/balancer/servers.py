@@ -10,7 +10,9 @@ from typing import Any
 
 from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.validators import whole
 from saltext_ha.config.mapping import HaConfig
+from saltext_ha.config.salt_api import api_of
 
 # What is said here ends up in a configuration that a balancer reads as root.
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
@@ -96,7 +98,7 @@ def assumed(name: str, host: str, like: Address, problem: str) -> Server:
     except ValueError as exc:
         raise HaError(
             f"{name} could not be asked, and its URL has a host that a balancer cannot be told: "
-            f"{exc}; start it, or take it out with salt-run ha.remove_peer {name}"
+            f"{host!r:.80}: {exc}; start it, or take it out with salt-run ha.remove_peer {name}"
         ) from None
 
 
@@ -108,18 +110,16 @@ def check_host(value: Any) -> str:
     """
     host = str(value).strip("[]")
     if not _is_address(host) and not HOST.fullmatch(host):
-        raise ValueError(f"{value!r:.80}: takes a host name or an IP address")
+        raise ValueError("takes a host name or an IP address")
     return host
 
 
 def _api(opts: Mapping[str, Any], address: str) -> Address | None:
-    for name, key in (("rest_cherrypy", "host"), ("rest_tornado", "address")):
-        conf = opts.get(name)
-        if not isinstance(conf, Mapping) or not isinstance(conf.get("port"), int):
-            continue  # without a port, Salt does not start it either
-        tls = bool(conf.get("ssl_crt")) and not conf.get("disable_ssl")
-        return Address(_seen(str(conf.get(key) or ""), address), conf["port"], tls)
-    return None
+    api = api_of(opts)
+    if api is None:
+        return None
+    host = address if api.everywhere else _seen(api.host, address)
+    return Address(host, api.port, api.certificate is not None)
 
 
 def _seen(host: str, address: str) -> str:
@@ -141,10 +141,7 @@ def _meet(api: Address | None, status: Address | None) -> bool:
 def _read(raw: Any) -> Address | None:
     if raw is None:
         return None
-    port = raw["port"]
-    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-        raise ValueError("port")
-    return Address(check_host(raw["host"]), port, raw["tls"] is True)
+    return Address(check_host(raw["host"]), whole(1, 65535)(raw["port"]), raw["tls"] is True)
 
 
 def _is_address(host: str) -> bool:

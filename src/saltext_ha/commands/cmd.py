@@ -15,6 +15,7 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import Command
 from saltext_ha.minions.jobs import Answers, Count, Jobs, new_jids
 from saltext_ha.sync.group import Command as Answerer
+from saltext_ha.transport import wire
 
 TIMEOUT = 60.0
 OPERATION = re.compile(r"[0-9a-f]{32}")
@@ -74,9 +75,7 @@ class Commands:
         }
 
     async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
-        seconds, arg = seconds_of(payload, TIMEOUT), payload.get("arg") or []
-        if not isinstance(arg, list):
-            raise InvalidRecord("arg: takes a list")
+        seconds, arg = seconds_of(payload, TIMEOUT), wire.field(payload, "arg", list, [])
         tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
         if tgt_type == "list" and isinstance(tgt, str):
             tgt = [each for each in tgt.split(",") if each]

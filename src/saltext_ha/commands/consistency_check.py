@@ -8,10 +8,11 @@ does, that was all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.commands.key_section import KeySection
@@ -23,6 +24,7 @@ from saltext_ha.consistency.section import Mine
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
 from saltext_ha.sync.link import Link
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer
 
 log = logging.getLogger(__name__)
@@ -57,9 +59,7 @@ class OwnFacts:
             return {"time": time.time(), "group": self._config.group}
 
         async def digests(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            wanted = payload.get("sections")
-            if not isinstance(wanted, list):
-                raise InvalidRecord("sections are a list")
+            wanted = wire.field(payload, "sections", list)
             told = await self.told(_nonce(payload), wanted)
             answer: dict[str, Any] = {"digests": {name: one.digest for name, one in told.items()}}
             if sections.KEYS in wanted:
@@ -67,9 +67,7 @@ class OwnFacts:
             return answer
 
         async def facts(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            wanted = payload.get("buckets")
-            if not isinstance(wanted, dict):
-                raise InvalidRecord("buckets are a map, by section")
+            wanted = wire.field(payload, "buckets", dict)
             told = await self.told(_nonce(payload), list(wanted))
             return {
                 "facts": {
@@ -214,7 +212,7 @@ class _Check:
         """
         name = link.peer.name
         measured = []
-        try:
+        with self._asking(name):
             for _ in range(rounds):
                 asked = time.time()
                 answer = await link.call("clock", {})
@@ -223,15 +221,11 @@ class _Check:
             offset = clock.offset(measured)
             if offset:
                 self.offsets[name] = offset
-        except HaError as exc:
-            self.unreached[name] = str(exc)
-        except NO_SENSE:
-            self.unreached[name] = MALFORMED
 
     async def ask(self, link: Link) -> None:
         """Ask a peer for its digests."""
         name = link.peer.name
-        try:
+        with self._asking(name):
             answer = await link.call(
                 "consistency", {"nonce": self.nonce, "sections": self.names}, SLOW
             )
@@ -240,10 +234,6 @@ class _Check:
                 self.counts[name] = {
                     str(what): int(number) for what, number in answer["keys"].items()
                 }
-        except HaError as exc:
-            self.unreached[name] = str(exc)
-        except NO_SENSE:
-            self.unreached[name] = MALFORMED
 
     async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
         """Ask a peer for the facts whose digests are not as they are here."""
@@ -253,17 +243,21 @@ class _Check:
         facts = {section: one.facts for section, one in told.items()}
         if differ:
             buckets = {section: told[section].buckets for section in differ}
-            try:
+            with self._asking(name):
                 answer = await link.call("facts", {"nonce": self.nonce, "buckets": buckets}, SLOW)
                 for section in differ:
                     facts[section] = told[section].facts.completed(answer["facts"].get(section))
-            except InvalidRecord:
-                self.unreached[name] = MALFORMED
-            except HaError as exc:
-                self.unreached[name] = str(exc)
-            except NO_SENSE:
-                self.unreached[name] = MALFORMED
         self.facts[name] = facts
+
+    @contextlib.contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """A peer that does not answer, or makes no sense, is one that was not reached."""
+        try:
+            yield
+        except (InvalidRecord, *NO_SENSE):
+            self.unreached[name] = MALFORMED
+        except HaError as exc:
+            self.unreached[name] = str(exc)
 
 
 def _facts(name: str, mine: Mine) -> Facts:
@@ -286,7 +280,7 @@ def _group_section(groups: Mapping[str, str], unreached: Mapping[str, str]) -> d
 
 
 def _nonce(payload: Mapping[str, Any]) -> bytes:
-    nonce = payload.get("nonce")
-    if not isinstance(nonce, bytes) or not 16 <= len(nonce) <= 64:
+    nonce = wire.field(payload, "nonce", bytes)
+    if not 16 <= len(nonce) <= 64:
         raise InvalidRecord("nonce is not 16 to 64 bytes")
     return nonce

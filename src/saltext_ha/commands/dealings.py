@@ -25,6 +25,7 @@ from saltext_ha.replica.history import BEGINNING, Place, Write
 from saltext_ha.replication.record import STATES
 from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
 from saltext_ha.sync.group import SLOW, Group, PeerHandler
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import FINGERPRINT, Peer, Trust
 
 PORTION = 2000
@@ -202,11 +203,9 @@ class Dealings:
 
     async def _tell_writes(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         core = self._core
-        names, span = payload.get("names"), payload.get("span")
-        if not isinstance(names, list) or not 1 <= len(names) <= MAX_NAMES:
-            raise InvalidRecord("takes a list of names")
-        if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
-            raise InvalidRecord("takes names of masters")
+        names, span = wire.texts(payload, "names"), payload.get("span")
+        if not 1 <= len(names) <= MAX_NAMES or not all(map(NAME.fullmatch, names)):
+            raise InvalidRecord(f"takes 1 to {MAX_NAMES} names of masters")
         if span is not None and not _is_time(span):
             raise InvalidRecord("takes a span of seconds")
         since = ALWAYS if span is None else time.time() - span
@@ -215,8 +214,8 @@ class Dealings:
         return {"writes": [list(write) for write in writes]}
 
     async def _tell_made(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core, raw = self._core, payload.get("writes")
-        if not isinstance(raw, list) or len(raw) > PORTION:
+        core, raw = self._core, wire.field(payload, "writes", list)
+        if len(raw) > PORTION:
             raise InvalidRecord(f"takes a list of at most {PORTION} writes")
         writes = [_named(entry) for entry in raw]
         return {"made": await core.run(core.replica.history.made_here, writes)}
@@ -248,11 +247,9 @@ async def _all_of(
 
 
 def _pin(on: str, raw: Any) -> Pin:
-    name, fingerprint, introducer, added = raw
-    if not (isinstance(name, str) and NAME.fullmatch(name)):
-        raise InvalidRecord("its answer makes no sense: no list of masters")
-    if not (isinstance(fingerprint, str) and FINGERPRINT.fullmatch(fingerprint)):
-        raise InvalidRecord("its answer makes no sense: no fingerprint")
+    name, fingerprint, introducer, added = wire.rows([raw], "pin", str, str, object, object)[0]
+    if not NAME.fullmatch(name) or not FINGERPRINT.fullmatch(fingerprint):
+        raise InvalidRecord("its answer makes no sense: no name or no fingerprint")
     if introducer is not None and not isinstance(introducer, str):
         raise InvalidRecord("its answer makes no sense: no list of masters")
     return Pin(on, name, fingerprint, introducer, str(added)[:40])
@@ -264,14 +261,10 @@ def _named(raw: Any) -> tuple[str, int, str, bytes, str]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    if not isinstance(raw, list) or len(raw) < 5:
-        raise InvalidRecord("a write is a list")
-    node, counter, minion_id, key, state = raw[:5]
+    node, counter, minion_id, key, state = wire.rows([raw], "write", str, int, str, bytes, str)[0]
     read_context([[node, counter]])
-    if not isinstance(minion_id, str) or not isinstance(key, bytes) or state not in STATES:
-        raise InvalidRecord("a write is a list of node, counter, id, key and state")
-    if len(minion_id) > MAX_ID_BYTES or len(key) > MAX_KEY:
-        raise InvalidRecord("a write is of an id and a fingerprint")
+    if state not in STATES or len(minion_id) > MAX_ID_BYTES or len(key) > MAX_KEY:
+        raise InvalidRecord("a write is of an id and a fingerprint, and of a state")
     return node, counter, minion_id, key, state
 
 
@@ -290,10 +283,11 @@ def _is_text(text: Any) -> bool:
 def _place(raw: Any) -> Place:
     if raw is None:
         return BEGINNING
-    if not isinstance(raw, list) or len(raw) != 3 or not _is_time(raw[0]):
+    at, node, counter = wire.rows([raw], "place", object, str, int)[0]
+    if not _is_time(at):
         raise InvalidRecord("no page begins there")
-    read_context([raw[1:]])
-    return float(raw[0]), raw[1], raw[2]
+    read_context([[node, counter]])
+    return float(at), node, counter
 
 
 def _is_time(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from saltext_ha.commands.consistency_check import ConsistencyCheck
 from saltext_ha.commands.endpoints import Endpoint, Endpoints
 from saltext_ha.commands.summary import Summary
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
@@ -186,7 +187,7 @@ def _lookup(answers: Mapping[str, Any], masters: list[Endpoint]) -> reports.Look
 
     def lookup(host: str, port: int) -> set[str]:
         where = reports.place(host, port)
-        if binding.bare_ip(host):
+        if bare_ip(host):
             met, own = learnt.get(where, set()), addresses.get(where, set())
             return met & own or met or own
         # A name may stand for several masters, of which these minions have met but one.

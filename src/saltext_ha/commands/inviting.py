@@ -26,39 +26,46 @@ JOIN = "salt-ha join --token-file -"
 Answer = dict[str, Any]
 
 
-def printed(
+def make(
     opts: Mapping[str, Any],
     settings: HaConfig,
     expires: Any = EXPIRES_IN,
     share_master_key: bool = False,
     share_signing_key: bool = False,
-) -> Answer:
+) -> Invitation:
     """
-    Make one, for whoever prints it on a terminal.
+    Make a token.
 
     :param expires: seconds until it is worthless, or a span as ``1h``.
-    :return: what ``salt-ha invite`` shows: kind, invitation (its name), ``token``, expires_in,
-        command, notes, retcode. A secret: nothing for a runner's return, an event or a log.
     :raises HaError: a wrong *expires*, or there is no key that could be shared.
     """
-    made = _make(opts, settings, expires, bool(share_master_key), bool(share_signing_key))
+    lifetime = _lifetime(expires)
+    if share_master_key:
+        handover.refuse_in_cluster(opts)
+    elif share_signing_key:
+        handover.take(opts, (SIGN,))  # better now than when somebody joins
+    ours = identity.load_or_create(settings.state_dir, settings.name)
+    shares = bool(share_master_key), bool(share_signing_key)
+    token = invites.make_token(
+        settings.state_dir, ours, (settings.url,), settings.group, lifetime, *shares
+    )
+    return invites.invitation(token, ours, lifetime)
+
+
+def printed(made: Invitation) -> Answer:
+    """
+    What ``salt-ha invite`` shows: kind, invitation (its name), ``token``, expires_in, command,
+    notes, retcode. A secret, for a terminal: nothing for a runner's return, an event or a log.
+    """
     return {**_answer(made, JOIN), "token": made.token}
 
 
-def laid_down(
-    opts: Mapping[str, Any],
-    settings: HaConfig,
-    expires: Any = EXPIRES_IN,
-    share_master_key: bool = False,
-    share_signing_key: bool = False,
-) -> Answer:
+def laid_down(settings: HaConfig, made: Invitation) -> Answer:
     """
-    Make one, and put it into a file that only the user of salt-master, and root, may read.
+    Put it into a file that only the user of salt-master, and root, may read.
 
     :return: as :func:`printed`, with ``token_file`` instead of the token.
-    :raises HaError: as :func:`printed`.
     """
-    made = _make(opts, settings, expires, bool(share_master_key), bool(share_signing_key))
     path = str(Invites(settings.state_dir).lay_down(made.name, made.token))
     command = f"ssh {settings.address} cat {shlex.quote(path)} | {JOIN}"
     return {**_answer(made, command), "token_file": path}
@@ -88,29 +95,6 @@ def withdraw(settings: HaConfig, invitation: str, test: bool) -> Answer:
             "if the invitation shared the master key, that is to be replaced",
         )
     return _notice(1, f"no invitation {invitation:.40} is open here: it expired, or is another's")
-
-
-def _make(
-    opts: Mapping[str, Any],
-    settings: HaConfig,
-    expires: Any,
-    share_master_key: bool,
-    share_signing_key: bool,
-) -> Invitation:
-    lifetime = _lifetime(expires)
-    if share_master_key:
-        handover.refuse_in_cluster(opts)
-    elif share_signing_key:
-        handover.take(opts, (SIGN,))  # better now than when somebody joins
-    return invites.invite(
-        settings.state_dir,
-        identity.load_or_create(settings.state_dir, settings.name),
-        (settings.url,),
-        settings.group,
-        expires_in=lifetime,
-        share_master_key=share_master_key,
-        share_signing_key=share_signing_key,
-    )
 
 
 def _lifetime(expires: Any) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,133 +123,104 @@ def join(
     :param wait: seconds, as a user said it.
     :param probe: join only if the master that lets this one in reaches it; else be told only.
     :param tell: hears what it is waiting for.
-    :return: as :func:`by_token`, :func:`by_secret` or, with *test*, :func:`plan`.
-    :raises HaError: a wrong *wait*, or as of those.
+    :return: what the outputter shows: kind, group, members, notes, retcode; kind ``notice`` where
+        nothing had to be done; with *test*, as :func:`.join_plan.plan`.
+    :raises HaError: a wrong *wait*, or it did not work; nothing was changed.
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
     state_owner.check(settings, test)
+    # Where this master listens, or will when its engine runs.
+    reach = Reach(settings.listen_host, settings.port, required=probe)
+    if test and not token:
+        raise HaError(f"test=True takes a token:  {WITH_TOKEN} test=True")
     if test:
-        return plan(opts, settings, token, float(wait), force, probe)
-    if token:
-        return by_token(opts, settings, token, float(wait), force, probe, tell)
-    return by_secret(opts, settings, float(wait), force, probe, tell)
+        return join_plan.plan(opts, settings, token, float(wait), force, reach)
+    wish = _Wish(opts, settings, float(wait), force, reach, tell)
+    return wish.by_token(token) if token else wish.by_secret()
 
 
-def by_token(
-    opts: Mapping[str, Any],
-    settings: HaConfig,
-    token: str,
-    wait: float,
-    force: bool,
-    probe: bool = True,
-    tell: by_tokens.Tell = by_tokens.silently,
-) -> Answer:
-    """
-    Join the group that *token* invites to.
+@dataclass(frozen=True)
+class _Wish:
+    """A master that wants to join; see :func:`join`."""
 
-    :return: what the outputter shows: kind, group, members, notes, retcode.
-    :raises HaError: it did not work; nothing was changed.
-    """
-    ours = identity.load_or_create(settings.state_dir, settings.name)
-    trust = Trust(settings.state_dir, most=settings.max_members)
-    _begin_replica(settings, trust)
-    placing = _Placing(opts, force, handover.TRY_AGAIN)
-    joined = asyncio.run(
-        by_tokens.join(
+    opts: Mapping[str, Any]
+    settings: HaConfig
+    wait: float
+    force: bool
+    reach: Reach
+    tell: by_tokens.Tell
+
+    def by_token(self, token: str) -> Answer:
+        """Join the group that *token* invites to."""
+        settings = self.settings
+        ours = identity.load_or_create(settings.state_dir, settings.name)
+        trust = Trust(settings.state_dir, most=settings.max_members)
+        _begin_replica(settings, trust)
+        placing = _Placing(self.opts, self.force, handover.TRY_AGAIN)
+        joined = asyncio.run(
+            by_tokens.join(
+                ours,
+                trust,
+                token,
+                settings.name,
+                settings.url,
+                settings.group,
+                wait=self.wait,
+                place=placing,
+                tell=self.tell,
+                reach=self.reach,
+            )
+        )
+        group_secret.forget_left(settings.state_dir)
+        return placing.answer(joined, [])
+
+    def by_secret(self) -> Answer:
+        """
+        Join the group that is found at ``ha: masters``, or found it; see
+        :func:`.unattended.find_group`. A master that is in a group already stays as it is, as does
+        one that left its group, unless *force*.
+        """
+        settings = self.settings
+        if settings.secret is None or not settings.masters:
+            raise HaError(
+                "ha.join without a token needs  ha: masters  (where the others are) and the "
+                "group's secret (ha: secret_file, or SALT_HA_SECRET in the environment); or give "
+                f"it a token of  salt-ha invite:  {WITH_TOKEN}"
+            )
+        trust = Trust(settings.state_dir, settings.peer_urls, settings.max_members)
+        since = group_secret.left_since(settings.state_dir)
+        if since and not self.force:
+            return _notice(
+                f"this master left its group ({since}) and stays out: salt-run ha.join "
+                f"force=True, or a token of  salt-ha invite  by  {WITH_TOKEN}  , brings it back"
+            )
+        peers = ", ".join(sorted(trust.peers()))
+        if peers and not self.force and handover.has_key(self.opts):
+            return _notice(f"already in group {settings.group}, with {peers}")
+        ours = identity.load_or_create(settings.state_dir, settings.name)
+        _begin_replica(settings, trust)
+        applicant = Applicant(
             ours,
             trust,
-            token,
             settings.name,
             settings.url,
             settings.group,
-            wait=wait,
-            place=placing,
-            tell=tell,
-            reach=reach_of(settings, probe),
+            settings.secret,
+            self.reach,
         )
-    )
-    group_secret.forget_left(settings.state_dir)
-    return placing.answer(joined, [])
-
-
-def by_secret(
-    opts: Mapping[str, Any],
-    settings: HaConfig,
-    wait: float,
-    force: bool,
-    probe: bool = True,
-    tell: by_tokens.Tell = by_tokens.silently,
-) -> Answer:
-    """
-    Join the group that is found at ``ha: masters``, or found it; see
-    :func:`.unattended.find_group`. A master that is in a group already stays as it is, as does
-    one that left its group, unless *force*.
-
-    :return: as :func:`by_token`, or kind ``notice`` where nothing had to be done.
-    :raises HaError: not configured for it, or nobody let this master in; says why.
-    """
-    if settings.secret is None or not settings.masters:
-        raise HaError(
-            "ha.join without a token needs  ha: masters  (where the others are) and the group's "
-            "secret (ha: secret_file, or SALT_HA_SECRET in the environment); or give it a token "
-            f"of  salt-ha invite:  {WITH_TOKEN}"
+        placing = _Placing(self.opts, self.force, FORCE)
+        found = asyncio.run(find_group(applicant, settings.masters, self.wait, placing, self.tell))
+        group_secret.forget_left(settings.state_dir)
+        if found.joined is None:
+            return _notice(
+                f"nobody else of ha: masters is there; {settings.name}, the first in it, founds "
+                f"group {settings.group}: start salt-master, the others join it",
+                *found.reasons.values(),
+            )
+        return placing.answer(
+            found.joined, [f"joined through {found.url}", *found.reasons.values()]
         )
-    trust = Trust(settings.state_dir, settings.peer_urls, settings.max_members)
-    since = group_secret.left_since(settings.state_dir)
-    if since and not force:
-        return _notice(
-            f"this master left its group ({since}) and stays out: salt-run ha.join force=True, or "
-            f"a token of  salt-ha invite  by  {WITH_TOKEN}  , brings it back"
-        )
-    peers = ", ".join(sorted(trust.peers()))
-    if peers and not force and handover.has_key(opts):
-        return _notice(f"already in group {settings.group}, with {peers}")
-    ours = identity.load_or_create(settings.state_dir, settings.name)
-    _begin_replica(settings, trust)
-    applicant = Applicant(
-        ours,
-        trust,
-        settings.name,
-        settings.url,
-        settings.group,
-        settings.secret,
-        reach_of(settings, probe),
-    )
-    placing = _Placing(opts, force, FORCE)
-    found = asyncio.run(find_group(applicant, settings.masters, wait, placing, tell))
-    group_secret.forget_left(settings.state_dir)
-    if found.joined is None:
-        return _notice(
-            f"nobody else of ha: masters is there; {settings.name}, the first in it, founds group "
-            f"{settings.group}: start salt-master, the others join it",
-            *found.reasons.values(),
-        )
-    return placing.answer(found.joined, [f"joined through {found.url}", *found.reasons.values()])
-
-
-def plan(
-    opts: Mapping[str, Any],
-    settings: HaConfig,
-    token: str,
-    wait: float,
-    force: bool,
-    probe: bool = True,
-) -> Answer:
-    """
-    What :func:`by_token` would do; nothing is done.
-
-    :return: as :func:`.join_plan.plan`.
-    :raises HaError: there is no token, it is not good, or the inviter cannot be asked.
-    """
-    if not token:
-        raise HaError(f"test=True takes a token:  {WITH_TOKEN} test=True")
-    return join_plan.plan(opts, settings, token, wait, force, reach_of(settings, probe))
-
-
-def reach_of(settings: HaConfig, probe: bool) -> Reach:
-    """Where this master listens, or will when its engine runs."""
-    return Reach(settings.listen_host, settings.port, required=probe)
 
 
 def _begin_replica(settings: HaConfig, trust: Trust) -> None:

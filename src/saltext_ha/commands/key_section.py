@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.errors import HaError
 from saltext_ha.config.consistency import Settings
 from saltext_ha.consistency import result
 from saltext_ha.consistency.rules import DRIFT, NOTE
@@ -160,10 +160,5 @@ def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    try:
-        found = {(i, state, key) for i, state, key in wire.rows(answer.get("placed", []), 3)}
-    except (TypeError, ValueError) as exc:
-        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
-    if any([type(part) for part in entry] != [str, str, bytes] for entry in found):
-        raise InvalidRecord("placed is no list of id, state and key")
-    return found
+    rows = wire.rows(answer.get("placed", []), "list of what is placed", str, str, bytes)
+    return {(minion_id, state, key) for minion_id, state, key in rows}

@@ -22,6 +22,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.salt_bus.intake import Room
 from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer
 
 PAGE = 5_000  # minions in one message, some 400 KB
@@ -56,17 +57,14 @@ class Known:
         """
         connections, listening = page.get("connections"), page.get("listening")
         number = isinstance(listening, (int, float)) and math.isfinite(listening)
-        if not (connections is None or type(connections) is int) or not number:
+        rows = wire.field(page, "minions", list)
+        if not (connections is None or type(connections) is int) or not number or len(rows) > PAGE:
             raise InvalidRecord("malformed answer about minions")
         self.connections, self.listening = connections, float(listening or 0)
-        rows = page.get("minions")
-        if not isinstance(rows, list) or len(rows) > PAGE:
-            raise InvalidRecord("malformed answer about minions")
-        for row in rows:
-            if not isinstance(row, list) or not row or not isinstance(row[0], str):
-                raise InvalidRecord("malformed answer about minions")
-            if row[0] in ids:
-                self.sights[row[0]] = Sight.from_wire(row[1:])
+        wire.rows(rows, "answer about minions", str)
+        for minion_id, *sight in rows:
+            if minion_id in ids:
+                self.sights[minion_id] = Sight.from_wire(sight)
 
 
 class Bound:
@@ -166,9 +164,8 @@ class Bound:
         It costs what the part costs, however many minions there are: 100 000 would keep the event
         loop, and with it every other peer, waiting at each of their pages.
         """
-        glob, ids, after = payload.get("glob", "*"), payload.get("ids"), payload.get("after", "")
-        if not isinstance(glob, str) or not isinstance(after, str):
-            raise InvalidRecord("takes a glob, and the id after which to go on")
+        glob, after = wire.field(payload, "glob", str, "*"), wire.field(payload, "after", str, "")
+        ids = payload.get("ids")
         heard, sights = self._heard, dict[str, Sight]()
         if ids is None:
             # One more than a page holds says that there are more.
@@ -290,10 +287,7 @@ def glob_of(payload: Mapping[str, Any]) -> str:
 
     :raises InvalidRecord: that is no glob.
     """
-    glob = payload.get("glob", "*")
-    if not isinstance(glob, str):
-        raise InvalidRecord("takes a glob over minion ids")
-    return check_glob(glob)
+    return check_glob(wire.field(payload, "glob", str, "*"))
 
 
 def seconds_of(payload: Mapping[str, Any], default: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.consistency.values import canonical
+from saltext_ha.transport import wire
 
 BUCKETS = 256
 SIZE = 8  # bytes of a bucket's digest: it is no secret, and only has to differ
@@ -55,8 +56,8 @@ class Facts:
         :raises InvalidRecord: it is malformed.
         """
         leaves, unknown, covers = read(raw)
-        buckets = raw.get("buckets")
-        if not isinstance(buckets, list) or any(type(b) is not int for b in buckets):
+        buckets = wire.field(raw, "buckets", list)
+        if any(type(bucket) is not int for bucket in buckets):
             raise InvalidRecord("the buckets of an answer are a list of numbers")
         sent = set(buckets)
         kept = {path: value for path, value in self.leaves.items() if bucket_of(path) not in sent}
@@ -127,11 +128,10 @@ def read(raw: Any) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
     """
     if not isinstance(raw, Mapping):
         raise InvalidRecord("facts are a mapping")
-    leaves, unknown, covers = raw.get("leaves"), raw.get("unknown"), raw.get("covers")
-    if not (isinstance(leaves, dict) and isinstance(unknown, dict) and isinstance(covers, list)):
-        raise InvalidRecord("facts have leaves, unknown and covers")
-    if not all(isinstance(text, str) for text in (*leaves, *unknown, *unknown.values(), *covers)):
-        raise InvalidRecord("paths, options and reasons of facts are texts")
+    leaves, unknown = wire.field(raw, "leaves", dict), wire.field(raw, "unknown", dict)
+    covers = wire.texts(raw, "covers")
+    if not all(isinstance(text, str) for text in (*leaves, *unknown, *unknown.values())):
+        raise InvalidRecord("paths and reasons of facts are texts")
     if not all(isinstance(value, bytes) or _is_plain(value) for value in leaves.values()):
         raise InvalidRecord("values of facts are as JSON has them, or digests")
     return leaves, unknown, tuple(covers)

@@ -1,4 +1,10 @@
-"""At which commits do the git repositories stand that a master serves states and pillar from?"""
+"""
+At which commits do the git repositories stand that a master serves states and pillar from?
+
+Their files are read here as data, and git is never run: with pygit2 it need not be installed, and
+what stands in a repository's configuration (hooks, fsmonitor, filters) it would carry out as the
+user of the master. All that is taken from them is a URL and what looks like the id of a commit.
+"""
 
 from __future__ import annotations
 

@@ -15,23 +15,15 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.errors import reason_of
+from saltext_ha.config.salt_api import Api, own_address
 from saltext_ha.minion import binding
 
 # What a ZeroMQ socket sends to whoever connects: ff, eight bytes, 7f.
 GREETING = 10
 MAX_ANSWER = 65536
-WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # nosec B104
-
-
-def own_address(interface: Any) -> str:
-    """Where a daemon of this machine that listens on *interface* is to be reached."""
-    text = str(interface or "").strip("[]")
-    return WILDCARD.get(text, text)
 
 
 def request_port(opts: Mapping[str, Any], timeout: float) -> str:
@@ -68,55 +60,6 @@ def publisher(opts: Mapping[str, Any], timeout: float) -> str:
 
 class NotAsked(Exception):
     """A question was not put, so that nothing is known; says why."""
-
-
-@dataclass(frozen=True)
-class Api:
-    """
-    salt-api of this machine, as the master's configuration has it.
-
-    :ivar certificate: the file of the one it shows; None without TLS.
-    :ivar everywhere: whether it listens on all addresses of this machine.
-    :ivar tornado: whether it is rest_tornado.
-    """
-
-    host: str
-    port: int
-    certificate: Path | None
-    prefix: str = ""
-    everywhere: bool = False
-    tornado: bool = False
-
-    @property
-    def url(self) -> str:
-        """Where this machine reaches it."""
-        return self.url_at(self.host)
-
-    def url_at(self, host: str) -> str:
-        """Where it is reached under another name of this machine."""
-        scheme = "https" if self.certificate else "http"
-        host = f"[{host}]" if ":" in host else host
-        return f"{scheme}://{host}:{self.port}{self.prefix}"
-
-
-def api_of(opts: Mapping[str, Any]) -> Api | None:
-    """The salt-api that *opts* configure; None when they configure none."""
-    for name, host in (("rest_cherrypy", "host"), ("rest_tornado", "address")):
-        conf = opts.get(name)
-        if not isinstance(conf, Mapping) or not isinstance(conf.get("port"), int):
-            continue
-        crt = conf.get("ssl_crt")
-        prefix = str(conf.get("root_prefix") or "").rstrip("/")
-        address = own_address(conf.get(host))
-        return Api(
-            address,
-            conf["port"],
-            Path(str(crt)) if crt and not conf.get("disable_ssl") else None,
-            prefix,
-            address != str(conf.get(host) or "").strip("[]"),
-            name == "rest_tornado",
-        )
-    return None
 
 
 def api_answers(api: Api, timeout: float) -> str:

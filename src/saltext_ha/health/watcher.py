@@ -20,6 +20,7 @@ from typing import Any
 from saltext_ha.common.errors import reason_of
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.config.health import Settings
+from saltext_ha.config.salt_api import api_of
 from saltext_ha.health import checks, fitness, verdict
 from saltext_ha.health.echoes import Echoes
 from saltext_ha.health.verdict import Result
@@ -99,7 +100,7 @@ class Watcher:
         self._settings, self._opts, self._host = settings, opts, host
         self._core, self._trust, self._links = core, trust, links
         self._echoes, self._damage = echoes, damage
-        self._api = checks.api_of(opts)
+        self._api = api_of(opts)
         self.draining = False
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="ha-health")
         self._results: dict[str, Result] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import salt.utils.crypt
 import salt.version
 
 from saltext_ha.common import master_key
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.lint import sources
@@ -64,16 +66,10 @@ def of_minion(running: Mapping[str, Any]) -> Facts:
     options = _merged(load, running, read, defaults)
     pki_dir = Path(str(options.get("pki_dir") or running.get("pki_dir")))
     unknown: dict[str, str] = {}
-    facts = Facts(MINION, _version(), options, read.places())
+    facts = _facts(MINION, options, read)
     names = (trust.sign_key(facts), trust.CACHED_KEY)
-    return Facts(
-        MINION,
-        _version(),
-        options,
-        read.places(),
-        read.settings,
-        read.problems,
-        KNOWN,
+    return replace(
+        facts,
         files=_files(pki_dir, names, unknown),
         told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
         addresses=addresses(facts.masters),
@@ -100,14 +96,8 @@ def of_master(running: Mapping[str, Any]) -> Facts:
         str(options.get("master_pubkey_signature") or "master_pubkey_signature"),
         f"{options.get('master_sign_key_name') or 'master_sign'}.pem",
     )
-    return Facts(
-        MASTER,
-        _version(),
-        options,
-        read.places(),
-        read.settings,
-        read.problems,
-        KNOWN,
+    return replace(
+        _facts(MASTER, options, read),
         files=_files(Path(str(options["pki_dir"])), names, unknown)
         if options.get("keys.cache_driver", "localfs_key") == "localfs_key"
         else {},
@@ -116,6 +106,12 @@ def of_master(running: Mapping[str, Any]) -> Facts:
         tenancy=_tenancy(options),
         unknown=unknown,
     )
+
+
+def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> Facts:
+    """What the configuration files say, and nothing of this machine."""
+    settings, problems = read.settings, read.problems
+    return Facts(role, _version(), options, read.places(), settings, problems, KNOWN)
 
 
 def _tenancy(options: Mapping[str, Any]) -> str:
@@ -224,7 +220,7 @@ def addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
             host, _ = binding.split_entry(entry, 0)
         except ValueError:
             continue
-        if binding.bare_ip(host) is None and "," not in host:
+        if bare_ip(host) is None and "," not in host:
             hosts.add(host)
     found: dict[str, frozenset[str] | None] = dict.fromkeys(hosts)
 

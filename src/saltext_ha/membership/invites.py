@@ -48,45 +48,12 @@ class Invite:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What :func:`invite` made: its name, the token, its lifetime in seconds, what to mind."""
+    """What :func:`invitation` tells: its name, the token, its lifetime in seconds, what to mind."""
 
     name: str
     token: str = field(repr=False)
     expires_in: int
     notes: tuple[str, ...]
-
-
-def invite(
-    state_dir: Path,
-    identity: Identity,
-    urls: tuple[str, ...],
-    group: str,
-    expires_in: int = EXPIRES_IN,
-    share_master_key: bool = False,
-    share_signing_key: bool = False,
-) -> Invitation:
-    """
-    Make a one-time token with which one master may join through this one.
-
-    Needs the state folder only; that nobody listens (yet) is a note in the answer. Finding that
-    out may take two seconds, during which it blocks.
-
-    :param urls: under which the joining master reaches this one, tried in order.
-    :param share_master_key: hand the group's master key to the master that joins, and the signing
-        pair where there is one.
-    :param share_signing_key: hand over the signing pair only.
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-ha invite
-    """
-    token = make_token(
-        state_dir, identity, urls, group, expires_in, share_master_key, share_signing_key
-    )
-    note = _not_listening(urls[0], identity)
-    return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
 
 
 def make_token(
@@ -98,12 +65,30 @@ def make_token(
     share_master_key: bool = False,
     share_signing_key: bool = False,
 ) -> Token:
-    """Like :func:`invite`, without trying whether this master can be reached."""
+    """
+    Make a one-time token with which one master may join through this one. Needs the state folder
+    only.
+
+    :param urls: under which the joining master reaches this one, tried in order.
+    :param share_master_key: hand the group's master key to the master that joins, and the signing
+        pair where there is one.
+    :param share_signing_key: hand over the signing pair only.
+    """
     secret = secrets.token_bytes(32)
     made = Invites(state_dir).create(
         mac_key(secret), group, expires_in, share_master_key, share_signing_key
     )
     return Token(urls, identity.fingerprint, made.id, made.expires, group, secret)
+
+
+def invitation(token: Token, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
+    """
+    What there is to tell of a new *token*; that nobody listens (yet) is a note in it.
+
+    Finding that out may take two seconds, during which it blocks.
+    """
+    note = _not_listening(token.urls[0], identity)
+    return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
 
 
 class Invites:

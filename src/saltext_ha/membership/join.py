@@ -25,7 +25,7 @@ from saltext_ha.membership.token import (
 from saltext_ha.transport import tls, wire
 from saltext_ha.transport.client import Exchange
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.trust import Peer, Trust, read_peer
 
 TIMEOUT = 15.0
 _RETRY = 1.0
@@ -264,13 +264,5 @@ def _members(reply: Mapping[str, Any], identity: Identity) -> list[Peer]:
     entries = reply.get("members")
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise TrustError("the answer to the join request names no members")
-    members = [
-        make_peer(
-            entry.get("name"),
-            entry.get("url"),
-            entry.get("certificate"),
-            former=entry.get("former", ()),
-        )
-        for entry in entries
-    ]
+    members = map(read_peer, entries)
     return [member for member in members if not member.fingerprints & identity.fingerprints]

@@ -23,7 +23,7 @@ from saltext_ha.common.refusals import Allowance
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer, Removed, Trust, make_peer
+from saltext_ha.transport.trust import Peer, Removed, Trust, make_peer, read_peer
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class Membership:
         barred = {note.fingerprint for note in self._trust.removed()}
         for entry in members:
             try:
-                member = _introduced(entry)
+                member = read_peer(entry)
                 if member.fingerprints & (mine | barred):
                     continue
                 if member.name == self.name:
@@ -333,15 +333,6 @@ def _described(peer: Peer) -> dict[str, Any]:
         "certificate": peer.certificate,
         "former": list(peer.former),
     }
-
-
-def _introduced(entry: Mapping[str, Any]) -> Peer:
-    return make_peer(
-        entry.get("name"),
-        entry.get("url"),
-        entry.get("certificate"),
-        former=entry.get("former", ()),
-    )
 
 
 def _text(value: object, limit: int) -> str:

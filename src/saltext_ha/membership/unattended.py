@@ -23,7 +23,7 @@ from saltext_ha.membership.token import mac_key, reply_mac
 from saltext_ha.transport import tls
 from saltext_ha.transport.client import Exchange
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Trust, make_peer
+from saltext_ha.transport.trust import Trust, make_peer, read_peer
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
 # A network that is just coming up looks like a group that is not there: before the first master
@@ -112,7 +112,7 @@ async def _check_inviter(trust: Trust, reply: Mapping[str, Any], url: str, serve
     first = entries[0] if isinstance(entries, list) and entries else None
     if not isinstance(first, Mapping):
         return
-    there = make_peer(first.get("name"), first.get("url"), first.get("certificate"))
+    there = read_peer(first)
     called = trust.url_of(there)
     why = "" if called == url else await unreached(called, server)
     if why and called != there.url:

@@ -10,7 +10,6 @@ stopped master keeps its connections). What cannot be known is None with a note,
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import reason_of
 from saltext_ha.minion import cleartext_request
 
@@ -115,15 +115,6 @@ class Master:
         names = ("ip", "port", "publish_port", "configured", "current", "connected")
         answer = {"address": self.host} | {name: getattr(self, name) for name in names}
         return answer | ({"note": self.note} if self.note else {})
-
-
-def bare_ip(text: str) -> str | None:
-    """*text* as a canonical IP address (no brackets, zone or IPv4 mapping); None for a name."""
-    try:
-        address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
-    except ValueError:
-        return None
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def split_entry(entry: str, default_port: int) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import salt.config
 import salt.crypt
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.minion import binding
 
 
@@ -25,7 +26,7 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     # No single master: a minion that has lost all of them, and salt-call --local.
     nobody = isinstance(opts.get("master"), list) or "master_uri" not in opts
     nobody = nobody or (caller and opts.get("file_client") == "local")
-    ip = None if nobody else binding.bare_ip(str(opts.get("master_ip")))
+    ip = None if nobody else bare_ip(str(opts.get("master_ip")))
     return binding.Running(
         entries=tuple(map(str, entries)) if isinstance(entries, list) else (str(entries),),
         listed=isinstance(entries, list),

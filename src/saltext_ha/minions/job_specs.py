@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
-from saltext_ha.minion import binding
 from saltext_ha.minions import reports
 from saltext_ha.replica.history import sqlite_glob
 from saltext_ha.salt_bus.intake import DEEPEST, TOO_MUCH
+from saltext_ha.transport import wire
 
 PING, WHERE, MOVE, REPORT, CMD = "ping", "where", "move", "report", "cmd"
 FUNCTIONS: Mapping[str, str | list[str]] = {
@@ -110,13 +111,8 @@ class Order:
         """
         if not isinstance(raw, Mapping):
             raise InvalidRecord("an order is a map")
-        what, glob, ids, to, test = (raw.get(key) for key in ("what", "glob", "ids", "to", "test"))
-        texts = all(isinstance(each, str) for each in (what, glob, to))
-        if not texts or not isinstance(ids, list) or not isinstance(test, bool):
-            raise InvalidRecord("malformed order")
-        if not all(isinstance(each, str) for each in ids):
-            raise InvalidRecord("malformed order")
-        return cls(str(what), str(glob), tuple(ids), str(to), test)
+        what, glob, to = (wire.field(raw, name, str) for name in ("what", "glob", "to"))
+        return cls(what, glob, tuple(wire.texts(raw, "ids")), to, wire.field(raw, "test", bool))
 
 
 @dataclass(frozen=True)
@@ -158,11 +154,9 @@ class Command:
 
         :raises InvalidRecord: it is no job.
         """
-        arg = raw.get("arg")
-        if not isinstance(arg, list):
-            raise InvalidRecord("malformed order")
         tgt, tgt_type, fun, kwarg = (raw.get(key) for key in ("tgt", "tgt_type", "fun", "kwarg"))
-        return cls(tgt, tgt_type, fun, tuple(arg), kwarg)  # type: ignore[arg-type]
+        arg = tuple(wire.field(raw, "arg", list))
+        return cls(tgt, tgt_type, fun, arg, kwarg)  # type: ignore[arg-type]
 
 
 def read(raw: Any) -> Order | Command:
@@ -196,7 +190,7 @@ def is_host(text: str) -> bool:
     if HOST.fullmatch(text):
         return True
     six = SIX.fullmatch(text)
-    return six is not None and binding.bare_ip(six[1] or six[3]) is not None
+    return six is not None and bare_ip(six[1] or six[3]) is not None
 
 
 def answer(what: str, value: Any) -> Any:

@@ -33,6 +33,7 @@ from saltext_ha.minions.job_specs import (
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import fitted
 from saltext_ha.sync.group import Group, PeerHandler
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer
 
 log = logging.getLogger(__name__)
@@ -516,10 +517,10 @@ def _read(raw: Mapping[str, Any]) -> Answers:
 
 
 def _jids(payload: Mapping[str, Any]) -> list[str]:
-    jids = payload.get("jids")
-    if not isinstance(jids, list) or not 0 < len(jids) <= 64:
+    jids = wire.texts(payload, "jids")
+    if not 0 < len(jids) <= 64:
         raise InvalidRecord("takes 1 to 64 job ids")
-    if not all(isinstance(jid, str) and JID.fullmatch(jid) for jid in jids):
+    if not all(map(JID.fullmatch, jids)):
         raise InvalidRecord("a job id has 20 digits")
     return jids
 

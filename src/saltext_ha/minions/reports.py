@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.model import INFO
-from saltext_ha.minion import binding
 from saltext_ha.minions.safety import Known, MinionReport
 
 # One job with several functions; each is one that people ask, too.
@@ -102,7 +102,7 @@ def _known(value: Any) -> bool | None:
 
 def place(host: str, port: int) -> Place:
     """The same for all ways of writing it."""
-    return binding.bare_ip(host) or host.lower(), port
+    return bare_ip(host) or host.lower(), port
 
 
 def met(raw: Any) -> set[Place]:

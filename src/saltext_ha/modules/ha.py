@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 from saltext_ha.minion import binding, evidence, files, options
@@ -337,7 +338,7 @@ def _publish(known: list[binding.Master], limit: float) -> list[bool | None]:
     usual = told.pop() if len(told) == 1 else None
     asked = [replace(each, publish_port=each.publish_port or usual) for each in known]
     transport = str(__opts__.get("transport") or "zeromq")
-    source = binding.bare_ip(str(__opts__.get("source_ip") or ""))
+    source = bare_ip(str(__opts__.get("source_ip") or ""))
     return publisher.reached(transport, asked, limit, source)
 
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import Settings
 from saltext_ha.lint.model import MINION, Facts, Place
 from saltext_ha.minion.binding import (
     DEFAULT_PUBLISH_PORT,
     DEFAULT_REQUEST_PORT,
-    bare_ip,
     split_entry,
 )
 

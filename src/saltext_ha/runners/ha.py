@@ -587,7 +587,7 @@ def invite(
     from saltext_ha.commands import inviting
 
     wish = expires, share_master_key, share_signing_key
-    return _answer(lambda settings: inviting.laid_down(__opts__, settings, *wish))
+    return _answer(lambda own: inviting.laid_down(own, inviting.make(__opts__, own, *wish)))
 
 
 def withdraw(invitation: str = "", test: bool = False) -> Answer:

@@ -155,30 +155,22 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
 
 def _buckets(raw: Any) -> Iterator[tuple[int, dict[tuple[str, bytes], bytes]]]:
     """What a question has of each bucket, in their order."""
-    if not isinstance(raw, list):
-        raise InvalidRecord("buckets is not a list")
     asked: dict[int, dict[tuple[str, bytes], bytes]] = {}
-    for entry in raw:
-        try:
-            bucket, theirs = entry
-            (bucket,) = _numbers([bucket], BUCKETS)
-            known = {(minion_id, key): digest for minion_id, key, digest in wire.rows(theirs, 3)}
-        except (TypeError, ValueError) as exc:
-            raise InvalidRecord(f"malformed bucket: {exc}") from None
+    for bucket, theirs in wire.rows(raw, "buckets", int, list):
+        _numbers([bucket], BUCKETS)
         if bucket in asked:
             raise InvalidRecord(f"bucket {bucket} stands twice")
-        if not all(type(minion_id) is str and type(key) is bytes for minion_id, key in known):
-            raise InvalidRecord("malformed bucket: takes id, key and digest")
-        asked[bucket] = known
+        known = wire.rows(theirs, "bucket", str, bytes, bytes)
+        asked[bucket] = {(minion_id, key): digest for minion_id, key, digest in known}
     yield from sorted(asked.items())
 
 
 def _division(payload: dict[str, Any]) -> tuple[bytes, int]:
     """Salt and number of parts."""
-    salt, parts = payload.get("salt"), payload.get("parts")
-    if not isinstance(salt, bytes) or len(salt) != SALT:
+    salt, parts = wire.field(payload, "salt", bytes), wire.field(payload, "parts", int)
+    if len(salt) != SALT:
         raise InvalidRecord(f"takes a salt of {SALT} bytes")
-    if type(parts) is not int or not 0 < parts <= MAX_PARTS:
+    if not 0 < parts <= MAX_PARTS:
         raise InvalidRecord(f"takes up to {MAX_PARTS} parts")
     return salt, parts
 
@@ -195,9 +187,7 @@ def _meant(payload: dict[str, Any]) -> Callable[[str], bool]:
 def position(raw: Any) -> Position | None:
     if raw is None:
         return None
-    if not isinstance(raw, list) or [type(part) for part in raw] != [int, str, bytes]:
-        raise InvalidRecord("a position is a bucket, an id and a key")
-    bucket, minion_id, key = raw
+    bucket, minion_id, key = wire.rows([raw], "position", int, str, bytes)[0]
     return bucket, minion_id, key
 
 

@@ -280,11 +280,10 @@ async def placed_there(buckets: Sequence[int], call: Call) -> AsyncIterator[dict
         where = answer.get("next")
         if where is None:
             return
-        if not isinstance(where, list) or [type(part) for part in where] != [int, str]:
-            raise InvalidRecord("an answer does not say where it ends")
-        if where <= after:
+        bucket, minion_id = wire.rows([where], "end of an answer", int, str)[0]
+        if [bucket, minion_id] <= after:
             raise InvalidRecord("an answer ends where it began")
-        after = where
+        after = [bucket, minion_id]
 
 
 def _shortened(items: Iterable[tuple[tuple[str, bytes], bytes]]) -> list[Any]:
@@ -302,17 +301,9 @@ def wanted(replica: Replica, want: Any) -> list[Record]:
 
     :raises InvalidRecord: *want* is no list of (id, key).
     """
-    records = []
-    try:
-        for minion_id, key in wire.rows(want, 2):
-            if not isinstance(minion_id, str) or not isinstance(key, bytes):
-                raise ValueError("takes id and key")
-            record = replica.get(minion_id).get(key)
-            if record:
-                records.append(record)
-    except ValueError as exc:
-        raise InvalidRecord(f"malformed request for records: {exc}") from None
-    return records
+    pairs = wire.rows(want, "request for records", str, bytes)
+    found = (replica.get(minion_id).get(key) for minion_id, key in pairs)
+    return [record for record in found if record]
 
 
 def read_records(raw: Any) -> tuple[list[Record], list[str]]:
@@ -351,14 +342,8 @@ def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    try:
-        entries = {(minion_id, key): digest for minion_id, key, digest in wire.rows(raw, 3)}
-    except (TypeError, ValueError):
-        raise InvalidRecord("dropped is no list of id, key and digest") from None
-    for (minion_id, key), digest in entries.items():
-        if [type(part) for part in (minion_id, key, digest)] != [str, bytes, bytes]:
-            raise InvalidRecord("dropped is no list of id, key and digest")
-    return entries
+    entries = wire.rows(raw, "list of what was dropped", str, bytes, bytes)
+    return {(minion_id, key): digest for minion_id, key, digest in entries}
 
 
 def messages(records: Iterable[Record], most: int = BYTES_PER_MESSAGE) -> Iterator[list[Record]]:

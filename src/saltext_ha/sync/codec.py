@@ -56,7 +56,7 @@ def _record(minion_id: str, text: Any, values: Any, context: Any) -> Record:
     if not 1 <= len(values) <= MAX_VALUES or not 1 <= len(context) <= MAX_CONTEXT:
         raise InvalidRecord("it has no values or too many")
     seen = read_context(context)
-    read = tuple(sorted(_value(*entry) for entry in wire.rows(values, 6)))
+    read = tuple(sorted(_value(*each) for each in wire.rows(values, "values", *[object] * 6)))
     if len({v.dot for v in read}) != len(read):
         raise InvalidRecord("a write stands twice")
     if not all(covers(seen, value.dot) for value in read):
@@ -70,11 +70,9 @@ def read_context(raw: Any) -> dict[str, int]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    try:
-        seen = {_node(node): _counter(counter) for node, counter in wire.rows(raw, 2)}
-    except (TypeError, ValueError) as exc:
-        raise InvalidRecord(f"malformed context: {exc}") from None
-    if len(seen) != len(raw):
+    entries = wire.rows(raw, "context", object, object)
+    seen = {_node(node): _counter(counter) for node, counter in entries}
+    if len(seen) != len(entries):
         raise InvalidRecord("a node stands twice")
     return seen
 

@@ -14,6 +14,7 @@ from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer, Trust
 
 MAX_SHOWN = 1000
@@ -63,8 +64,8 @@ class Group:
     async def shown(self, payload: Mapping[str, Any]) -> list[list[Any]]:
         """What the store shows: ``[id, state, fingerprint, [denied, …]]`` by glob or by ids."""
         keeper = self._core.keeper
-        ids, glob = payload.get("ids"), payload.get("glob", "*")
-        if not isinstance(glob, str) or not (ids is None or isinstance(ids, list)):
+        ids, glob = payload.get("ids"), wire.field(payload, "glob", str, "*")
+        if not (ids is None or isinstance(ids, list)):
             raise InvalidRecord("takes a glob or a list of ids")
         ids = ids and [minion_id for minion_id in ids[: 10 * MAX_SHOWN] if type(minion_id) is str]
 

@@ -26,6 +26,7 @@ from saltext_ha.sync.codec import read_context
 from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
+from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
@@ -66,9 +67,7 @@ class Retention:
             dropping = _read(payload)
             if not self._is_epoch(dropping.epoch):
                 raise InvalidRecord("the epoch is of another time")
-            root = payload.get("root")
-            if not isinstance(root, bytes):
-                raise InvalidRecord("root is not bytes")
+            root = wire.field(payload, "root", bytes)
             return {"dropped": await self._core.run(self._core.keeper.drop, root, dropping)}
 
         async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -251,13 +250,9 @@ class Retention:
 
 
 def _read(payload: dict[str, Any]) -> Dropping:
-    keys, epoch = payload.get("keys"), payload.get("epoch")
-    if not isinstance(keys, list) or isinstance(epoch, bool) or not isinstance(epoch, int):
-        raise InvalidRecord("takes keys and an epoch")
-    for entry in keys:
-        if not isinstance(entry, list) or [type(part) for part in entry] != [str, bytes]:
-            raise InvalidRecord("a key is an id and a fingerprint")
+    epoch = wire.field(payload, "epoch", int)
     if not 0 < epoch <= MAX_EPOCH:
         raise InvalidRecord("the epoch is no count")
+    keys = wire.rows(payload.get("keys"), "list of keys", str, bytes)
     pairs = [(minion_id, key) for minion_id, key in keys]
     return Dropping(pairs, read_context(payload.get("horizon")), epoch)

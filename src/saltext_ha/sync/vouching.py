@@ -7,6 +7,7 @@ certificate of the master, and checked by those that are pinned; so it counts wh
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +18,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.common.files import read_plain
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
+from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Trust
 
@@ -213,15 +216,11 @@ def _certificates(chain: Sequence[str]) -> dict[bytes, ec.EllipticCurvePublicKey
 
 
 def _read(entry: Any) -> Vouch | None:
-    if not isinstance(entry, (list, tuple)) or len(entry) < 4:
-        return None
-    owner, nonce, high, proof = entry[:4]
-    kinds = [type(part) for part in (owner, nonce, high, proof)]
-    if kinds != [bytes, bytes, int, bytes] or (len(owner), len(nonce)) != (32, 8):
-        return None
-    return (
-        Vouch(owner, nonce, high, proof) if 0 <= high <= MOST_WRITES and len(proof) < 100 else None
-    )
+    with contextlib.suppress(InvalidRecord):
+        owner, nonce, high, proof = wire.rows([entry], "word", bytes, bytes, int, bytes)[0]
+        if (len(owner), len(nonce)) == (32, 8) and 0 <= high <= MOST_WRITES and len(proof) < 100:
+            return Vouch(owner, nonce, high, proof)
+    return None
 
 
 def _proves(key: ec.EllipticCurvePublicKey, vouch: Vouch) -> bool:

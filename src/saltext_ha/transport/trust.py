@@ -115,6 +115,16 @@ def make_peer(
     return Peer(name, checked, pem, digest, when, older, introducer)
 
 
+def read_peer(entry: Mapping[str, Any]) -> Peer:
+    """
+    The peer that a master introduces by *entry*.
+
+    :raises TrustError: as :func:`make_peer`.
+    """
+    name, url, certificate = (entry.get(key) for key in ("name", "url", "certificate"))
+    return make_peer(name, url, certificate, former=entry.get("former", ()))
+
+
 class Trust:
     """
     The pinned peers below *state_dir*.

@@ -1,11 +1,16 @@
-"""What travels between masters: msgpack maps with text keys in HTTP bodies, strictly limited."""
+"""
+What travels between masters: msgpack maps with text keys in HTTP bodies, strictly limited; and what
+may be taken out of one, :func:`field` by field.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
+
+from saltext_ha.common.errors import InvalidRecord
 
 PROTOCOL = 1
 PROTOCOLS = (1,)
@@ -19,6 +24,16 @@ MAX_ITEMS = 1_000_000
 MAX_JOIN_ITEMS = 64
 # Lists and maps in one message: an empty one takes one byte there, and sixty here.
 MAX_PARTS = 1_000_000
+
+T = TypeVar("T")
+_NAMES: Mapping[type, str] = {
+    bool: "true or false",
+    bytes: "bytes",
+    dict: "a map",
+    int: "a whole number",
+    list: "a list",
+    str: "a text",
+}
 
 
 def pack(payload: Mapping[str, Any]) -> bytes:
@@ -62,23 +77,49 @@ def unpack(data: bytes, max_items: int = MAX_ITEMS) -> dict[str, Any]:
     return payload
 
 
-def rows(raw: Any, size: int) -> list[Sequence[Any]]:
+def field(payload: Mapping[str, Any], name: str, kind: type[T], otherwise: T | None = None) -> T:
     """
-    *raw* as a list of lists, each cut to its first *size* entries: a later release may send more.
+    What a peer says by *name*.
+
+    :param kind: its type, just that one: no number is true or false.
+    :param otherwise: where it says nothing by that name.
+    :raises InvalidRecord: it is something else.
+    """
+    return _of(kind, payload.get(name, otherwise), name)
+
+
+def texts(payload: Mapping[str, Any], name: str) -> list[str]:
+    """As :func:`field`, of a list of texts."""
+    return [_of(str, each, name) for each in field(payload, name, list)]
+
+
+def rows(raw: Any, what: str, *kinds: type) -> list[Sequence[Any]]:
+    """
+    *raw* as a list of lists, each cut to as many entries as there are *kinds*: a later release may
+    send more.
 
     To be asked before any of it is used: what ``x[:6]`` or ``a, b = x`` do with a map or a text
     depends on the release of Python.
 
-    :raises ValueError: it is something else, or one of them is shorter.
+    :param what: *raw* is, for the error. :param kinds: the types of the entries; ``object``: any.
+    :raises InvalidRecord: it is something else, or one of them is shorter.
     """
-    if not isinstance(raw, (list, tuple)):
-        raise ValueError(f"a list was expected, not {type(raw).__name__}")
-    for row in raw:
-        if not isinstance(row, (list, tuple)):
-            raise ValueError(f"a list was expected, not {type(row).__name__}")
-        if len(row) < size:
-            raise ValueError(f"a list of {size} was expected, not of {len(row)}")
+    size = len(kinds)
+    for row in _of(list, raw, what):
+        if len(_of(list, row, what)) < size:
+            raise InvalidRecord(
+                f"malformed {what}: a list of {size} was expected, not of {len(row)}"
+            )
+        for kind, part in zip(kinds, row, strict=False):
+            _of(kind, part, what)
     return [row[:size] for row in raw]
+
+
+def _of(kind: type[T], value: Any, what: str) -> T:
+    if type(value) is kind or kind is object:
+        return value  # type: ignore[no-any-return]
+    found = type(value).__name__
+    raise InvalidRecord(f"malformed {what}: {_NAMES[kind]} was expected, not {found}")
 
 
 def _no_extensions(code: int, data: bytes) -> Any:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, Line
 from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
 from saltext_ha.minion.binding import (
     DEFAULT_PUBLISH_PORT,
     DEFAULT_REQUEST_PORT,
-    bare_ip,
     split_entry,
 )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.lint.cited import PEER_ID, Line
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
-from saltext_ha.minion.binding import bare_ip
 
 BOOK = Book(MASTER)
 ISOLATED = "cluster_isolated_filesystem"

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import reason_of
-from saltext_ha.minion import binding, cleartext_request
+from saltext_ha.minion import cleartext_request
 from saltext_ha.minion.binding import Master
 
 
@@ -42,7 +43,7 @@ def refusal(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> 
         return Refusal("its address is unknown")
     address = cleartext_request.where(min(master.ips), master.port)
     opts = {"grains": {}, **channel_opts, **address}
-    source = binding.bare_ip(str(opts.get("source_ip") or ""))
+    source = bare_ip(str(opts.get("source_ip") or ""))
     try:
         load = salt.crypt.SAuth(opts).minion_sign_in_payload()
         reply = cleartext_request.ask(opts, master.ips, master.port, load, timeout, source)

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.minion import binding
 from saltext_ha.minion.binding import Link, Links, Master, Running
 from saltext_ha.minion.watchdog import admission, publisher
@@ -168,7 +169,7 @@ class Looker:
         if not masters:
             return {}
         transport = str(self.opts.get("transport", "zeromq"))
-        source = binding.bare_ip(str(self.opts.get("source_ip") or ""))
+        source = bare_ip(str(self.opts.get("source_ip") or ""))
         with ThreadPoolExecutor(max_workers=1) as pool:
             deaf = pool.submit(publisher.problems, transport, masters, self.timeout, source)
             answers = binding.ping_all(self.opts, masters, self.timeout)

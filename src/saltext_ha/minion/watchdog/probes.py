@@ -2,24 +2,19 @@
 On which of the minion's connections is an answer missing?
 
 A connection whose packets are dropped on the way stands until the kernel gives it up. Until then it
-counts what stays without an answer: keepalive probes, and data sent again. Linux shows both in
-``/proc/net/tcp`` (``timeout`` and ``retrnsmt``; ``get_tcp4_sock`` in ``net/ipv4/tcp_ipv4.c``).
-The watchdog that sees it has the minion let go of the connection, before it breaks by itself: Salt
-3007 with ``transport: tcp`` may get stuck then, because it connects again while it moves to another
+counts what stays without an answer: keepalive probes, and data sent again. Linux shows both. The
+watchdog that sees it has the minion let go of the connection, before it breaks by itself: Salt 3007
+with ``transport: tcp`` may get stuck then, because it connects again while it moves to another
 master, and each of the two sign-ins spoils the other.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-import struct
-import sys
 from pathlib import Path
 
-from saltext_ha.minion.binding import Link, bare_ip
-
-ESTABLISHED = "01"
+from saltext_ha.common import tcp_table
+from saltext_ha.minion.binding import Link
 
 
 def unanswered(pid: int) -> dict[Link, int]:
@@ -32,20 +27,18 @@ def unanswered(pid: int) -> dict[Link, int]:
     found = dict[Link, int]()
     with contextlib.suppress(OSError):
         mine = _sockets(pid)
-        for table in ("tcp", "tcp6"):
+        for name in tcp_table.FILES:
             with contextlib.suppress(FileNotFoundError):
-                lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()
-                found.update(_counts(lines[1:], mine))
+                lines = Path(f"/proc/{pid}/net/{name}").read_text(encoding="ascii").splitlines()
+                found.update(_counts(lines, mine))
     return {link: count for link, count in found.items() if count}
 
 
 def _counts(lines: list[str], mine: frozenset[str]) -> dict[Link, int]:
     found = dict[Link, int]()
-    for line in lines:
-        # sl local remote st tx:rx timer:when retrnsmt uid timeout inode …
-        _, _, remote, state, _, _, again, _, probes, inode, *_ = line.split()
-        if inode in mine and state == ESTABLISHED:
-            link, count = _link(remote), max(int(probes), int(again, 16) // 2)
+    for each in tcp_table.established(lines):
+        if each.inode in mine:
+            link, count = tcp_table.end(each.remote), max(each.probes, each.sent_again // 2)
             found[link] = min(count, found.get(link, count))
     return found
 
@@ -59,12 +52,3 @@ def _sockets(pid: int) -> frozenset[str]:
             if kind == "socket":
                 inodes.add(rest.rstrip("]"))
     return frozenset(inodes)
-
-
-def _link(remote: str) -> Link:
-    """``0100007F:1F90`` is 127.0.0.1, port 8080: words of 32 bits in the order of the host."""
-    address, _, port = remote.partition(":")
-    words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
-    order = "<" if sys.byteorder == "little" else ">"
-    packed = struct.pack(f"{order}{len(words)}I", *words)
-    return bare_ip(str(ipaddress.ip_address(packed))) or "", int(port, 16)
