@@ -49,11 +49,11 @@ def shown(master: Master) -> dict[str, dict[str, str]]:
 
 
 def everything(master: Master) -> dict[str, bytes]:
-    """The files of a master's pki_dir that no running database writes."""
+    """The files of a master's pki_dir that its engine does not write by itself, at some time."""
     return {
         str(path.relative_to(master.pki_dir)): path.read_bytes()
         for path in master.pki_dir.rglob("*")
-        if path.is_file() and not path.name.startswith("replica.db")
+        if path.is_file() and not path.name.startswith(("replica.db", "consistency.json"))
     }
 
 
