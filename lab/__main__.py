@@ -77,7 +77,7 @@ def _build(lab: Lab, masters: int, minions: int) -> bool:
     if engine:
         lab.form_group(group)
     for number in range(1, minions + 1):
-        # The last one hangs on one master at a time, the others on all.
+        # The last one is connected to one master at a time, the others to all.
         kind = "failover" if number == minions and number > 1 else "hot"
         lab.add_minion(f"web{number}", masters=group, type=kind).start()
     first = group[0]

@@ -224,12 +224,12 @@ def play(stage: Stage, lab: Lab) -> None:
         check(mended.returncode == 0, f"still different:\n{mended.stdout}")
         stage.done("all the same again; exit status 0")
 
-    with stage.step("Which master does a minion hang on, before and after m1 dies?"):
+    with stage.step("Which master is a minion connected to, before and after m1 dies?"):
         stage.command("salt '*' ha.current_master   # on m1")
         before = bindings(m1)
         for name, address in sorted(before.items()):
             stage.say(f"   │ {name}: {address}")
-        check(before.get("db1") == m1.address, f"db1 hangs on {before.get('db1')}, not on m1")
+        check(before.get("db1") == m1.address, f"db1 is on {before.get('db1')}, not on m1")
         m1.kill()
         begun = time.monotonic()
         stage.say("   m1 is killed …")
@@ -239,7 +239,7 @@ def play(stage: Stage, lab: Lab) -> None:
         stage.command("salt '*' ha.current_master   # on m2")
         for name, address in sorted(after.items()):
             stage.say(f"   │ {name}: {address}")
-        check(set(after.values()) == {m2.address}, f"not all hang on m2: {after}")
+        check(set(after.values()) == {m2.address}, f"not all are connected to m2: {after}")
         stage.done(
             f"db1 moved to m2 {time.monotonic() - begun:.0f} s after m1 died, with no new key"
         )

@@ -36,7 +36,7 @@ CORE = (
     "tests/unit/test_codec.py",
     "tests/unit/test_deprecations.py",
     "tests/unit/test_errors.py",
-    "tests/unit/test_heard.py",
+    "tests/unit/test_presence.py",
     "tests/unit/test_token.py",
     "tests/unit/test_wire.py",
     "tests/functional/test_antientropy.py",

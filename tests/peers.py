@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.engines import free_port
 from saltext_ha.membership.admission import Admission
-from saltext_ha.membership.group_secret import Standing
+from saltext_ha.membership.group_secret import GroupSecret
 from saltext_ha.membership.invites import Invite, Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.unattended import Applicant
@@ -57,7 +57,7 @@ class Master:
             self.trust,
             Invites(self.state_dir),
             share=self._share,
-            standing=Standing(self.state_dir, self.group, self.share_master_key, self.secret)
+            secret=GroupSecret(self.state_dir, self.group, self.share_master_key, self.secret)
             if self.secret
             else None,
         )

@@ -15,7 +15,7 @@ from lab.engines import Engine, EngineProcess, Place, free_port, level
 from lab.wait import wait_for
 from proving.benchmarks.report import Budget, Row
 from saltext_ha.engine import parts
-from saltext_ha.minions.presence import Heard
+from saltext_ha.minions.presence import Presence
 from saltext_ha.web import pages, snapshot
 
 BUDGET = Budget(median=50)
@@ -62,7 +62,7 @@ async def _times(
     kept = snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR
     async with Engine(first) as m1, aiohttp.ClientSession() as session:
         await m1.meets(second)
-        _hear(m1.parts.heard, heard)
+        _hear(m1.parts.presence, heard)
 
         async def ask(path: str) -> float:
             began = time.perf_counter()
@@ -95,13 +95,13 @@ async def _times(
     return found
 
 
-def _hear(heard: Heard, count: int) -> None:
+def _hear(heard: Presence, count: int) -> None:
     """Something of each of the first *count* minions."""
     for minion_id in key_folders.ids(count):
         heard(f"salt/beacon/{minion_id}/load", {"id": minion_id})
 
 
-class _Filled(Heard):
+class _Filled(Presence):
     """What an engine knows that has been listening for a while."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -112,7 +112,7 @@ class _Filled(Heard):
 def main() -> None:
     """An engine that has heard many minions."""
     # mypy would not have a class assigned.
-    setattr(parts, "Heard", _Filled)  # noqa: B010
+    setattr(parts, "Presence", _Filled)  # noqa: B010
     engines.main()
 
 

@@ -20,7 +20,7 @@ from proving.hostile.payloads import Known
 from proving.hostile.values import bent_bytes, mutated
 from saltext_ha.common.errors import HaError
 from saltext_ha.membership.admission import Admission
-from saltext_ha.membership.group_secret import Standing
+from saltext_ha.membership.group_secret import GroupSecret
 from saltext_ha.membership.invites import Invites, make_token
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.token import Token, mac_key, request_mac
@@ -41,13 +41,13 @@ async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:
     own = identity.load_or_create(state, "m1")
     trust = Trust(state)
     url = "https://127.0.0.1:1"
-    standing = Standing(state, known.group, True, b"the right secret, which nobody here can know")
+    secret = GroupSecret(state, known.group, True, b"the right secret, which nobody here can know")
     admission = Admission(
         Membership(own, trust, "m1", url, known.group),
         trust,
         Invites(state),
         share=lambda invite: {"master.pem": "the master key"},
-        standing=standing,
+        secret=secret,
     )
     token = make_token(state, own, (url,), known.group)
     tally, began = Tally(), time.monotonic()

@@ -23,7 +23,7 @@ from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.link import Link
-from saltext_ha.sync.repair_leases import Claims
+from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.trust import Peer
 
@@ -136,7 +136,7 @@ class Master:
         """Begin to listen, and to call the others within *delay* seconds."""
         self.is_up = True
         self.core = MemoryCore(self)
-        self.claims = Claims(self.name)
+        self.leases = RepairLeases(self.name)
         for peer in self.group.masters:
             if peer is not self:
                 self.links[peer.name] = self._link(peer)
@@ -163,7 +163,7 @@ class Master:
             Peer(peer.name, f"https://{peer.name}.example.com:4530", CERTIFICATE, ""),
             cast(Any, self),  # the identity is what the stage's client takes for the caller
             cast(Core, self.core),
-            claims=self.claims,
+            leases=self.leases,
             vouching=cast(Vouching, Trustful()),
             counters=Counters(),
             greeting=self._describe,
@@ -220,7 +220,7 @@ class Master:
             name, now = f"m{caller + 1}", self.kernel.now
             reply(
                 answers.answer_branches(
-                    replica, payload, lambda branch: self.claims.open_to(branch, name, now)
+                    replica, payload, lambda branch: self.leases.open_to(branch, name, now)
                 )
             )
         elif method == "hello":
@@ -241,16 +241,16 @@ class Master:
         reply: Callable[[Payload], None],
     ) -> None:
         if method == "compare":
-            question, taken = self.claims.admit(payload, caller, self.kernel.now)
+            question, taken = self.leases.admit(payload, caller, self.kernel.now)
             answer = await self.core.run(answers.answer_compare, self.replica, question)
-            self.claims.answered(taken, answer, caller)
+            self.leases.answered(taken, answer, caller)
         elif method == "push":
             records, reasons = antientropy.read_records(payload.get("records"))
             if reasons:
                 raise AssertionError(f"{self.name} refuses what it was sent: {reasons[0]}")
-            with self.claims.receiving(len(records), lambda: self.kernel.now):
+            with self.leases.receiving(len(records), lambda: self.kernel.now):
                 merged = await self.core.learn(records)
-            self.claims.received((record.minion_id for record in records), caller)
+            self.leases.received((record.minion_id for record in records), caller)
             answer = {"learned": merged.learned, "refused": [], "dropped": []}
         else:
             raise AssertionError(f"the simulation does not know the method {method}")

@@ -948,10 +948,10 @@ def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(tmp_path:
             key_folders.plant(place.pki_dir, ids, key_folders.PENDING)
         async with met(one, two) as (m1, m2):
             await level(m1, m2)
-            claims = m2.parts.claims
-            await until(lambda: not claims.expects_more(time.monotonic()), "that is over")
+            leases = m2.parts.leases
+            await until(lambda: not leases.expects_more(time.monotonic()), "that is over")
             key_folders.accept(one.pki_dir, ids)
-            await until(lambda: claims.expects_more(time.monotonic()), "they are pushed")
+            await until(lambda: leases.expects_more(time.monotonic()), "they are pushed")
             await level(m1, m2)
             assert accepted(two) == [set(ids)]
 

@@ -216,7 +216,7 @@ def test_who_has_a_key_is_told_from_who_is_made_up(
     async def act() -> None:
         async with world(tmp_path, web1=failover(), web2=failover()) as there:
             there.start("m1", "web1")
-            ears = there.engines["m1"].parts.heard
+            ears = there.engines["m1"].parts.presence
             # Until then web1 is a stranger as well.
             await until(lambda: "web1" in ears._traces, "m1 knows that web1 has a key")
             for number in range(5):
@@ -379,7 +379,7 @@ def test_a_page_costs_the_same_however_many_minions_there_are(
 
     async def act() -> None:
         async with world(tmp_path, **{name: failover() for name in names}) as there:
-            heard = there.engines["m2"].parts.heard
+            heard = there.engines["m2"].parts.presence
             # Not all of them, and none of the first: pages are filled all the same.
             for name in names[10::2]:
                 there.start("m2", name)
@@ -908,7 +908,7 @@ def test_who_was_heard_last_on_a_drained_master_may_be_lost_with_it(
         async with world(tmp_path, quiet=failover(), there=failover("m2")) as there:
             for name in ("m2", "m1"):
                 there.start(name, "quiet")
-                ears = there.engines[name].parts.heard
+                ears = there.engines[name].parts.presence
                 await until(
                     lambda ears=ears: (ears.sights(["quiet"])["quiet"].sure or 0) > 0.3,
                     "it is long ago",

@@ -194,7 +194,7 @@ def test_the_example_of_the_documentation(
 def test_minions_are_the_union_of_what_masters_see(site: Site) -> None:
     with site.pool() as pool:
         seen = pool.minions(timeout=2)
-        assert seen.up == {"web", "spare"}, "spare hangs on m2 only; m1 alone calls it down"
+        assert seen.up == {"web", "spare"}, "spare listens to m2 only; m1 alone calls it down"
         assert seen.down == {"gone"}
         assert seen.masters["spare"] == ("m2",)
         assert sorted(seen.masters["web"]) == ["m1", "m2"]

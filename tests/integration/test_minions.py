@@ -1,4 +1,4 @@
-"""Where real minions hang, whom they hear, and how they are moved off a master and back."""
+"""Where real minions are connected, whom they hear, and how they move off a master and back."""
 
 from __future__ import annotations
 

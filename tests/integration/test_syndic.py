@@ -69,7 +69,7 @@ def ask(master: Master, target: str, wanted: set[str], **kwargs: Any) -> dict[st
 
 def test_below_a_syndic(site: Site) -> None:
     found = ask(site.top, "*", {"web1", "m1-host"}, ping=True)
-    # The job came from top, through m1: it is m1 that web1 hangs on.
+    # The job came from top, through m1: it is m1 that web1 is connected to.
     assert found["web1"]["address"] == site.m1.address
     assert found["m1-host"]["address"] == site.top.address
     for answer in found.values():

@@ -13,7 +13,7 @@ from saltext_ha.minion.watchdog.decide import Look
 from saltext_ha.minion.watchdog.journal import Journal
 from saltext_ha.minion.watchdog.report import Reports, report
 from saltext_ha.minion.watchdog.run import Watch, site
-from saltext_ha.minions.presence import Heard
+from saltext_ha.minions.presence import Presence
 
 pytestmark = pytest.mark.core
 
@@ -53,7 +53,7 @@ def test_nothing_is_said_of_a_master_that_does_not_work() -> None:
 
 
 def test_masters_understand_what_is_said() -> None:
-    heard = Heard(lambda address, port: (address, port) == ("10.0.0.1", 4506))
+    heard = Presence(lambda address, port: (address, port) == ("10.0.0.1", 4506))
     for address, sure in ((M1, True), (M2, False)):
         running = Running((address,), listed=True)
         said = report("hot", Master(address, address, 4506, frozenset({address})), running, 300, 2)

@@ -1,4 +1,4 @@
-"""``ha.minions``: on which master each minion hangs, by all that the masters have heard of it."""
+"""``ha.minions``: which master each minion is connected to, by what the masters have heard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from saltext_ha.minions.connections import subscribers
 from saltext_ha.minions.job_specs import LONGEST, WHERE, Order, check_glob
 from saltext_ha.minions.jobs import Answers, Jobs
 from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
-from saltext_ha.minions.presence import Heard, Sight
+from saltext_ha.minions.presence import Presence, Sight
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.salt_bus.intake import Room
@@ -69,13 +69,13 @@ class Known:
 
 class Bound:
     """
-    Who hangs on this master, and on the others.
+    Who is connected to this master, and to the others.
 
     For the status page and the metrics: :meth:`count` and :meth:`known` say it of this master,
     :meth:`minions` of the group.
 
     :param opts: this master's configuration.
-    :param heard: what its bus tells of minions, and *room* how much of that may be kept.
+    :param presence: what its bus tells of minions, and *room* how much of that may be kept.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Bound:
         core: Core,
         opts: Mapping[str, Any],
         *,
-        heard: Heard,
+        presence: Presence,
         room: Room,
     ) -> None:
         self._group, self._jobs = group, jobs
         self._core, self._opts = core, opts
-        self._heard, self._room = heard, room
+        self._presence, self._room = presence, room
         self._counted: tuple[float, int | None] = (-math.inf, None)
         self._counting = asyncio.Lock()
 
@@ -126,7 +126,7 @@ class Bound:
 
         :raises InvalidRecord: that is no glob.
         """
-        return self._heard.sights(await self.accepted(glob))
+        return self._presence.sights(await self.accepted(glob))
 
     async def accepted(self, glob: str, after: str = "", most: int = -1) -> list[str]:
         """The ids of accepted minions that match *glob*; see :meth:`Replica.accepted`."""
@@ -135,15 +135,15 @@ class Bound:
 
     async def settle(self) -> None:
         """Find out who of those that were heard for the first time has an accepted key."""
-        core, heard = self._core, self._heard
-        new = heard.newcomers()
+        core, presence = self._core, self._presence
+        new = presence.newcomers()
 
         def read(ids: list[str]) -> list[str]:
             known = core.replica
             return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
 
         for some in batches(new, AT_ONCE):  # others wait for the replica, too
-            heard.accept(await core.run(read, some))
+            presence.accept(await core.run(read, some))
 
     async def settle_regularly(self) -> None:
         """:meth:`settle`, more often than too many can be heard for the first time."""
@@ -166,20 +166,20 @@ class Bound:
         """
         glob, after = wire.field(payload, "glob", str, "*"), wire.field(payload, "after", str, "")
         ids = payload.get("ids")
-        heard, sights = self._heard, dict[str, Sight]()
+        presence, sights = self._presence, dict[str, Sight]()
         if ids is None:
             # One more than a page holds says that there are more.
             while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
-                sights |= heard.sights(some)
+                sights |= presence.sights(some)
                 after = some[-1]
         elif not isinstance(ids, list) or len(ids) > PAGE:
             raise InvalidRecord(f"takes a list of at most {PAGE} ids")
         else:
-            sights = heard.sights(i for i in ids if isinstance(i, str) and i > after)
+            sights = presence.sights(i for i in ids if isinstance(i, str) and i > after)
         rows = sorted(sights.items())
         return {
             "connections": await self.count(),
-            "listening": round(heard.listening, 1),
+            "listening": round(presence.listening, 1),
             "minions": [[minion_id, *sight.to_wire()] for minion_id, sight in rows[:PAGE]],
             "more": len(rows) > PAGE,
         }

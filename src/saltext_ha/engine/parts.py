@@ -21,12 +21,12 @@ from saltext_ha.health.watcher import Watcher
 from saltext_ha.membership import handover
 from saltext_ha.membership.admission import Admission
 from saltext_ha.membership.certificates import Certificates
-from saltext_ha.membership.group_secret import Standing
+from saltext_ha.membership.group_secret import GroupSecret
 from saltext_ha.membership.invites import Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.minions.connections import is_ours
 from saltext_ha.minions.failovers import Failovers
-from saltext_ha.minions.presence import Heard
+from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.core import Core
@@ -41,7 +41,7 @@ from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
-from saltext_ha.sync.repair_leases import Claims
+from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.retention import Retention
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport import identity as identities
@@ -78,11 +78,11 @@ class Parts:
         """Which events are this master's own."""
         # Events, in the order in which each of them is told: a hint takes its name from the calls.
         self._calls = WheelCalls()
-        self.heard = Heard(functools.partial(is_ours, opts))
+        self.presence = Presence(functools.partial(is_ours, opts))
         self.room = Room()
         self.returns = Returns(room=self.room)
         self.failovers = Failovers()
-        self.bus = EventBus(opts, (self._calls.heard, self.heard, self.returns, self.failovers))
+        self.bus = EventBus(opts, (self._calls.heard, self.presence, self.returns, self.failovers))
         if config.name in self.trust.pinned():
             raise ConfigError(
                 f"{config.source}: ha: name: {config.name!r} is the name of a pinned peer; every "
@@ -146,7 +146,7 @@ class Parts:
             self.identity, trust, config.name, config.url, config.group, config.peer_timeout
         )
         self.hello = Hello(config, self.mode, core.keeper.store, self.vouching)
-        self.claims = Claims(config.name)
+        self.leases = RepairLeases(config.name)
         self.links = Links(trust, lambda: self.identity, self._link, self._tasks)
         self.retention = Retention(
             config.name,
@@ -172,7 +172,7 @@ class Parts:
             peer,
             identity,
             self.core,
-            claims=self.claims,
+            leases=self.leases,
             counters=self.counters,
             greeting=self.hello.greet,
             vouching=self.vouching,
@@ -185,9 +185,9 @@ class Parts:
 
     def _admission(self) -> Admission:
         config, opts = self.config, self.opts
-        standing = None
+        secret = None
         if config.secret:
-            standing = Standing(
+            secret = GroupSecret(
                 config.state_dir, config.group, config.share_master_key, config.secret
             )
         return Admission(
@@ -196,7 +196,7 @@ class Parts:
             Invites(config.state_dir),
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             preview=functools.partial(key_pages.offer, self.core, self.mode, opts),
-            standing=standing,
+            secret=secret,
             seen=lambda name: self.links[name].ago() if name in self.links else None,
         )
 

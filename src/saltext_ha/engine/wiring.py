@@ -60,7 +60,7 @@ def make(parts: Parts) -> Answering:
     core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
     health, membership = parts.health, parts.membership
     jobs = Jobs(group, opts, parts.returns, config.commands)
-    bound = Bound(group, jobs, core, opts, heard=parts.heard, room=parts.room)
+    bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     summary = Summary(
         opts,
         core,
@@ -111,7 +111,7 @@ def make(parts: Parts) -> Answering:
         unused=lambda: safe.unused,
     )
     server = SyncServer(
-        core, parts.links, parts.hello, parts.vouching, parts.claims, membership.moved
+        core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
     commands = (
         views,

@@ -18,7 +18,7 @@ from typing import Any
 
 from saltext_ha.common.errors import TokenError, TrustError
 from saltext_ha.common.fail_points import point
-from saltext_ha.membership.group_secret import STANDING, Standing
+from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
@@ -47,7 +47,7 @@ class Admission:
         (for instance the group's master key, when ``share_master_key`` is set there).
     :param preview: what to tell a master that only asks what joining would do, given the
         invitation and where it has got to (bytes of its own choice, at first none).
-    :param standing: lets those in who know the group's secret; None: only a token does.
+    :param secret: lets those in who know the group's secret; None: only a token does.
     :param seen: how many seconds ago the pinned master of that name was last seen to run; None: it
         does not run, as far as is known here.
     """
@@ -59,7 +59,7 @@ class Admission:
         invites: Invites,
         share: Callable[[Invite], Mapping[str, Any]],
         preview: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
-        standing: Standing | None = None,
+        secret: GroupSecret | None = None,
         seen: Callable[[str], float | None] = lambda name: None,
     ) -> None:
         self._membership = membership
@@ -67,7 +67,7 @@ class Admission:
         self._invites = invites
         self._share = share
         self._preview = preview
-        self._standing = standing
+        self._secret = secret
         self._seen = seen
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
@@ -238,12 +238,12 @@ class Admission:
         return dict(self._share(invite))
 
     def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
-        if self._standing is None:
+        if self._secret is None:
             raise TrustError(
                 "no secret is configured there (ha: secret_file): it takes a token of  salt-ha "
                 "invite"
             )
-        return self._standing.admit(self._membership.identity.fingerprint, joiner, payload)
+        return self._secret.admit(self._membership.identity.fingerprint, joiner, payload)
 
     def _proven(
         self, payload: Mapping[str, Any], joiner: Peer, group: object, after: bytes | None

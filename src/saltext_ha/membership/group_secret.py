@@ -33,7 +33,7 @@ LEFT_FILE = "left"
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupSecret:
     """
     What this master grants to who proves *secret*: to be pinned, and its master key on request
     when *share_master_key* is set.

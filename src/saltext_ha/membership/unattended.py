@@ -1,7 +1,7 @@
 """
 Joining by the group's secret, without an operator: the side of the master that comes.
 
-What the proofs are worth is said in :mod:`.standing`. Here: how one member is asked, and how a
+What the proofs are worth is said in :mod:`.group_secret`. Here: how one member is asked, and how a
 master that has not been started yet finds its group, or founds it.
 """
 

@@ -1,5 +1,5 @@
 """
-Which masters does this minion know, and on which of them does it hang?
+Which masters does this minion know, and to which of them is it connected?
 
 The answer rests on evidence: the established TCP connections of the minion's own process,
 compared with the ports that each master told when the minion authenticated. A connection says that

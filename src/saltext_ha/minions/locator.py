@@ -1,5 +1,6 @@
 """
-Where does a minion hang, by all that the masters have heard of it? Pure: values in, values out.
+Which master is a minion connected to, by all that the masters have heard of it? Pure: values in,
+values out.
 
 What is not known is said to be so: evidence that has become old makes nobody bound.
 """

@@ -112,7 +112,7 @@ class _Trace:
         self.of, self.lasts = 0, FRESH
 
 
-class Heard:
+class Presence:
     """
     Remembers what the events of this master's bus tell of minions; any thread may use it.
 

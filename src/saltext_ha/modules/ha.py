@@ -1,5 +1,5 @@
 """
-On which master does this minion hang, and are its masters alive?
+Which master is this minion connected to, and are its masters alive?
 
 :depends: nothing but Salt; needs no engine and no configuration of its own
 """
@@ -36,7 +36,7 @@ def __virtual__() -> str:
 
 def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dict[str, Any]:
     """
-    The master this minion hangs on.
+    The master that this minion is connected to.
 
     With several masters at once (hot-hot) it is the master that asked; see :py:func:`masters` for
     all. In ``salt-call`` the running minion is meant, not salt-call's own connection; a hot-hot

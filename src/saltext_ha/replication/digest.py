@@ -1,7 +1,7 @@
 """
 Finding what differs between two masters without sending what does not.
 
-Items hang in 65 536 buckets by a hash of their minion id; a node of the tree is the XOR of what
+Items are in 65 536 buckets by a hash of their minion id; a node of the tree is the XOR of what
 lies below it, so that one change costs one XOR a level. Two masters compare the root, then the
 256 children that differ, then buckets (Merkle trees as in Dynamo, DeCandia et al., 2007, §4.7).
 The XOR is no defence against a forger: those who could forge are authenticated masters.

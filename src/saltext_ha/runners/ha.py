@@ -684,8 +684,8 @@ def join(
 
 def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     """
-    On which master each accepted minion hangs, by all that the masters of the group have heard of
-    it: no job is published.
+    Which master each accepted minion is connected to, by all that the masters have heard of it:
+    no job is published.
 
     tgt
         Which minion ids, as a shell-style glob.

@@ -30,7 +30,7 @@ from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.antientropy import Comparison, Exchanged, Limit
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.sync.outbox import Outbox
-from saltext_ha.sync.repair_leases import MANY, SHARED, Claims
+from saltext_ha.sync.repair_leases import MANY, SHARED, RepairLeases
 from saltext_ha.sync.vouching import Vouching, nodes_of
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.identity import Identity
@@ -60,7 +60,7 @@ class Link:
     :param announce: told when the peer comes up and goes down.
     :param mistrusted: called when one of the two does not know the other's certificate; says
         whether it does now.
-    :param claims: this master's, of all its links. :param vouching: the same.
+    :param leases: this master's, of all its links. :param vouching: the same.
     :param counters: the same; what was exchanged is counted there.
     :param interval: seconds between two rounds of anti-entropy.
     """
@@ -71,7 +71,7 @@ class Link:
         identity: Identity,
         core: Core,
         *,
-        claims: Claims,
+        leases: RepairLeases,
         vouching: Vouching,
         counters: Counters,
         greeting: Callable[[], dict[str, Any]],
@@ -96,7 +96,7 @@ class Link:
         self.client = PeerClient(identity, peer, timeout)
         self._mistrusted = mistrusted
         self._core = core
-        self._claims = claims
+        self._leases = leases
         self._vouching = vouching
         self._counters = counters
         self._greeting = greeting
@@ -257,7 +257,7 @@ class Link:
         random.shuffle(order)
         for branches in batches(order, BRANCHES):
             differing = [branch for branch in branches if tree.short(branch) != theirs[branch]]
-            claimed = self._claims.take(differing, self.peer.name, time.monotonic())
+            claimed = self._leases.take(differing, self.peer.name, time.monotonic())
             done.left |= len(claimed) < len(differing)
             try:
                 if claimed:
@@ -266,13 +266,13 @@ class Link:
                 # It was refused these, and is there: what else there is goes on.
                 self._note_refusal(str(exc))
             finally:
-                self._claims.free(claimed, self.peer.name)
+                self._leases.free(claimed, self.peer.name)
         return done
 
     def _is_on_its_way(self) -> bool:
         """Whether what differs is being pushed, from here or to here."""
         now = time.monotonic()
-        pushed = len(self._outbox) >= MANY or self._claims.expects_more(now)
+        pushed = len(self._outbox) >= MANY or self._leases.expects_more(now)
         return pushed and now < self._put_off_until
 
     async def _repair(self, branches: list[int], shared: bool, done: Exchanged) -> None:

@@ -4,7 +4,7 @@ Who repairs which branches at present, so that no two peers send this master the
 A master that was away is asked by all its peers at once, and asks all of them. Each branch of the
 digest tree is then repaired with one of them; the others leave it out of that round, and find
 nothing to do in the next. Every claim ends by itself: a peer that died in mid repair holds nobody
-up for long. Pushed decisions know nothing of claims; but while a peer pushes hundreds of them, this
+up for long. Pushed decisions know nothing of leases; but while a peer pushes hundreds of them, this
 master does not ask for what is on its way.
 """
 
@@ -29,9 +29,9 @@ EXPECTED = 2.0
 """Seconds from when these are known until the next are there, at most."""
 
 
-class Claims:
+class RepairLeases:
     """
-    The claims of one master; may be used from any thread.
+    The leases of one master; may be used from any thread.
 
     :param own: its name.
     """

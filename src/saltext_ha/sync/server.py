@@ -14,7 +14,7 @@ from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.links import Links
-from saltext_ha.sync.repair_leases import Claims
+from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.vouching import Vouching, nodes_of
 from saltext_ha.transport.trust import Peer
 
@@ -32,12 +32,12 @@ class SyncServer:
         links: Links,
         hello: Hello,
         vouching: Vouching,
-        claims: Claims,
+        leases: RepairLeases,
         moved: Callable[[Peer, Any], object],
     ) -> None:
         self._core, self._links = core, links
         self._own_hello, self._moved = hello, moved
-        self._vouching, self._claims = vouching, claims
+        self._vouching, self._leases = vouching, leases
 
     def for_peers(self) -> dict[str, PeerHandler]:
         """Method → its handler."""
@@ -82,18 +82,18 @@ class SyncServer:
         return answers.answer_digest(self._core.replica, payload)
 
     async def _branches(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        claims, now = self._claims, time.monotonic()
+        leases, now = self._leases, time.monotonic()
         return answers.answer_branches(
             self._core.replica,
             payload,
-            lambda branch: claims.open_to(branch, peer.name, now),
+            lambda branch: leases.open_to(branch, peer.name, now),
         )
 
     async def _compare(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        core, claims = self._core, self._claims
-        question, taken = claims.admit(payload, peer.name, time.monotonic())
+        core, leases = self._core, self._leases
+        question, taken = leases.admit(payload, peer.name, time.monotonic())
         answer = await core.run(answers.answer_compare, core.replica, question)
-        claims.answered(taken, answer, peer.name)
+        leases.answered(taken, answer, peer.name)
         vouched = self._vouching.of(nodes_of(answer["records"]))
         return {**answer, "vouched": vouched}
 
@@ -107,15 +107,15 @@ class SyncServer:
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         records, reasons = antientropy.read_records(payload.get("records"))
-        vouching, claims = self._vouching, self._claims
+        vouching, leases = self._vouching, self._leases
         vouched = vouching.read(payload.get("vouched"), records)
-        with claims.receiving(len(records), time.monotonic):
+        with leases.receiving(len(records), time.monotonic):
             merged = await self._core.learn(records, peer.name, vouched=vouched)
         reasons += merged.refused
         vouching.note(peer.name, reasons)
         vouching.disowned(merged.disowned)
         # Those that are refused, too: they will not come in any better state.
-        claims.received(antientropy.ids_of(payload.get("records")), peer.name)
+        leases.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,
             "refused": reasons[:10],

@@ -107,7 +107,7 @@ class _Collector:
         )
         yield _by_master("held_keys", "Changes held back.", rows, lambda r: r["held"])
         yield _by_master(
-            "bound_minions", "Minions that hang on it.", rows, lambda r: r.get("bound")
+            "bound_minions", "Minions connected to it.", rows, lambda r: r.get("bound")
         )
         yield _by_master("seen_seconds", "Since it last answered.", rows, lambda r: r["seen"])
 

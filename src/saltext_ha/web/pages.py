@@ -88,7 +88,7 @@ class Pages:
         return _json(callers(taken.data), Age=str(int(_age(taken))))
 
     async def minions(self, request: web.BaseRequest) -> web.Response:
-        """On which masters minions hang: those whose id matches ``glob``, at most ``limit``."""
+        """Where minions are connected: those whose id matches ``glob``, at most ``limit``."""
         glob = request.query.get("glob", "*")
         limit = request.query.get("limit", "100")
         if not limit.isdecimal() or len(limit) > 6:

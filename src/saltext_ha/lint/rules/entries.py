@@ -287,7 +287,7 @@ def _deaf(facts: Facts, one: Entry, other: Entry) -> bool:
     WARNING,
     "retry_dns: 0 with several masters at once, by name",
     why="A name that cannot be looked up becomes 127.0.0.1, for as long as the minion runs: it is "
-    "deaf to that master, or hangs on one that happens to run on its own host.",
+    "deaf to that master, or connected to one that happens to run on its own host.",
     fix="write IP addresses in master:",
     sources=(
         Line("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),

@@ -1,5 +1,5 @@
 """
-Where did this minion hang, since when, and why did it change?
+Which master was this minion connected to, since when, and why did it change?
 
 One file in the minion's cache folder with a line of JSON for every change. The watchdog writes what
 it does and what it sees; ``ha.failover`` writes what it was asked for.

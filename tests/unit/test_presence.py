@@ -11,7 +11,7 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import locator, presence
 from saltext_ha.minions.connections import is_ours, subscribers
 from saltext_ha.minions.locator import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate, reached_by
-from saltext_ha.minions.presence import FRESH, Heard, Sight
+from saltext_ha.minions.presence import FRESH, Presence, Sight
 
 pytestmark = pytest.mark.core
 
@@ -32,8 +32,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ears(clock: Clock) -> Heard:
-    return Heard(lambda address, port: (address, port) == ("10.0.0.1", 4506), clock)
+def ears(clock: Clock) -> Presence:
+    return Presence(lambda address, port: (address, port) == ("10.0.0.1", 4506), clock)
 
 
 def sent(minion_id: str, data: Any = None) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def returned(minion_id: str, **more: Any) -> dict[str, Any]:
     return {"id": minion_id, "fun": "test.ping", "return": True, "jid": JID, **more}
 
 
-def one(ears: Heard, minion_id: str = "web1") -> Sight | None:
+def one(ears: Presence, minion_id: str = "web1") -> Sight | None:
     return ears.sights([minion_id]).get(minion_id)
 
 
@@ -60,7 +60,7 @@ def one(ears: Heard, minion_id: str = "web1") -> Sight | None:
     ],
 )
 def test_what_only_the_daemon_of_a_bound_minion_does_is_sure(
-    ears: Heard, clock: Clock, tag: str, data: dict[str, Any], by: str
+    ears: Presence, clock: Clock, tag: str, data: dict[str, Any], by: str
 ) -> None:
     ears(tag, data)
     clock.now += 12
@@ -81,7 +81,7 @@ def test_what_only_the_daemon_of_a_bound_minion_does_is_sure(
     ],
 )
 def test_what_salt_call_does_too_is_likely(
-    ears: Heard, tag: str, data: dict[str, Any], by: str
+    ears: Presence, tag: str, data: dict[str, Any], by: str
 ) -> None:
     ears(tag, data)
     sight = one(ears)
@@ -104,12 +104,12 @@ def test_what_salt_call_does_too_is_likely(
         ("salt/key", {"id": "web1", "act": "accept"}),
     ],
 )
-def test_what_tells_nothing(ears: Heard, tag: str, data: Any) -> None:
+def test_what_tells_nothing(ears: Presence, tag: str, data: Any) -> None:
     ears(tag, data)
     assert one(ears) is None
 
 
-def test_the_return_of_a_job_that_was_published_here_is_sure(ears: Heard) -> None:
+def test_the_return_of_a_job_that_was_published_here_is_sure(ears: Presence) -> None:
     ears(f"salt/job/{JID}/new", {"jid": JID, "minions": ["web1"]})
     answer = {"type": "list", "masters": ["10.0.0.1", "10.0.0.2"], "connected": True}
     ears(
@@ -132,7 +132,7 @@ def test_the_return_of_a_job_that_was_published_here_is_sure(ears: Heard) -> Non
     ],
 )
 def test_a_report_goes_to_all_masters_of_a_hot_minion_and_is_about_one(
-    ears: Heard, addresses: Any, port: Any, sure: bool
+    ears: Presence, addresses: Any, port: Any, sure: bool
 ) -> None:
     report = {"type": "list", "addresses": addresses, "port": port, "of": 2, "every": 300}
     ears("salt/ha/minion/web1/bound", sent("web1", report))
@@ -142,7 +142,7 @@ def test_a_report_goes_to_all_masters_of_a_hot_minion_and_is_about_one(
     assert (sight.type, sight.of, sight.lasts) == ("list", 2, 660)
 
 
-def test_no_minion_counts_as_bound_for_long_because_it_was_said_once(ears: Heard) -> None:
+def test_no_minion_counts_as_bound_for_long_because_it_was_said_once(ears: Presence) -> None:
     report = {"type": "failover", "every": 86400}
     ears("salt/ha/minion/web1/bound", sent("web1", report))
     sight = one(ears)
@@ -150,7 +150,7 @@ def test_no_minion_counts_as_bound_for_long_because_it_was_said_once(ears: Heard
     assert sight.lasts == 7200
 
 
-def test_nonsense_in_a_report_is_not_kept(ears: Heard) -> None:
+def test_nonsense_in_a_report_is_not_kept(ears: Presence) -> None:
     for report in (
         {"type": [], "of": -1, "every": float("nan")},
         {"type": "failover", "of": 10**9, "every": 1e9},
@@ -162,7 +162,7 @@ def test_nonsense_in_a_report_is_not_kept(ears: Heard) -> None:
         assert (sight.type, sight.of, sight.lasts) == ("", 0, FRESH)
 
 
-def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(ears: Presence, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "MAX_IDS", 3)
     monkeypatch.setattr(presence, "MAX_JOBS", 2)
     for name in ("a", "b", "c", "a", "d"):
@@ -178,7 +178,7 @@ def test_memory_is_bounded(ears: Heard, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_ids_that_are_made_up_cost_nobody_a_place(
-    ears: Heard, monkeypatch: pytest.MonkeyPatch
+    ears: Presence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "MAX_STRANGERS", 3)
     ears("salt/minion/web1/start", sent("web1"))
@@ -196,7 +196,7 @@ def test_ids_that_are_made_up_cost_nobody_a_place(
     assert ears.newcomers() == []
 
 
-def test_what_is_said_of_a_newcomer_is_kept_when_its_key_is_known(ears: Heard) -> None:
+def test_what_is_said_of_a_newcomer_is_kept_when_its_key_is_known(ears: Presence) -> None:
     report = {"type": "failover", "of": 2, "every": 300}
     ears("salt/ha/minion/web1/bound", sent("web1", report))
     before = one(ears)
