@@ -31,7 +31,7 @@ def test_short_histories_are_green_and_things_really_happened() -> None:
 
 
 def test_a_product_that_revokes_without_rotating_fails() -> None:
-    done = torture("--histories", "6", "--seed", "1", "--mutant", "rotation")
+    done = torture("--histories", "2", "--seed", "1", "--mutant", "rotation")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "I9" in done.stdout
     assert "  with Salt " in done.stdout
