@@ -18,7 +18,7 @@ from lab.engines import Engine, Place, free_port
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.output import ha
 from saltext_ha.runners import ha as runner
-from saltext_ha.web import snapshot
+from saltext_ha.web import pages, snapshot
 from tests.browser import Browser, Page
 from tests.engines import met, run, until
 from tests.functional.comparing import place
@@ -40,6 +40,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
     # What was just done is to be seen at once.
     monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 0.2)
 
 
 def fail(engine: Engine) -> None:
