@@ -372,7 +372,7 @@ def test_the_secret_is_shown_nowhere(
         async with m1.running():
             joined = await let_in(m2, m1)
         said = (str(refused.value), repr(m2.applicant), repr(joined), caplog.text)
-        said += (repr(m1.admission(m1.membership)._standing),)
+        said += (repr(m1.admission(m1.membership)._secret),)
         for text in said:
             for secret in (SECRET, OTHER):
                 assert secret.decode() not in text
