@@ -16,7 +16,7 @@ import pytest
 from lab.engines import Engine, Place, befriend
 from saltext_ha.commands import cmd_batches, drain
 from saltext_ha.commands import minions as bound
-from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
 from saltext_ha.minions import jobs, presence, returns
 from saltext_ha.minions.job_specs import MOVE, PING, WHERE, Order
 from saltext_ha.minions.jobs import new_jids
@@ -371,6 +371,50 @@ def test_a_job_that_may_have_run_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     asyncio.run(act())
 
 
+def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        minions = {"fo1": failover("m1"), "fo2": failover("m2")}
+        async with world(tmp_path, **minions) as there:
+            theirs = there.engines["m2"].service
+            link = there.engines["m1"].link(there.engines["m2"])
+            assert link.info["commands"] is True
+            older = {key: value for key, value in theirs.describe().items() if key != "commands"}
+            real = theirs.jobs._run
+
+            async def refuses(payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
+                if "glob" not in payload["order"]:
+                    raise InvalidRecord("malformed order")
+                return await real(payload, by)
+
+            monkeypatch.setattr(theirs, "describe", lambda: older)
+            monkeypatch.setattr(theirs.jobs, "_run", refuses)
+            link.up = None
+            await link.exchange()
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
+            assert (ran["returned"], ran["retcode"]) == ({"fo1": []}, 2)
+            said = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ("
+            assert ran["unknown"]["m2"].startswith(said)
+            assert "malformed order" in ran["unknown"]["m2"]
+            # Other jobs it takes as ever.
+            told = await run(m1(there), "where", live=True, timeout=SECONDS)
+            assert (told["minions"], told["unknown"]) == ({"fo1": ["m1"], "fo2": ["m2"]}, {})
+            # What it refuses of those is not for want of an upgrade.
+            with monkeypatch.context() as full:
+                full.setattr(jobs, "MAX_RUNNING", 0)
+                order = Order(PING, ids=("fo2",))
+                found, _ = await there.engines["m1"].service.jobs.run(order, SECONDS, ["m2"])
+            assert "jobs are under way" in found["m2"].error
+            assert "older" not in found["m2"].error
+            # It was upgraded, and has not been met since.
+            monkeypatch.setattr(theirs.jobs, "_run", real)
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
+            assert (ran["returned"], ran["unknown"]) == ({"fo1": [], "fo2": []}, {})
+
+    asyncio.run(act())
+
+
 def test_a_page_costs_the_same_however_many_minions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,6 +576,7 @@ def test_one_command_for_the_whole_group(tmp_path: Path, monkeypatch: pytest.Mon
             ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.ping", timeout=SECONDS)
             assert (ran["returned"], ran["retcode"]) == ({"fo1": True}, 2)
             assert "takes no commands" in ran["unknown"]["m2"]
+            assert "older" not in ran["unknown"]["m2"]
 
     asyncio.run(act())
 

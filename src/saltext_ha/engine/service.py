@@ -205,6 +205,7 @@ class Service:
             "mode": self.mode,
             "one_denied": self.core.keeper.store.one_denied,
             "parts": True,
+            "commands": True,
             "salt": version.salt(),
             "version": version.ours(),
         }

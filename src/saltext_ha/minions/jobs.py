@@ -16,6 +16,7 @@ from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
     PeerMistrust,
+    PeerRefused,
     PeerUnreachable,
     reason_of,
 )
@@ -42,6 +43,7 @@ AFTERWARDS = 10.0  # for which stray returns are still kept
 AT_ONCE = 4  # being published
 MAX_RUNNING = 32  # being waited for
 MAX_ANSWERS = 6 * 1024 * 1024  # bytes of one message to a peer
+OLDER = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ({})"
 NO_ROOM = "answered so much that it does not fit into a message beside the others"
 # A report takes its minion seconds, and longer where many are asked at once: they are waited for as
 # long as they keep coming.
@@ -247,16 +249,20 @@ class Jobs:
         """What came of it on a master."""
         service = self._group.service
         payload = {"jid": jid, "order": order.to_wire(), "timeout": timeout}
+        link = service.links.get(name)
         try:
             if name == service.config.name:
                 return _read(await self._run(payload))
-            link = service.links.get(name)
             if link is None:
                 return Answers(error="joined just now; not asked yet")
             wait = timeout + PUBLISHING + 5 + _afterwards(order)
             return _read(await link.call("job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
+        except PeerRefused as exc:
+            # Only when it refuses: it may have been upgraded since it was met.
+            older = order.what == CMD and link and link.info.get("commands") is not True
+            return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))
 
