@@ -206,3 +206,25 @@ def test_who_is_meant_by_to() -> None:
         request._named(site, "m2.invalid")
     # A name of a master, where the configuration has its address.
     assert request._named(place(master=["127.0.0.1", M2]), "localhost") == "127.0.0.1"
+
+
+def test_a_master_may_be_called_by_the_first_part_of_its_host() -> None:
+    """Often that is what it is called in its group, and the name service knows the whole only."""
+    site = place(master=["salt-a.one.invalid", "salt-b.one.invalid:4507", "salt-b.two.invalid", M1])
+    assert request._named(site, "salt-a") == "salt-a.one.invalid"
+    assert request._named(site, "salt-b.one.invalid") == "salt-b.one.invalid:4507"
+    with pytest.raises(HaError, match="'salt-b' names more than one of"):
+        request._named(site, "salt-b")
+    for wrong in ("salt", "salt-a.one", "127", ""):
+        with pytest.raises(HaError, match="is none of this minion's masters"):
+            request._named(site, wrong)
+
+
+def test_what_to_takes_is_listed() -> None:
+    site = place(master=["localhost:4507", "salt-b.invalid", M1])
+    listed = "masters: localhost:4507 (127.0.0.1), salt-b.invalid, 10.0.0.1; "
+    with pytest.raises(HaError) as told:
+        request._named(site, "m3")
+    assert listed in str(told.value).replace("::1, ", "")
+    assert "first part" in str(told.value)
+    assert "salt-run ha.peers" in str(told.value)
