@@ -14,7 +14,7 @@ import salt.config
 import salt.payload
 import zmq
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, PublishingTimedOut
 from saltext_ha.minions import jobs
 from saltext_ha.minions.job_specs import PING, Order
 
@@ -85,7 +85,7 @@ def test_a_job_is_published_once_or_not_at_all(
     """Salt would ask three times, and a master that is only slow would publish it three times."""
     monkeypatch.setattr(jobs, "PUBLISHING", 2)
     began = time.monotonic()
-    with pytest.raises(jobs.PublishingTimedOut, match="is salt-master well"):
+    with pytest.raises(PublishingTimedOut, match="is salt-master well"):
         jobs.publish_here(opts_of(tmp_path, master.port), Order(PING, glob="*"), JID)
     assert time.monotonic() - began < 5
     assert master.requests == 1

@@ -15,9 +15,10 @@ import salt.config
 import salt.fileclient
 import salt.loader
 
+from saltext_ha.common.errors import StillReading
 from saltext_ha.config import mapping
 from saltext_ha.consistency import digests, git, result, roots, tree
-from saltext_ha.consistency.digests import Digests, StillReading
+from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.section import Mine
 from saltext_ha.consistency.tree import Seen

@@ -18,6 +18,7 @@ from saltext_ha.common.errors import (
     PeerMistrust,
     PeerRefused,
     PeerUnreachable,
+    PublishingTimedOut,
     reason_of,
 )
 from saltext_ha.minions.job_specs import (
@@ -74,10 +75,6 @@ class Answers:
     jid: str = ""
     running: frozenset[str] = frozenset()
     unsure: bool = False
-
-
-class PublishingTimedOut(HaError):
-    """The master did not say whether it took the job; it may yet publish it."""
 
 
 class Count(NamedTuple):
