@@ -470,11 +470,11 @@ def publish_here(opts: Mapping[str, Any], order: Order | Command, jid: str) -> l
     # Of Salt's transports and Salt's client, of many kinds; without a key it ends a program.
     except (Exception, SystemExit) as exc:
         reason = reason_of(exc)
-        if "could not resolve minions" in reason:
-            return []  # none of them has an accepted key here
         timed_out = isinstance(exc, salt.exceptions.SaltReqTimeoutError)
         error = PublishingTimedOut if timed_out else HaError
         raise error(f"{reason.splitlines()[0][:300]}; is salt-master well?") from None
+    if told and told.get("jid") is None and not told.get("minions"):
+        return []  # none of them has an accepted key here
     if not told or told.get("jid") != jid:
         raise HaError("salt-master did not take the job")
     return [str(each) for each in told.get("minions") or ()]
