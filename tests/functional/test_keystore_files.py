@@ -189,6 +189,23 @@ def test_a_key_that_is_being_written_is_named_until_it_is_whole(
     assert shown(store) == Stored(state, A)
 
 
+def test_junk_in_the_place_of_a_request_keeps_no_order_waiting(root: Path) -> None:
+    """Salt writes whatever was sent; elsewhere only a person can have put it."""
+    for state in (PENDING, ACCEPTED, REJECTED, DENIED):
+        put(root, state, state, A).write_text("no key")
+    put(root, DENIED, PENDING, B)
+    store = FileStore(root)
+    content = store.read(PENDING, certain=True)
+    assert content is not None
+    assert (content.stored, content.junk) == (Stored(denied=frozenset({B})), True)
+    assert store.read(PENDING) is None
+    for state in (ACCEPTED, REJECTED):
+        assert store.read(state, certain=True) is store.read(state) is None
+    content = store.read(DENIED, certain=True)
+    assert content is not None
+    assert (content.stored, content.junk) == (Stored(), False)
+
+
 def test_junk_among_the_denied_does_not_hide_the_key(root: Path) -> None:
     # Salt writes there what anybody sent; were it waited for, that would stop a revocation.
     put(root, ACCEPTED, "web1", A)

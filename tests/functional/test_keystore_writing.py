@@ -317,6 +317,9 @@ def test_what_was_removed_or_replaced_meanwhile_is_not_written_again(tmp_path: P
     target.write_text(A)
     ours = writing._linked(target.lstat())
     assert not writing.is_spoilt(str(target), ours)
+    target.write_text(A[::-1])
+    os.utime(target, (1, 2))
+    assert writing.is_spoilt(str(target), ours), "as long as before"
     target.write_text("other")
     assert writing.is_spoilt(str(target), ours)
     target.rename(tmp_path / "away")

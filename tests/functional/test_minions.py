@@ -15,9 +15,16 @@ import pytest
 from lab.engines import Engine, Place, befriend
 from saltext_ha.commands import cmd_batches, drain
 from saltext_ha.commands import minions as bound
-from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import (
+    HaError,
+    InvalidRecord,
+    PeerMistrust,
+    PeerRefused,
+    PeerUnreachable,
+    PublishingTimedOut,
+)
 from saltext_ha.minions import jobs, presence, returns
-from saltext_ha.minions.job_specs import MOVE, PING, WHERE, Order
+from saltext_ha.minions.job_specs import MOVE, PING, WHERE, Command, Order
 from saltext_ha.minions.jobs import new_jids
 from saltext_ha.minions.presence import Sight
 from saltext_ha.runners import ha as runner
@@ -350,6 +357,32 @@ def test_a_job_is_not_published_when_nobody_waits_for_it_any_more(
     asyncio.run(act())
 
 
+def test_a_job_is_published_as_long_as_somebody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asked waits for the publishing, too; and of a command for who says that it runs it."""
+
+    async def act() -> None:
+        async with world(tmp_path, web1=hot("m1")) as there:
+            ours = there.engines["m1"].made.jobs
+            for order, name in (
+                (Order(PING, ids=("web1",)), "PUBLISHING"),
+                (Command(["web1"], "list", "test.ping"), "LOOKING"),
+            ):
+                for each in ("PUBLISHING", "LOOKING"):
+                    monkeypatch.setattr(jobs, each, 30.0 if each == name else 0.0)
+                for _ in range(jobs.AT_ONCE):
+                    await ours._turns.acquire()
+                running = asyncio.ensure_future(ours.run(order, 0.1, ["m1"]))
+                await asyncio.sleep(0.5)
+                for _ in range(jobs.AT_ONCE):
+                    ours._turns.release()
+                found, _ = await running
+                assert (found["m1"].error, found["m1"].targeted) == ("", {"web1"})
+
+    asyncio.run(act())
+
+
 def test_a_job_that_may_have_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         async with world(tmp_path, fo2=failover("m2")) as there:
@@ -366,6 +399,90 @@ def test_a_job_that_may_have_run_is_named(tmp_path: Path, monkeypatch: pytest.Mo
             ran = await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
             assert "timed out; may have run: job 20" in ran["unknown"]["m2"]
             assert (ran["jobs"], ran["retcode"]) == ([{}], 2)
+
+            async def strange(method: str, *more: Any) -> dict[str, Any]:
+                if method == "job_run":
+                    raise PeerMistrust("10.0.0.2:4530 shows another certificate")
+                return await real(method, *more)
+
+            monkeypatch.setattr(link, "call", strange)
+            ran = await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
+            assert ran["unknown"] == {"m2": "10.0.0.2:4530 shows another certificate"}
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(
+    ("error", "may"), [(HaError("not taken"), False), (PublishingTimedOut("no answer"), True)]
+)
+def test_a_job_that_its_master_may_yet_publish_is_named(
+    tmp_path: Path, error: HaError, may: bool
+) -> None:
+    """Whichever master that is: this one, or a peer that says it of itself."""
+
+    async def act() -> None:
+        async with world(tmp_path, fo1=failover("m1"), fo2=failover("m2")) as there:
+
+            def publish(opts: Any, order: Any, jid: str) -> list[str]:
+                raise error
+
+            for name, minion_id in (("m1", "fo1"), ("m2", "fo2")):
+                there.start(name, minion_id)
+                there.engines[name].made.jobs.publish = publish
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
+            assert (ran["jobs"], ran["retcode"]) == ([{}], 2)
+            for name in ("m1", "m2"):
+                said = ran["unknown"][name]
+                assert said.startswith(f"{name} could not publish: {error}")
+                assert ("; may have run: job 20" in said) is may
+
+    asyncio.run(act())
+
+
+def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        minions = {"fo1": failover("m1"), "fo2": failover("m2")}
+        async with world(tmp_path, **minions) as there:
+            theirs = there.engines["m2"]
+            link = there.engines["m1"].link(there.engines["m2"])
+            assert link.info["commands"] is True
+            older = {
+                key: value
+                for key, value in theirs.parts.hello.describe().items()
+                if key != "commands"
+            }
+            real = theirs.made.jobs._run
+
+            async def refuses(payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
+                if "glob" not in payload["order"]:
+                    raise InvalidRecord("malformed order")
+                return await real(payload, by)
+
+            monkeypatch.setattr(theirs.parts.hello, "describe", lambda: older)
+            monkeypatch.setattr(theirs.made.jobs, "_run", refuses)
+            link.up = None
+            await link.exchange()
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
+            assert (ran["returned"], ran["retcode"]) == ({"fo1": []}, 2)
+            said = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ("
+            assert ran["unknown"]["m2"].startswith(said)
+            assert "malformed order" in ran["unknown"]["m2"]
+            # Other jobs it takes as ever.
+            told = await run(m1(there), "where", live=True, timeout=SECONDS)
+            assert (told["minions"], told["unknown"]) == ({"fo1": ["m1"], "fo2": ["m2"]}, {})
+            # What it refuses of those is not for want of an upgrade.
+            with monkeypatch.context() as full:
+                full.setattr(jobs, "MAX_RUNNING", 0)
+                order = Order(PING, ids=("fo2",))
+                found, _ = await there.engines["m1"].made.jobs.run(order, SECONDS, ["m2"])
+            assert "jobs are under way" in found["m2"].error
+            assert "older" not in found["m2"].error
+            # It was upgraded, and has not been met since.
+            monkeypatch.setattr(theirs.made.jobs, "_run", real)
+            ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
+            assert (ran["returned"], ran["unknown"]) == ({"fo1": [], "fo2": []}, {})
 
     asyncio.run(act())
 
@@ -530,6 +647,7 @@ def test_one_command_for_the_whole_group(tmp_path: Path, monkeypatch: pytest.Mon
             ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.ping", timeout=SECONDS)
             assert (ran["returned"], ran["retcode"]) == ({"fo1": True}, 2)
             assert "takes no commands" in ran["unknown"]["m2"]
+            assert "older" not in ran["unknown"]["m2"]
 
     asyncio.run(act())
 
@@ -769,6 +887,11 @@ def test_peers_may_have_nothing_else_published(
                 with pytest.raises(PeerRefused, match="jobs are under way"):
                     await link.call("job_run", good)
             assert there.published == []
+            (over,) = new_jids(1)  # one that is over takes nobody's turn, though it is kept
+            order = Order(PING, ids=("web1",)).to_wire()
+            await link.call("job_run", {**good, "jid": over, "order": order})
+            monkeypatch.setattr(jobs, "MAX_RUNNING", 1)
+            there.published.clear()
             # A call that is repeated, because its connection broke, publishes once.
             first, second = await asyncio.gather(
                 link.call("job_run", good), link.call("job_run", good)

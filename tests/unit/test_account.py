@@ -45,6 +45,13 @@ def kinds(before: list[Record], after: list[Record]) -> list[tuple[str, str]]:
     return [(account.kind, account.outcome) for account in told(before, after)]
 
 
+def test_what_has_met_elsewhere_is_news_where_nothing_was_known() -> None:
+    start = knocked()
+    both = merge(write(start, ACCEPTED, "alice", "m1"), write(start, DELETED, "bob", "m2"))
+    assert kinds([], [both]) == [(HOLDS, DELETED)]
+    assert kinds([both], [both]) == []
+
+
 def test_two_decisions_without_knowing_of_each_other() -> None:
     start = knocked()
     ours = write(start, ACCEPTED, "alice", "m1")

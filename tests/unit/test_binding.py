@@ -129,6 +129,15 @@ def test_masters_on_one_address_are_told_apart_by_their_ports() -> None:
     assert [row.connected for row in binding.masters(running, links((M1, 4505)))] == [True, False]
 
 
+def test_a_request_port_of_before_is_no_publisher() -> None:
+    """It authenticated there once; the configuration has another port by now."""
+    running = hot(entries=(M1, M2), told={(M1, 4510): 4515})
+    rows = binding.masters(running, links((M1, 4510)))
+    assert (rows[0].connected, rows[0].publish_port) == (False, None)
+    rows = binding.masters(running, links((M1, 4510), (M1, 4505)))
+    assert (rows[0].connected, rows[0].publish_port) == (True, 4505)
+
+
 def test_the_minions_own_publish_port_is_what_salt_connects_to() -> None:
     (row, _) = binding.masters(hot(publish_port=5505), links((M1, 5505)))
     assert (row.publish_port, row.connected) == (5505, True)

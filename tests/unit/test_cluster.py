@@ -112,6 +112,12 @@ def test_the_state_folder_is_never_in_a_shared_folder(tmp_path: Path) -> None:
     assert read(linked, state_dir=str(tmp_path / "own")).state_dir == tmp_path / "own"
 
 
+@pytest.mark.skipif(not MAY_BE_ISOLATED, reason="this release of Salt has no isolated clusters")
+def test_an_isolated_member_has_its_folder_for_itself() -> None:
+    inside = {**ISOLATED, "cluster_pki_dir": None}
+    assert read(inside).state_dir == Path("/etc/salt/pki/master/ha")
+
+
 def test_the_store_is_where_this_release_of_salt_keeps_the_keys(tmp_path: Path) -> None:
     cluster_dir, own = tmp_path / "cluster", tmp_path / "own"
     here = cluster_dir if HAS_CLUSTERS else own

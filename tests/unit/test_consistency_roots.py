@@ -15,9 +15,10 @@ import salt.config
 import salt.fileclient
 import salt.loader
 
+from saltext_ha.common.errors import StillReading
 from saltext_ha.config import mapping
 from saltext_ha.consistency import digests, git, result, roots, tree
-from saltext_ha.consistency.digests import Digests, StillReading
+from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.section import Mine
 from saltext_ha.consistency.tree import Seen
@@ -542,3 +543,49 @@ def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
         "add https://git.example/a to gitfs_remotes on m2, or take it out on m1; "
         "restart salt-master there"
     )
+
+
+# -- git
+
+
+def test_remotes_are_read_however_they_are_written() -> None:
+    assert git._entries(None) == git._entries([]) == []
+    assert git._entries(["a", {"b": [{"root": "x"}]}, {}]) == ["a", "b", "{}"]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://git.example.com/a", "https://git.example.com/a"),
+        ("https://me:secret@git.example.com/a", "https://git.example.com/a"),
+        ("https://me:s@cret@git.example.com/a", "https://git.example.com/a"),
+        ("git@git.example.com:a", "git@git.example.com:a"),
+        ("//me@git.example.com/a", "//me@git.example.com/a"),
+        ("file:///srv/a@b", "file:///srv/a@b"),
+    ],
+)
+def test_no_user_of_a_remote_is_told(url: str, shown: str) -> None:
+    assert git._url(url) == shown
+
+
+def test_a_repository_is_found_wherever_a_release_of_salt_keeps_it(tmp_path: Path) -> None:
+    homes = ["one", "two/work", "three/.git", "four/_/.git"]
+    for home in homes:
+        (tmp_path / home).mkdir(parents=True)
+        (tmp_path / home / "HEAD").write_text("ref: refs/heads/main")
+    (tmp_path / "none" / "of" / ".git").mkdir(parents=True)
+    found = {str(path.relative_to(tmp_path)) for path in git._repositories(tmp_path)}
+    assert found == set(homes)
+
+
+@pytest.mark.parametrize("config", [None, "url = x", "[core", '[remote "upstream"]\n  url = x'])
+def test_a_repository_without_a_remote_has_none(tmp_path: Path, config: str | None) -> None:
+    if config is not None:
+        (tmp_path / "config").write_text(config)
+    assert git._remote_of(tmp_path) == ""
+
+
+def test_a_remote_is_read_as_git_writes_it(tmp_path: Path) -> None:
+    text = '[core]\n\tbare\n[remote "origin"]\n\turl = https://h/%a\n\t\tfetch = x\n\tfetch = y\n'
+    (tmp_path / "config").write_text(text)
+    assert git._remote_of(tmp_path) == "https://h/%a"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import ssl
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
+import saltext_ha
+from saltext_ha.common import errors
 from saltext_ha.common.errors import reason_of
 from saltext_ha.transport.client import _reason
 
@@ -41,3 +45,15 @@ def test_a_peer_is_never_unreachable_without_a_reason(cause: OSError) -> None:
     reason = _reason(aiohttp.ClientConnectorError(key, cause))
     assert reason.startswith("cannot be reached: ")
     assert reason != "cannot be reached: "
+
+
+def test_all_errors_of_this_package_are_in_one_tree() -> None:
+    known = {name for name, each in vars(errors).items() if isinstance(each, type)}
+    for path in Path(saltext_ha.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and path != Path(errors.__file__):
+                bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+                assert not bases & known, f"{path}: {node.name}"
+    for name, each in vars(errors).items():
+        if isinstance(each, type) and issubclass(each, errors.HaError):
+            assert f" {name} " in str(errors.__doc__)

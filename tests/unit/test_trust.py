@@ -278,6 +278,18 @@ def test_former_certificates_are_a_list_and_not_too_many(tmp_path: Path, former:
         make_peer("x", "https://h:1", made, former=former)
 
 
+def test_former_certificates_lead_to_the_present_one(tmp_path: Path) -> None:
+    identity.load_or_create(tmp_path / "x", "x")
+    other = identity.load_or_create(tmp_path / "y", "y").certificate
+    for _ in range(succession.MAX_FORMER):
+        made = identity.succeed(tmp_path / "x", "x")
+    last, former = made.certificate, made.former
+    found = make_peer("x", "https://h:1", last, former=former)
+    assert len(found.former) == succession.MAX_FORMER
+    with pytest.raises(TrustError, match="certificate of x: a certificate was not signed"):
+        make_peer("x", "https://h:1", last, former=[other])
+
+
 # invitations
 
 

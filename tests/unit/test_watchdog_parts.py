@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from saltext_ha.config import watchdog
 from saltext_ha.minion import binding
 from saltext_ha.minion.binding import Link, Links, Running
 from saltext_ha.minion.watchdog import journal, request, run
+from saltext_ha.minion.watchdog.admission import Refusal
 from saltext_ha.minion.watchdog.decide import Look
 from saltext_ha.minion.watchdog.journal import Entry, Journal
 from saltext_ha.minion.watchdog.look import where
@@ -194,6 +197,83 @@ def test_a_minion_without_a_master_has_nowhere_to_come_from() -> None:
         request.plan(quiet, None)
 
 
+class Shown:
+    """What a look shows: the current master, who answers, and who would not let the minion in."""
+
+    def __init__(
+        self, current: str, answers: Collection[str], refusals: Mapping[str, Refusal]
+    ) -> None:
+        self.current, self.answers, self.refusals = current, answers, refusals
+        self.notes = dict.fromkeys((M1, M2, M3), "timed out")
+
+    def look(self, ask: Collection[str]) -> Look:
+        return Look(1.0, self.current, True, {each: each in self.answers for each in ask})
+
+    def refusal(self, entry: str) -> Refusal | None:
+        return self.refusals.get(entry)
+
+
+NO, NEVER = Refusal("its key is denied"), Refusal("its key is pending", final=True)
+
+
+def planned(
+    current: str,
+    to: str | None,
+    answers: Collection[str],
+    refusals: Mapping[str, Refusal] | None = None,
+    masters: Collection[str] = (M1, M2, M3),
+    **opts: Any,
+) -> str:
+    shown = Shown(current, answers, refusals or {})
+    site = replace(place(master=list(masters), **opts), looker=shown)  # type: ignore[arg-type]
+    found = request.plan(site, to)
+    assert found.source == current
+    return found.target
+
+
+def test_the_next_one_that_answers() -> None:
+    assert planned(M1, None, (M1, M2, M3)) == M2
+    assert planned(M1, None, (M1, M3)) == M3
+    with pytest.raises(HaError, match=f"no other master answers \\({M2}: timed out; {M3}: timed"):
+        planned(M1, None, (M1,))
+
+
+def test_whoever_is_there_already_stays() -> None:
+    """Whether that master answers or would let it in does not matter."""
+    assert planned(M1, M1, (M2, M3), {M1: NO, M2: NEVER}) == M1
+    assert planned(M3, M3, (M1, M2), {M3: NO, M1: NEVER}) == M3
+
+
+def test_who_is_no_target() -> None:
+    with pytest.raises(HaError, match=f"{M2} does not answer: timed out"):
+        planned(M1, M2, (M1, M3))
+    with pytest.raises(HaError, match=f"{M2} would not let this minion in: its key is denied"):
+        planned(M1, M2, (M1, M2), {M2: NO})
+
+
+def test_the_way_leads_past_others() -> None:
+    with pytest.raises(HaError, match=f"the way to {M3} leads past {M2}, which would keep"):
+        planned(M1, M3, (M1, M2, M3), {M2: NEVER})
+    assert planned(M1, M3, (M1, M2, M3), {M2: NO}) == M3
+    assert planned(M1, M3, (M1, M3), {M2: NEVER}) == M3, "it is not there"
+    assert planned(M1, M3, (M1, M2, M3)) == M3
+    kept = [M3, M1, M2]  # after it has been moved
+    assert planned(M2, M1, (M1, M2, M3), {M3: NEVER}, local_masters=kept) == M1
+    with pytest.raises(
+        HaError, match=f"leads past {M3}"
+    ):  # only to the first one Salt goes directly
+        planned(M1, M2, (M1, M2, M3), {M3: NEVER}, local_masters=[M3, M2, M1])
+
+
+def test_with_ports_salt_begins_with_the_first_each_time() -> None:
+    one, two, three = masters = [f"{each}:4507" for each in (M1, M2, M3)]
+    with pytest.raises(HaError, match=f"{three} cannot be reached: as its masters are written"):
+        planned(two, three, masters, masters=masters)
+    assert planned(two, three, masters, {one: NO, two: NO}, masters) == three
+    assert planned(two, three, (three,), masters=masters) == three
+    assert planned(three, one, masters, masters=masters) == one
+
+
 def test_who_is_meant_by_to() -> None:
     site = place(master=[f"{M1}:4507", M2, f"{M2}:4510"])
     assert request._named(site, f"{M1}:4507") == f"{M1}:4507"
@@ -206,3 +286,25 @@ def test_who_is_meant_by_to() -> None:
         request._named(site, "m2.invalid")
     # A name of a master, where the configuration has its address.
     assert request._named(place(master=["127.0.0.1", M2]), "localhost") == "127.0.0.1"
+
+
+def test_a_master_may_be_called_by_the_first_part_of_its_host() -> None:
+    """Often that is what it is called in its group, and the name service knows the whole only."""
+    site = place(master=["salt-a.one.invalid", "salt-b.one.invalid:4507", "salt-b.two.invalid", M1])
+    assert request._named(site, "salt-a") == "salt-a.one.invalid"
+    assert request._named(site, "salt-b.one.invalid") == "salt-b.one.invalid:4507"
+    with pytest.raises(HaError, match="'salt-b' names more than one of"):
+        request._named(site, "salt-b")
+    for wrong in ("salt", "salt-a.one", "127", ""):
+        with pytest.raises(HaError, match="is none of this minion's masters"):
+            request._named(site, wrong)
+
+
+def test_what_to_takes_is_listed() -> None:
+    site = place(master=["localhost:4507", "salt-b.invalid", M1])
+    listed = "masters: localhost:4507 (127.0.0.1), salt-b.invalid, 10.0.0.1; "
+    with pytest.raises(HaError) as told:
+        request._named(site, "m3")
+    assert listed in str(told.value).replace("::1, ", "")
+    assert "first part" in str(told.value)
+    assert "salt-run ha.peers" in str(told.value)

@@ -158,6 +158,8 @@ class Dealings:
     async def _ask(name: str, ask: Callable[[str], Awaitable[Any]]) -> tuple[Any, str]:
         try:
             return await ask(name), ""
+        except InvalidRecord as exc:
+            return None, f"its answer makes no sense: {exc}"
         except NO_SENSE as exc:
             return None, f"its answer makes no sense: {exc!r:.100}"
         except HaError as exc:
@@ -174,7 +176,7 @@ class Dealings:
         asked = {"names": names, "span": span, "after": where}
         writes = (await self._call(name, _WROTE, asked))["writes"]
         if len(writes) > PORTION:
-            raise InvalidRecord(f"its answer makes no sense: more than {PORTION} writes")
+            raise InvalidRecord(f"more than {PORTION} writes")
         return [_write(raw) for raw in writes]
 
     async def _made_by(self, name: str, writes: list[Write]) -> list[Write]:
@@ -241,17 +243,17 @@ async def _all_of(
         if last <= after:
             raise InvalidRecord("its pages go round in circles")
         if number == most:
-            raise InvalidRecord(f"its answer does not end within {most * PORTION} writes")
+            raise InvalidRecord(f"it does not end within {most * PORTION} writes")
         after = last
     raise AssertionError("it counts for ever")
 
 
 def _pin(on: str, raw: Any) -> Pin:
-    name, fingerprint, introducer, added = wire.rows([raw], "pin", str, str, object, object)[0]
+    name, fingerprint, introducer, added = wire.row(raw, "pin", str, str, object, object)
     if not NAME.fullmatch(name) or not FINGERPRINT.fullmatch(fingerprint):
-        raise InvalidRecord("its answer makes no sense: no name or no fingerprint")
+        raise InvalidRecord("no name or no fingerprint")
     if introducer is not None and not isinstance(introducer, str):
-        raise InvalidRecord("its answer makes no sense: no list of masters")
+        raise InvalidRecord("no list of masters")
     return Pin(on, name, fingerprint, introducer, str(added)[:40])
 
 
@@ -261,7 +263,7 @@ def _named(raw: Any) -> tuple[str, int, str, bytes, str]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    node, counter, minion_id, key, state = wire.rows([raw], "write", str, int, str, bytes, str)[0]
+    node, counter, minion_id, key, state = wire.row(raw, "write", str, int, str, bytes, str)
     read_context([[node, counter]])
     if state not in STATES or len(minion_id) > MAX_ID_BYTES or len(key) > MAX_KEY:
         raise InvalidRecord("a write is of an id and a fingerprint, and of a state")
@@ -283,7 +285,7 @@ def _is_text(text: Any) -> bool:
 def _place(raw: Any) -> Place:
     if raw is None:
         return BEGINNING
-    at, node, counter = wire.rows([raw], "place", object, str, int)[0]
+    at, node, counter = wire.row(raw, "place", object, str, int)
     if not _is_time(at):
         raise InvalidRecord("no page begins there")
     read_context([[node, counter]])

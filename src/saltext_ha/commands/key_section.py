@@ -160,5 +160,5 @@ def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    rows = wire.rows(answer.get("placed", []), "list of what is placed", str, str, bytes)
+    rows = wire.rows(answer.get("placed", []), "answer about what is placed", str, str, bytes)
     return {(minion_id, state, key) for minion_id, state, key in rows}

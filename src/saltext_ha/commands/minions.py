@@ -287,7 +287,7 @@ def glob_of(payload: Mapping[str, Any]) -> str:
 
     :raises InvalidRecord: that is no glob.
     """
-    return check_glob(wire.field(payload, "glob", str, "*"))
+    return check_glob(payload.get("glob", "*"))
 
 
 def seconds_of(payload: Mapping[str, Any], default: float) -> float:

@@ -16,7 +16,6 @@ from saltext_ha.minions.presence import Sight
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.sync.group import Command
-from saltext_ha.transport import wire
 
 LOOK = 2.0
 """Seconds that a minion has to answer a ping, where nobody is sure on which master it is."""
@@ -49,7 +48,7 @@ class Where:
             found = await self._bound.accepted(glob_of(payload))
             question: dict[str, Any] = {"glob": glob_of(payload)}
         else:
-            found = await self._accepted_of(wire.texts(payload, "ids"))
+            found = await self._accepted_of(payload["ids"])
             question = {"ids": found} if len(found) <= PAGE else {"glob": "*"}
         minions, unknown = await self.of(found, question, seconds, bool(payload.get("live")))
         masters = self._jobs.masters  # those that could not be asked, too: they reach nobody
@@ -125,8 +124,9 @@ class Where:
             each.result()
         return found
 
-    async def _accepted_of(self, ids: list[str]) -> list[str]:
-        if len(ids) > MOST_LISTED:
+    async def _accepted_of(self, ids: Any) -> list[str]:
+        listed = isinstance(ids, list) and all(isinstance(each, str) for each in ids)
+        if not listed or len(ids) > MOST_LISTED:
             raise InvalidRecord(f"takes a list of at most {MOST_LISTED} minion ids")
         core = self._core
 

@@ -13,9 +13,12 @@ The errors of this package, in one tree.
     ├── TrustError              a certificate is missing, damaged or not pinned
     ├── PeerError               a call to a peer did not succeed
     │   ├── PeerUnreachable     no answer: refused, timed out, TLS failed
-    │   │   └── PeerMistrust    one of the two does not know the certificate of the other
+    │   │   ├── PeerMistrust    one of the two does not know the certificate of the other
+    │   │   └── NobodyListens   its address answers, and has nobody at that port
     │   └── PeerRefused         the peer answered, and said no (its reason is the message)
     │       └── MessageTooLarge more than it takes in one message
+    ├── PublishingTimedOut      salt-master did not say in time whether it took a job
+    ├── StillReading            all files could not be read in the time there was
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
 
 Those of the salt-api pool are a tree of their own (``api/errors.py``): it is used without Salt.
@@ -98,12 +101,24 @@ class PeerMistrust(PeerUnreachable):
     """One of the two does not know the other's certificate: renewed, removed, or a stranger's."""
 
 
+class NobodyListens(PeerUnreachable):
+    """The address answers, and nobody listens there."""
+
+
 class PeerRefused(PeerError):
     """A peer answered and refused; the message is its reason."""
 
 
 class MessageTooLarge(PeerRefused):
     """A message is larger than the peer takes; in parts it may take it."""
+
+
+class PublishingTimedOut(HaError):
+    """The master did not say whether it took the job; it may yet publish it."""
+
+
+class StillReading(HaError):
+    """There was not time enough to read all files; the next attempt goes on from there."""
 
 
 class EngineUnavailable(HaError):

@@ -66,6 +66,8 @@ def host(value: Any) -> str:
             ipaddress.IPv6Address(bare)
         except ValueError:
             raise ValueError(f"{what}; the port stands by itself, as port:") from None
+    elif not bare or set(bare) & set("[]"):
+        raise ValueError(what)
     try:
         bare.encode("idna")  # as it is when it is looked up
     except UnicodeError:

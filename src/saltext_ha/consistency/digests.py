@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgpack
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import StillReading
 from saltext_ha.common.files import private_dir, read_plain, write_whole
 from saltext_ha.consistency.tree import Seen
 
@@ -29,10 +29,6 @@ BLOCK = 1 << 20
 
 Mark = tuple[int, int, int, int, int]
 Known = dict[str, tuple[Mark, bytes]]
-
-
-class StillReading(HaError):
-    """There was not time enough to read all files; the next attempt goes on from here."""
 
 
 class Digests:

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.common.errors import StillReading
 from saltext_ha.consistency import git, tree
 from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of, unknown_of
-from saltext_ha.consistency.digests import Digests, StillReading
+from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import Rule
 from saltext_ha.consistency.section import Mine, Section

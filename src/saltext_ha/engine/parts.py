@@ -145,6 +145,7 @@ class Parts:
         self.membership = Membership(
             self.identity, trust, config.name, config.url, config.group, config.peer_timeout
         )
+        self.certificates.shown_by.append(self.membership.show)
         self.hello = Hello(config, self.mode, core.keeper.store, self.vouching)
         self.leases = RepairLeases(config.name)
         self.links = Links(trust, lambda: self.identity, self._link, self._tasks)

@@ -83,7 +83,7 @@ class Service:
             strangers=parts.admission.handlers(),
             refusals=parts.refusals,
         )
-        parts.certificates.shown_by += [parts.membership.show, self.listener.show]
+        parts.certificates.shown_by.append(self.listener.show)
         self.control = ControlServer(config.control_socket, made.commands)
         try:
             # What happened while this engine was away is recorded before any peer is heard, with

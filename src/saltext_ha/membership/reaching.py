@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from saltext_ha.common.errors import PeerUnreachable, reason_of
+from saltext_ha.common.errors import NobodyListens, PeerUnreachable, reason_of
 from saltext_ha.transport import tls
 from saltext_ha.transport.identity import Identity
 
@@ -29,10 +29,6 @@ class Reach:
     host: str
     port: int
     required: bool = True
-
-
-class NobodyListens(PeerUnreachable):
-    """The address answers, and nobody listens there."""
 
 
 def wish(reach: Reach | None) -> dict[str, str]:

@@ -15,10 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from saltext_ha.common.errors import HaError, PeerError, PeerUnreachable, TokenError, TrustError
+from saltext_ha.common.errors import (
+    HaError,
+    NobodyListens,
+    PeerError,
+    PeerUnreachable,
+    TokenError,
+    TrustError,
+)
 from saltext_ha.membership.group_secret import NONCE, STANDING, request_mac
 from saltext_ha.membership.join import TIMEOUT, Joined, Place, Tell, accept, proven, silently
-from saltext_ha.membership.reaching import NobodyListens, Reach, answering, shown, unreached, wish
+from saltext_ha.membership.reaching import Reach, answering, shown, unreached, wish
 from saltext_ha.membership.token import mac_key, reply_mac
 from saltext_ha.transport import tls
 from saltext_ha.transport.client import Exchange

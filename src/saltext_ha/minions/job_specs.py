@@ -170,16 +170,16 @@ def read(raw: Any) -> Order | Command:
     return Order.from_wire(raw)
 
 
-def check_glob(glob: str) -> str:
+def check_glob(glob: Any) -> str:
     """
     A shell-style glob over minion ids, as both Salt and the replica understand it.
 
     :raises InvalidRecord: says what may be in one.
     """
-    if not GLOB.fullmatch(glob):
+    if not isinstance(glob, str) or not GLOB.fullmatch(glob):
         raise InvalidRecord(
-            f"{glob[:80]!a}: takes a minion id or a glob over ids, as web*; not compound, grain or "
-            "list targets"
+            f"{str(glob)[:80]!a}: takes a minion id or a glob over ids, as web*; not compound, "
+            "grain or list targets"
         )
     sqlite_glob(glob)
     return glob

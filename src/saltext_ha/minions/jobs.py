@@ -16,7 +16,9 @@ from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
     PeerMistrust,
+    PeerRefused,
     PeerUnreachable,
+    PublishingTimedOut,
     reason_of,
 )
 from saltext_ha.minions.job_specs import (
@@ -43,6 +45,7 @@ AFTERWARDS = 10.0  # for which stray returns are still kept
 AT_ONCE = 4  # being published
 MAX_RUNNING = 32  # being waited for
 MAX_ANSWERS = 6 * 1024 * 1024  # bytes of one message to a peer
+OLDER = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ({})"
 NO_ROOM = "answered so much that it does not fit into a message beside the others"
 # A report takes its minion seconds, and longer where many are asked at once: they are waited for as
 # long as they keep coming.
@@ -73,10 +76,6 @@ class Answers:
     jid: str = ""
     running: frozenset[str] = frozenset()
     unsure: bool = False
-
-
-class PublishingTimedOut(HaError):
-    """The master did not say whether it took the job; it may yet publish it."""
 
 
 class Count(NamedTuple):
@@ -255,16 +254,20 @@ class Jobs:
     async def _run_on(self, name: str, jid: str, order: Order | Command, timeout: float) -> Answers:
         """What came of it on a master."""
         payload = {"jid": jid, "order": order.to_wire(), "timeout": timeout}
+        link = self._group.links.get(name)
         try:
             if name == self._group.name:
                 return _read(await self._run(payload))
-            link = self._group.links.get(name)
             if link is None:
                 return Answers(error="joined just now; not asked yet")
             wait = timeout + PUBLISHING + 5 + _afterwards(order)
             return _read(await link.call("job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
+        except PeerRefused as exc:
+            # Only when it refuses: it may have been upgraded since it was met.
+            older = order.what == CMD and link and link.info.get("commands") is not True
+            return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))
 
@@ -474,11 +477,11 @@ def publish_here(opts: Mapping[str, Any], order: Order | Command, jid: str) -> l
     # Of Salt's transports and Salt's client, of many kinds; without a key it ends a program.
     except (Exception, SystemExit) as exc:
         reason = reason_of(exc)
-        if "could not resolve minions" in reason:
-            return []  # none of them has an accepted key here
         timed_out = isinstance(exc, salt.exceptions.SaltReqTimeoutError)
         error = PublishingTimedOut if timed_out else HaError
         raise error(f"{reason.splitlines()[0][:300]}; is salt-master well?") from None
+    if told and told.get("jid") is None and not told.get("minions"):
+        return []  # none of them has an accepted key here
     if not told or told.get("jid") != jid:
         raise HaError("salt-master did not take the job")
     return [str(each) for each in told.get("minions") or ()]

@@ -83,9 +83,9 @@ class Sight:
         :raises InvalidRecord: it is none.
         """
         try:
-            sure, sure_by, likely, likely_by, kind, of, lasts = wire.rows(
-                [raw], "sight", *[object] * 7
-            )[0]
+            sure, sure_by, likely, likely_by, kind, of, lasts = wire.row(
+                raw, "sight", *[object] * 7
+            )
             lasting = min(_age(lasts) or 0.0, MOST_LASTING)
             sight = cls(_age(sure), sure_by, _age(likely), likely_by, kind, of, lasting)
         except (TypeError, ValueError) as exc:

@@ -233,9 +233,11 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     for ``master_type: failover`` and ``distributed``; the others are with all their masters.
 
     to
-        The master to move to: as it is written in the minion's configuration, its host or its IP
-        address there, or a name for it (the minion must be able to look that up: Salt tells minions
-        no names of masters). Default: the next one that answers.
+        The master to move to: as it is written in the minion's configuration, its host there or the
+        first part of that (``m2`` of ``m2.example.com``), its IP address, or a name for it that the
+        minion can look up. A minion is not told what its masters are called in their group
+        (``ha: name``); ``salt-run ha.peers`` shows where each is. Default: the next one that
+        answers.
 
     test
         Say what would be done, and do nothing.

@@ -46,7 +46,7 @@ def digests_of_parts(items: Iterable[tuple[str, bytes]], salt: bytes, parts: int
     """
     The short digests of all parts, as :meth:`DigestTree.children` has those of buckets.
 
-    :param items: the ids of one bucket and the digests that hang there.
+    :param items: the ids of one bucket and their digests.
     """
     nodes = [0] * parts
     for minion_id, digest in items:

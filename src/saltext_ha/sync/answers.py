@@ -137,7 +137,7 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     and then says by ``next`` what to ask with.
     """
     after = payload.get("after")
-    start = position([*after, b""]) if isinstance(after, list) else None
+    start = tuple(wire.row(after, "position", int, str)) if isinstance(after, list) else None
     placed: list[list[Any]] = []
     size = 0
     for bucket in sorted(_numbers(payload.get("buckets"), BUCKETS)):
@@ -187,7 +187,7 @@ def _meant(payload: dict[str, Any]) -> Callable[[str], bool]:
 def position(raw: Any) -> Position | None:
     if raw is None:
         return None
-    bucket, minion_id, key = wire.rows([raw], "position", int, str, bytes)[0]
+    bucket, minion_id, key = wire.row(raw, "position", int, str, bytes)
     return bucket, minion_id, key
 
 

@@ -280,7 +280,7 @@ async def placed_there(buckets: Sequence[int], call: Call) -> AsyncIterator[dict
         where = answer.get("next")
         if where is None:
             return
-        bucket, minion_id = wire.rows([where], "end of an answer", int, str)[0]
+        bucket, minion_id = wire.row(where, "end of an answer", int, str)
         if [bucket, minion_id] <= after:
             raise InvalidRecord("an answer ends where it began")
         after = [bucket, minion_id]

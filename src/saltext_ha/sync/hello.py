@@ -29,6 +29,7 @@ class Hello:
             "mode": self._mode.name,
             "one_denied": self._store.one_denied,
             "parts": True,
+            "commands": True,
             "salt": version.salt(),
             "version": version.ours(),
         }

@@ -3,7 +3,7 @@ Who repairs which branches at present, so that no two peers send this master the
 
 A master that was away is asked by all its peers at once, and asks all of them. Each branch of the
 digest tree is then repaired with one of them; the others leave it out of that round, and find
-nothing to do in the next. Every claim ends by itself: a peer that died in mid repair holds nobody
+nothing to do in the next. Every lease ends by itself: a peer that died in mid repair holds nobody
 up for long. Pushed decisions know nothing of leases; but while a peer pushes hundreds of them, this
 master does not ask for what is on its way.
 """
@@ -19,7 +19,7 @@ from saltext_ha.common.batches import BATCH
 from saltext_ha.replication.digest import BUCKETS, FANOUT, bucket_of
 
 HELD = 20.0
-"""Seconds that a claim holds; a message of records takes a few."""
+"""Seconds that a lease holds; a message of records takes a few."""
 SHARED = "shared"
 """In a question: the caller comes again, so what others repair may be left out of the answer."""
 OUR = "our link to "
@@ -72,7 +72,7 @@ class RepairLeases:
         What is to be answered of a *question* (``compare``) that *peer* asks.
 
         :return: the question without buckets that are repaired with somebody else, and the branches
-            that are claimed for the peer now; to be passed to :meth:`answered`.
+            that are leased to the peer now; to be passed to :meth:`answered`.
         """
         entries = question.get("buckets")
         if question.get(SHARED) is not True or not isinstance(entries, list):
@@ -116,7 +116,7 @@ class RepairLeases:
             for branch in branches:
                 holder, until = self._held.get(branch, (who, now))
                 if holder in (who, yielding) or until <= now:
-                    # Not longer for asking again: what is refused for ever is claimed for ever.
+                    # Not longer for asking again: what is refused for ever is leased for ever.
                     goes_on = holder == who and until > now
                     self._held[branch] = who, until if goes_on else now + HELD
                     taken.append(branch)

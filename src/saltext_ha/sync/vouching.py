@@ -217,7 +217,7 @@ def _certificates(chain: Sequence[str]) -> dict[bytes, ec.EllipticCurvePublicKey
 
 def _read(entry: Any) -> Vouch | None:
     with contextlib.suppress(InvalidRecord):
-        owner, nonce, high, proof = wire.rows([entry], "word", bytes, bytes, int, bytes)[0]
+        owner, nonce, high, proof = wire.row(entry, "word", bytes, bytes, int, bytes)
         if (len(owner), len(nonce)) == (32, 8) and 0 <= high <= MOST_WRITES and len(proof) < 100:
             return Vouch(owner, nonce, high, proof)
     return None

@@ -104,20 +104,24 @@ def rows(raw: Any, what: str, *kinds: type) -> list[Sequence[Any]]:
     :param what: *raw* is, for the error. :param kinds: the types of the entries; ``object``: any.
     :raises InvalidRecord: it is something else, or one of them is shorter.
     """
+    return [row(each, what, *kinds) for each in _of(list, raw, what)]
+
+
+def row(raw: Any, what: str, *kinds: type) -> Sequence[Any]:
+    """As :func:`rows`, of one of them."""
     size = len(kinds)
-    for row in _of(list, raw, what):
-        if len(_of(list, row, what)) < size:
-            raise InvalidRecord(
-                f"malformed {what}: a list of {size} was expected, not of {len(row)}"
-            )
-        for kind, part in zip(kinds, row, strict=False):
+    if len(_of(list, raw, what)) < size:
+        raise InvalidRecord(f"malformed {what}: a list of {size} was expected, not of {len(raw)}")
+    for kind, part in zip(kinds, raw, strict=False):
+        if kind is not object:
             _of(kind, part, what)
-    return [row[:size] for row in raw]
+    found: Sequence[Any] = raw[:size]
+    return found
 
 
 def _of(kind: type[T], value: Any, what: str) -> T:
-    if type(value) is kind or kind is object:
-        return value  # type: ignore[no-any-return]
+    if type(value) is kind:
+        return value
     found = type(value).__name__
     raise InvalidRecord(f"malformed {what}: {_NAMES[kind]} was expected, not {found}")
 

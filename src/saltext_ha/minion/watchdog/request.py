@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.minion import binding
 from saltext_ha.minion.restarting import detached
@@ -41,8 +42,8 @@ def plan(place: Site, to: str | None) -> Plan:
     """
     Where the minion of *place* is and where it would go.
 
-    :param to: the wanted master: as it is written, its host, a name for it or its address; None for
-        the next one that answers.
+    :param to: the wanted master: as it is written, its host or the first part of that, a name for
+        it or its address; None for the next one that answers.
     :raises HaError: there is nothing to move, or nowhere to go; says why.
     """
     kind = place.running.type
@@ -96,20 +97,40 @@ def _begins_anew(place: Site, source: str) -> bool:
 
 
 def _named(place: Site, to: str) -> str:
-    named = [each for each in place.book.masters if to in (each.configured, each.host)]
+    """
+    The entry that *to* means. Nobody tells a minion how its masters are called in their group: it
+    knows its own configuration, and what the name service says.
+    """
+    masters = place.book.masters
+    named = [each for each in masters if to in (each.configured, each.host)]
     if not named:
         with contextlib.suppress(OSError, UnicodeError):
             # A name of it that the name service knows, though the configuration has another one.
             ips = binding.resolve(to)
-            named = [each for each in place.book.masters if ips & each.ips]
+            named = [each for each in masters if ips & each.ips]
+    if not named:
+        named = [each for each in masters if to == _first_part(each.host)]
     if len(named) != 1 or named[0].configured is None:
         which = "names more than one of" if named else "is none of"
         raise HaError(
-            f"to: {to!r} {which} this minion's masters: {', '.join(place.masters)}; to= takes an "
-            "entry as its configuration has it, the address of one, or a name for it that can be "
-            "looked up on the minion"
+            f"to: {to!r} {which} this minion's masters: {', '.join(map(_shown, masters))}; to= "
+            "takes an entry as its configuration has it, the address of one, its host or the first "
+            "part of that, or a name for it that can be looked up on the minion. What masters are "
+            "called in their group no minion knows: salt-run ha.peers shows where each of them is"
         )
     return named[0].configured
+
+
+def _first_part(host: str | None) -> str | None:
+    """``m2`` of ``m2.example.com``; None of an address."""
+    return host.partition(".")[0] if host and not bare_ip(host) else None
+
+
+def _shown(master: binding.Master) -> str:
+    """The entry, with the addresses of a name."""
+    named = master.host and not bare_ip(master.host)
+    ips = ", ".join(sorted(master.ips)) if named else ""
+    return f"{master.configured} ({ips})" if ips else str(master.configured)
 
 
 def launch(
