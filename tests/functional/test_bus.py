@@ -14,7 +14,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from saltext_ha.minions import jobs
-from saltext_ha.minions.job_specs import WHERE, Order
+from saltext_ha.minions.job_specs import WHERE, JobSpec
 from tests.engines import run, running, until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
@@ -147,14 +147,14 @@ def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
         async with running(place) as (engine,):
             parts, jobs = engine.parts, engine.made.jobs
 
-            def publish(opts: Any, order: Order, jid: str) -> list[str]:
+            def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
                 # Faster than the publisher tells for whom it is.
                 for number in range(3_000):
                     parts.bus.tell(*where(jid, f"forged{number}", bent=True))
                 return ["evil", "web1", "web2"]
 
             jobs.publish = publish
-            work = asyncio.ensure_future(jobs.run(Order(WHERE, glob="*"), 10))
+            work = asyncio.ensure_future(jobs.run(JobSpec(WHERE, glob="*"), 10))
             await until(lambda: bool(jobs._running), "it is begun")
             with grown() as found:
                 (jid,) = jobs._running
@@ -185,13 +185,13 @@ def test_what_was_returned_is_forgotten_after_the_job(
             parts, jobs = engine.parts, engine.made.jobs
             sent: list[str] = []
 
-            def publish(opts: Any, order: Order, jid: str) -> list[str]:
+            def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
                 sent.append(jid)
                 parts.bus.tell(*where(jid, "web1"))
                 return ["web1"]
 
             jobs.publish = publish
-            answers, _ = await jobs.run(Order(WHERE, glob="*"), 0.5)
+            answers, _ = await jobs.run(JobSpec(WHERE, glob="*"), 0.5)
             assert answers["m1"].returned.keys() == {"web1"}
             await until(lambda: parts.returns.count(sent[0]) == 0, "it is forgotten")
             assert parts.room.held == 0

@@ -24,7 +24,7 @@ from saltext_ha.common.errors import (
     PublishingTimedOut,
 )
 from saltext_ha.minions import jobs, presence, returns
-from saltext_ha.minions.job_specs import MOVE, PING, WHERE, Command, Order
+from saltext_ha.minions.job_specs import MOVE, PING, WHERE, CommandSpec, JobSpec
 from saltext_ha.minions.jobs import new_jids
 from saltext_ha.minions.presence import Sight
 from saltext_ha.runners import ha as runner
@@ -74,8 +74,8 @@ class World:
         data = {"id": minion_id, "cmd": "_minion_event"}
         self.fire(master, f"salt/minion/{minion_id}/start", data)
 
-    def _publisher(self, master: str) -> Callable[[Any, Order, str], list[str]]:
-        def publish(opts: Any, order: Order, jid: str) -> list[str]:
+    def _publisher(self, master: str) -> Callable[[Any, JobSpec, str], list[str]]:
+        def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
             if master in self.broken:
                 raise HaError("Salt request timed out")
             function, target, kind, arguments = order.job()
@@ -345,7 +345,7 @@ def test_a_job_is_not_published_when_nobody_waits_for_it_any_more(
             ours = there.engines["m1"].made.jobs
             for _ in range(jobs.AT_ONCE):
                 await ours._turns.acquire()
-            order = Order(PING, ids=("web1",))
+            order = JobSpec(PING, ids=("web1",))
             running = asyncio.ensure_future(ours.run(order, 0.1, ["m1"]))
             await asyncio.sleep(1)
             for _ in range(jobs.AT_ONCE):
@@ -366,8 +366,8 @@ def test_a_job_is_published_as_long_as_somebody_waits_for_it(
         async with world(tmp_path, web1=hot("m1")) as there:
             ours = there.engines["m1"].made.jobs
             for order, name in (
-                (Order(PING, ids=("web1",)), "PUBLISHING"),
-                (Command(["web1"], "list", "test.ping"), "LOOKING"),
+                (JobSpec(PING, ids=("web1",)), "PUBLISHING"),
+                (CommandSpec(["web1"], "list", "test.ping"), "LOOKING"),
             ):
                 for each in ("PUBLISHING", "LOOKING"):
                     monkeypatch.setattr(jobs, each, 30.0 if each == name else 0.0)
@@ -475,7 +475,7 @@ def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
             # What it refuses of those is not for want of an upgrade.
             with monkeypatch.context() as full:
                 full.setattr(jobs, "MAX_RUNNING", 0)
-                order = Order(PING, ids=("fo2",))
+                order = JobSpec(PING, ids=("fo2",))
                 found, _ = await there.engines["m1"].made.jobs.run(order, SECONDS, ["m2"])
             assert "jobs are under way" in found["m2"].error
             assert "older" not in found["m2"].error
@@ -867,11 +867,11 @@ def test_peers_may_have_nothing_else_published(
         async with world(tmp_path, web1=failover("m2")) as there:
             link = there.engines["m1"].link(there.engines["m2"])
             (jid,) = new_jids(1)
-            good = {"jid": jid, "order": Order(PING, glob="*").to_wire(), "timeout": SECONDS}
+            good = {"jid": jid, "order": JobSpec(PING, glob="*").to_wire(), "timeout": SECONDS}
             bad: list[dict[str, Any]] = [
-                {"order": {**Order(PING, glob="*").to_wire(), "what": "cmd.run"}},
-                {"order": {**Order(PING, glob="*").to_wire(), "glob": "G@os:*"}},
-                {"order": {**Order(PING, glob="*").to_wire(), "what": MOVE}},
+                {"order": {**JobSpec(PING, glob="*").to_wire(), "what": "cmd.run"}},
+                {"order": {**JobSpec(PING, glob="*").to_wire(), "glob": "G@os:*"}},
+                {"order": {**JobSpec(PING, glob="*").to_wire(), "what": MOVE}},
                 {"order": None}, {"jid": "1"}, {"jid": None}, {"timeout": 1e9}, {"timeout": True},
             ]  # fmt: skip
             for change in bad:
@@ -888,7 +888,7 @@ def test_peers_may_have_nothing_else_published(
                     await link.call("job_run", good)
             assert there.published == []
             (over,) = new_jids(1)  # one that is over takes nobody's turn, though it is kept
-            order = Order(PING, ids=("web1",)).to_wire()
+            order = JobSpec(PING, ids=("web1",)).to_wire()
             await link.call("job_run", {**good, "jid": over, "order": order})
             monkeypatch.setattr(jobs, "MAX_RUNNING", 1)
             there.published.clear()
@@ -910,7 +910,7 @@ def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) -> None:
             # Anybody may fire an event that looks like a return.
             ours._expect({"jids": [jid], "timeout": 1})
             there.fire("m1", f"salt/job/{jid}/ret/web9", {"id": "web9", "return": True})
-            order = Order(WHERE, ids=("web1",)).to_wire()
+            order = JobSpec(WHERE, ids=("web1",)).to_wire()
             told = await ours._run({"jid": jid, "order": order, "timeout": SECONDS})
             assert [each[0] for each in told["returned"]] == ["web1"]
 

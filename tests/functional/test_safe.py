@@ -11,7 +11,7 @@ import pytest
 from lab import key_folders
 from lab.engines import Engine, Place
 from saltext_ha.minions import reports
-from saltext_ha.minions.job_specs import Order
+from saltext_ha.minions.job_specs import JobSpec
 from tests.engines import met, run
 
 pytestmark = pytest.mark.usefixtures("no_bus")
@@ -34,7 +34,7 @@ def report(at: str, *masters: str) -> dict[str, Any]:
 def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) -> None:
     """Have the master of *engine* publish to minions that return that, and fire *more*."""
 
-    def publish(opts: Any, order: Order, jid: str) -> list[str]:
+    def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
         for tag, data in more:
             engine.parts.bus.tell(tag.format(jid=jid), data)
         for minion_id, value in returned.items():

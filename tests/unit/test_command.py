@@ -12,7 +12,7 @@ from saltext_ha.commands import cmd, cmd_batches, engine_client, where
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config import mapping
 from saltext_ha.minions import jobs
-from saltext_ha.minions.job_specs import Command
+from saltext_ha.minions.job_specs import CommandSpec
 from saltext_ha.minions.jobs import Answers
 from saltext_ha.output import _minions
 from saltext_ha.output._text import Screen
@@ -158,7 +158,7 @@ def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.Mo
 
 
 def answered(tgt: Any, tgt_type: str, targeted: list[str]) -> dict[str, Any]:
-    wanted = Command(tgt, tgt_type, "test.ping")
+    wanted = CommandSpec(tgt, tgt_type, "test.ping")
     returned: dict[str, tuple[float, Any]] = dict.fromkeys(targeted, (0.1, True))
     came = Answers(frozenset(targeted), returned, jid="20260131031245123456")
     told: dict[str, Any] = {"unknown": {}, "minions": {}}

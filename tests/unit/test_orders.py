@@ -13,7 +13,7 @@ from saltext_ha.commands.reachability import answer as matrix
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import jobs
 from saltext_ha.minions import returns as module
-from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, WHERE, Order, answer
+from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, WHERE, JobSpec, answer
 from saltext_ha.minions.jobs import Answers, Count, Stray, new_jids
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, Room
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.core
 @pytest.mark.parametrize(
     ("order", "job"),
     [
-        (Order(PING, glob="web*"), ("test.ping", "web*", "glob", [])),
-        (Order(PING, ids=("web1", "db1")), ("test.ping", ["web1", "db1"], "list", [])),
-        (Order(WHERE, glob="*"), ("ha.current_master", "*", "glob", [])),
+        (JobSpec(PING, glob="web*"), ("test.ping", "web*", "glob", [])),
+        (JobSpec(PING, ids=("web1", "db1")), ("test.ping", ["web1", "db1"], "list", [])),
+        (JobSpec(WHERE, glob="*"), ("ha.current_master", "*", "glob", [])),
         (
-            Order(MOVE, ids=("web1",), to="10.0.0.2:4506", test=True),
+            JobSpec(MOVE, ids=("web1",), to="10.0.0.2:4506", test=True),
             (
                 "ha.failover",
                 ["web1"],
@@ -39,9 +39,9 @@ pytestmark = pytest.mark.core
         ),
     ],
 )
-def test_a_job(order: Order, job: tuple[Any, ...]) -> None:
+def test_a_job(order: JobSpec, job: tuple[Any, ...]) -> None:
     assert order.job() == job
-    assert Order.from_wire(order.to_wire()) == order
+    assert JobSpec.from_wire(order.to_wire()) == order
 
 
 GOOD: dict[str, Any] = {"what": PING, "glob": "*", "ids": [], "to": "", "test": False}
@@ -64,7 +64,7 @@ GOOD: dict[str, Any] = {"what": PING, "glob": "*", "ids": [], "to": "", "test": 
 )  # fmt: skip
 def test_nothing_else_is_published(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidRecord):
-        Order.from_wire({**GOOD, **change})
+        JobSpec.from_wire({**GOOD, **change})
 
 
 def test_only_these_functions() -> None:
@@ -76,12 +76,12 @@ def test_only_these_functions() -> None:
     }
     for raw in (None, [], "ping", 5):
         with pytest.raises(InvalidRecord):
-            Order.from_wire(raw)
+            JobSpec.from_wire(raw)
 
 
 @pytest.mark.parametrize("entry", ["m2", "10.0.0.2", "10.0.0.2:4506", "::1", "[::1]:4506", "a.b-c"])
 def test_where_to(entry: str) -> None:
-    assert Order(MOVE, ids=("web1",), to=entry).to == entry
+    assert JobSpec(MOVE, ids=("web1",), to=entry).to == entry
 
 
 def test_answers_are_cut_to_what_is_needed() -> None:

@@ -14,7 +14,7 @@ from saltext_ha.commands import where as module
 from saltext_ha.commands.minions import Known
 from saltext_ha.commands.where import Where, last_heard, sights_of
 from saltext_ha.common.errors import HaError, InvalidRecord
-from saltext_ha.minions.job_specs import Order
+from saltext_ha.minions.job_specs import JobSpec
 from saltext_ha.minions.jobs import Answers
 from saltext_ha.minions.presence import Sight
 from saltext_ha.replication.record import ACCEPTED, PENDING
@@ -35,7 +35,7 @@ class Played:
         self.most = self.running = 0
 
     async def run(
-        self, order: Order, timeout: float, masters: Collection[str], unreached: Collection[str]
+        self, order: JobSpec, timeout: float, masters: Collection[str], unreached: Collection[str]
     ) -> tuple[dict[str, Answers], list[Any]]:
         self.asked.append((masters, unreached))
         self.running += 1
@@ -141,7 +141,7 @@ class Asked:
     # what the jobs do
 
     async def run(
-        self, order: Order, timeout: float, masters: Collection[str], unreached: Collection[str]
+        self, order: JobSpec, timeout: float, masters: Collection[str], unreached: Collection[str]
     ) -> tuple[dict[str, Answers], list[Any]]:
         self.pinged += order.ids
         await asyncio.sleep(self.takes)

@@ -12,9 +12,9 @@ from saltext_ha.api.split import Part, divide
 from saltext_ha.commands.minions import seconds_of
 from saltext_ha.commands.where import Where
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.minions.job_specs import Command
+from saltext_ha.minions.job_specs import CommandSpec
 from saltext_ha.minions.jobs import Answers, Count, Jobs, new_jids
-from saltext_ha.sync.group import Command as Answerer
+from saltext_ha.sync.group import Command
 from saltext_ha.transport import wire
 
 TIMEOUT = 60.0
@@ -41,7 +41,7 @@ class Commands:
         self._under_way: dict[str, UnderWay] = {}
         """By the name of the operation; as many as commands are being carried out, at most."""
 
-    def commands(self) -> dict[str, Answerer]:
+    def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
         return {"cmd": self.cmd, "cmd_progress": self.progress}
 
@@ -79,7 +79,7 @@ class Commands:
         tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
         if tgt_type == "list" and isinstance(tgt, str):
             tgt = [each for each in tgt.split(",") if each]
-        wanted = Command(
+        wanted = CommandSpec(
             tgt, tgt_type, payload.get("fun", ""), tuple(arg), payload.get("kwarg") or {}
         )
         question = (
@@ -102,13 +102,13 @@ class Commands:
     async def _part(
         self,
         part: Part,
-        wanted: Command,
+        wanted: CommandSpec,
         seconds: float,
         under_way: UnderWay,
         unreached: Collection[str],
     ) -> Answers:
         name = part.master
-        job = Command(part.tgt, part.tgt_type, wanted.fun, wanted.arg, wanted.kwarg)
+        job = CommandSpec(part.tgt, part.tgt_type, wanted.fun, wanted.arg, wanted.kwarg)
         jids = {name: under_way.jids[name]}
         answers, _ = await self._jobs.run(job, seconds, [name], jids, unreached)
         found = answers[name]
@@ -134,7 +134,7 @@ def _problem(found: Answers) -> str:
 
 
 def answer(
-    wanted: Command,
+    wanted: CommandSpec,
     plan: Mapping[str, Part],
     found: Mapping[str, Answers],
     told: Mapping[str, Any],

@@ -15,7 +15,7 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.minions import rebalance_planner
-from saltext_ha.minions.job_specs import MOVE, WHERE, Order
+from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
 from saltext_ha.minions.jobs import Answers, Jobs
 from saltext_ha.minions.rebalance_planner import Found, Step
 from saltext_ha.sync.group import Command, Group, PeerHandler
@@ -153,7 +153,7 @@ class Drain:
 
     async def _where(self) -> dict[str, Answers]:
         many = len(await self._bound.accepted("*"))
-        answers, _ = await self._jobs.run(Order(WHERE, glob="*"), ASKING + many / PER_SECOND)
+        answers, _ = await self._jobs.run(JobSpec(WHERE, glob="*"), ASKING + many / PER_SECOND)
         return answers
 
     def _alone(self) -> asyncio.Lock:
@@ -196,8 +196,8 @@ class Drain:
 
         async def ask(source: str, entry: str) -> None:
             ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
-            order = Order(MOVE, ids=ids, to=entry, test=test)
-            answers, _ = await self._jobs.run(order, ANSWERING, [source])
+            spec = JobSpec(MOVE, ids=ids, to=entry, test=test)
+            answers, _ = await self._jobs.run(spec, ANSWERING, [source])
             problems.update((i, answers[source].error) for i in ids if answers[source].error)
             told.update((i, value) for i, (_, value) in answers[source].returned.items())
 

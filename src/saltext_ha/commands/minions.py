@@ -14,7 +14,7 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions import locator
 from saltext_ha.minions.connections import subscribers
-from saltext_ha.minions.job_specs import LONGEST, WHERE, Order, check_glob
+from saltext_ha.minions.job_specs import LONGEST, WHERE, JobSpec, check_glob
 from saltext_ha.minions.jobs import Answers, Jobs
 from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.minions.presence import Presence, Sight
@@ -222,7 +222,7 @@ class Bound:
         seconds = seconds_of(payload, LIVE_TIMEOUT)
         asked: dict[str, Answers] = {}
         if live:
-            asked, _ = await self._jobs.run(Order(WHERE, glob=glob), seconds)
+            asked, _ = await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
         ids = await self.accepted(glob)
         known, unknown = await self.everywhere({"glob": glob}, frozenset(ids))
         unknown.update((name, each.error) for name, each in asked.items() if each.error)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.minions import Bound, glob_of, seconds_of
-from saltext_ha.minions.job_specs import PING, WHERE, Order
+from saltext_ha.minions.job_specs import PING, WHERE, JobSpec
 from saltext_ha.minions.jobs import Answers, Jobs, Stray
 from saltext_ha.sync.group import Command
 
@@ -41,13 +41,13 @@ class Reachability:
         """``ha.reachability``."""
         glob = glob_of(payload)
         seconds = seconds_of(payload, TIMEOUT)
-        answers, strays = await self._jobs.run(Order(PING, glob=glob), seconds)
+        answers, strays = await self._jobs.run(JobSpec(PING, glob=glob), seconds)
         ids = sorted({*await self._bound.accepted(glob), *_targeted(answers)})
         kinds = await self._kinds(glob, ids)
         asked = {name for name, each in answers.items() if not each.error}
         if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
             # Is it a failover minion, or deaf? That is known by those who have saltext-ha.
-            await self._jobs.run(Order(WHERE, glob=glob), seconds)
+            await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
             kinds = await self._kinds(glob, ids)
         return answer(ids, answers, strays, kinds, seconds)
 

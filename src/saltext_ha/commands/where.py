@@ -9,7 +9,7 @@ from typing import Any
 from saltext_ha.commands.minions import PAGE, Bound, Known, glob_of, seconds_of
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.minions.job_specs import MAX_IDS, PING, Order
+from saltext_ha.minions.job_specs import MAX_IDS, PING, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import reached_by
 from saltext_ha.minions.presence import Sight
@@ -102,8 +102,8 @@ class Where:
         async def ping(batch: list[str]) -> None:
             async with turns:
                 asked = [name for name in self._jobs.masters if name not in unknown]
-                order = Order(PING, ids=tuple(batch))
-                answers, _ = await self._jobs.run(order, seconds, asked, unreached=list(unknown))
+                spec = JobSpec(PING, ids=tuple(batch))
+                answers, _ = await self._jobs.run(spec, seconds, asked, unreached=list(unknown))
             found.update((minion_id, []) for minion_id in batch)
             for name, each in answers.items():
                 if each.error:

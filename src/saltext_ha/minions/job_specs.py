@@ -1,10 +1,10 @@
 """
 What may one master of the group have another one publish? These jobs, and nothing else.
 
-An order names one of :data:`FUNCTIONS`, and minions by a plain glob or by their ids; a peer can
+A spec names one of :data:`FUNCTIONS`, and minions by a plain glob or by their ids; a peer can
 choose neither function nor arguments. What minions answer is cut to what the commands need. Only
-an operator's job (``ha.cmd``) is of any kind: :class:`Command`; a master takes none of those from
-peers when its configuration says ``ha: commands: False``.
+an operator's job (``ha.cmd``) is of any kind: :class:`CommandSpec`; a master takes none of those
+from peers when its configuration says ``ha: commands: False``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True)
-class Order:
+class JobSpec:
     """
     A job for the minions that match ``glob``, or for those of ``ids``.
 
@@ -103,7 +103,7 @@ class Order:
         }
 
     @classmethod
-    def from_wire(cls, raw: Any) -> Order:
+    def from_wire(cls, raw: Any) -> JobSpec:
         """
         What a peer asks for.
 
@@ -116,7 +116,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandSpec:
     """A job of an operator: any function, any target, as Salt takes them."""
 
     tgt: str | list[str]
@@ -138,7 +138,7 @@ class Command:
             raise InvalidRecord("kwarg: takes a mapping")
 
     def job(self) -> tuple[str, str | list[str], str, list[Any]]:
-        """As :meth:`Order.job`."""
+        """As :meth:`JobSpec.job`."""
         named = [{"__kwarg__": True, **self.kwarg}] if self.kwarg else []
         return self.fun, self.tgt, self.tgt_type, [*self.arg, *named]
 
@@ -148,7 +148,7 @@ class Command:
         return {**target, "arg": list(self.arg), "kwarg": dict(self.kwarg)}
 
     @classmethod
-    def from_wire(cls, raw: Mapping[str, Any]) -> Command:
+    def from_wire(cls, raw: Mapping[str, Any]) -> CommandSpec:
         """
         What a peer asks for.
 
@@ -159,15 +159,18 @@ class Command:
         return cls(tgt, tgt_type, fun, arg, kwarg)  # type: ignore[arg-type]
 
 
-def read(raw: Any) -> Order | Command:
+Spec = JobSpec | CommandSpec
+
+
+def read(raw: Any) -> Spec:
     """
     What a peer asks for.
 
     :raises InvalidRecord: it is none of those that may be.
     """
     if isinstance(raw, Mapping) and raw.get("what") == CMD:
-        return Command.from_wire(raw)
-    return Order.from_wire(raw)
+        return CommandSpec.from_wire(raw)
+    return JobSpec.from_wire(raw)
 
 
 def check_glob(glob: Any) -> str:

@@ -26,8 +26,9 @@ from saltext_ha.minions.job_specs import (
     JID,
     LONGEST,
     REPORT,
-    Command,
-    Order,
+    CommandSpec,
+    JobSpec,
+    Spec,
     answer,
     plain,
     read,
@@ -56,7 +57,7 @@ FIND_JOB = "saltutil.find_job"
 FINDING = 5.0  # seconds to answer
 LOOKING = 10.0  # with publishing that
 
-Publish = Callable[[Mapping[str, Any], "Order | Command", str], list[str]]
+Publish = Callable[[Mapping[str, Any], Spec, str], list[str]]
 
 
 @dataclass
@@ -151,14 +152,14 @@ class Jobs:
 
     async def run(
         self,
-        order: Order | Command,
+        spec: Spec,
         timeout: float,
         masters: Collection[str] | None = None,
         jids: Mapping[str, str] | None = None,
         unreached: Collection[str] = (),
     ) -> tuple[dict[str, Answers], list[Stray]]:
         """
-        Publish *order* on *masters* (default: all) at once.
+        Publish *spec* on *masters* (default: all) at once.
 
         :param timeout: seconds for the minions to return.
         :param jids: master → the id of its job; default: new ones.
@@ -179,7 +180,7 @@ class Jobs:
         }
         asked = [name for name in chosen if name not in found]
         told = await asyncio.gather(
-            *(self._run_on(name, jids[name], order, timeout) for name in asked)
+            *(self._run_on(name, jids[name], spec, timeout) for name in asked)
         )
         for name, answers in zip(asked, told, strict=True):
             found[name] = answers
@@ -221,9 +222,9 @@ class Jobs:
 
         :raises HaError: they could not be asked.
         """
-        order = Order(REPORT, glob=glob)
+        spec = JobSpec(REPORT, glob=glob)
         (jid,) = new_jids(1)
-        told = await self._run({"jid": jid, "order": order.to_wire(), "timeout": REPORTING})
+        told = await self._run({"jid": jid, "order": spec.to_wire(), "timeout": REPORTING})
         self._over([jid])
         if told["error"]:
             raise HaError(told["error"])
@@ -251,22 +252,22 @@ class Jobs:
         except HaError as exc:
             return str(exc)
 
-    async def _run_on(self, name: str, jid: str, order: Order | Command, timeout: float) -> Answers:
+    async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
         """What came of it on a master."""
-        payload = {"jid": jid, "order": order.to_wire(), "timeout": timeout}
+        payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout}
         link = self._group.links.get(name)
         try:
             if name == self._group.name:
                 return _read(await self._run(payload))
             if link is None:
                 return Answers(error="joined just now; not asked yet")
-            wait = timeout + PUBLISHING + 5 + _afterwards(order)
+            wait = timeout + PUBLISHING + 5 + _afterwards(spec)
             return _read(await link.call("job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
         except PeerRefused as exc:
             # Only when it refuses: it may have been upgraded since it was met.
-            older = order.what == CMD and link and link.info.get("commands") is not True
+            older = spec.what == CMD and link and link.info.get("commands") is not True
             return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))
@@ -282,42 +283,42 @@ class Jobs:
 
     async def _run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         (jid,) = _jids({"jids": [payload.get("jid")]})
-        order, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
-        if order.what == CMD and by and not self.takes_commands:
+        spec, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
+        if spec.what == CMD and by and not self.takes_commands:
             raise InvalidRecord("takes no commands from other masters (ha: commands: False)")
         # A call may come twice, when a connection breaks; the job is published once.
         task = self._running.get(jid)
         if task is None:
             if sum(not each.done() for each in self._running.values()) >= MAX_RUNNING:
                 raise InvalidRecord(f"{MAX_RUNNING} jobs are under way; try again later")
-            level = logging.INFO if order.what == CMD else logging.DEBUG
-            what, asked = f"{order.what} {order.job()[0]}", by or "this master"
+            level = logging.INFO if spec.what == CMD else logging.DEBUG
+            what, asked = f"{spec.what} {spec.job()[0]}", by or "this master"
             log.log(level, "ha job: jid=%s what=%s asked by=%s", jid, what, asked)
-            task = self._running[jid] = asyncio.ensure_future(self._carry_out(order, jid, timeout))
+            task = self._running[jid] = asyncio.ensure_future(self._carry_out(spec, jid, timeout))
             loop = asyncio.get_running_loop()
             task.add_done_callback(
                 lambda _: loop.call_later(AFTERWARDS, self._running.pop, jid, None)
             )
         return await asyncio.shield(task)
 
-    async def _carry_out(self, order: Order | Command, jid: str, timeout: float) -> dict[str, Any]:
+    async def _carry_out(self, spec: Spec, jid: str, timeout: float) -> dict[str, Any]:
         returns = self._returns
-        keep = functools.partial(answer, order.what)
+        keep = functools.partial(answer, spec.what)
         try:
-            seconds = timeout + PUBLISHING + AFTERWARDS + _afterwards(order)
-            patience = timeout + PUBLISHING + _afterwards(order)
-            began, targeted = await self._published(order, jid, seconds, keep, patience)
+            seconds = timeout + PUBLISHING + AFTERWARDS + _afterwards(spec)
+            patience = timeout + PUBLISHING + _afterwards(spec)
+            began, targeted = await self._published(spec, jid, seconds, keep, patience)
         except HaError as exc:
             unsure = isinstance(exc, PublishingTimedOut)
             return {"error": f"{self._group.name} could not publish: {exc}", "unsure": unsure}
-        await self._all_of(jid, len(targeted), timeout, SILENT if order.what == REPORT else timeout)
+        await self._all_of(jid, len(targeted), timeout, SILENT if spec.what == REPORT else timeout)
         running: Collection[str] = ()
         missing = targeted - returns.of(jid).keys()
-        if order.what == CMD and missing:
+        if spec.what == CMD and missing:
             running = await self._still_running(jid, sorted(missing))
         came = returns.of(jid)
         # They go to a peer in one message.
-        too_much = {"problem" if order.what == REPORT else "error": NO_ROOM}
+        too_much = {"problem" if spec.what == REPORT else "error": NO_ROOM}
         values = fitted({i: each.value for i, each in came.items()}, MAX_ANSWERS, too_much)
         return {
             "error": "",
@@ -332,7 +333,7 @@ class Jobs:
 
     async def _published(
         self,
-        order: Order | Command,
+        spec: Spec,
         jid: str,
         seconds: float,
         keep: Callable[[Any], Any],
@@ -355,7 +356,7 @@ class Jobs:
             loop.call_later(seconds + 1, returns.forget_old)
             began = time.monotonic()
             targeted = frozenset(
-                await loop.run_in_executor(None, self.publish, self._opts, order, jid)
+                await loop.run_in_executor(None, self.publish, self._opts, spec, jid)
             )
             returns.narrow(jid, targeted)
         return began, targeted
@@ -364,7 +365,7 @@ class Jobs:
         """Those of *missing* that say that they still run that job."""
         loop, returns = asyncio.get_running_loop(), self._returns
         (look,) = new_jids(1)
-        question = Command(missing, "list", FIND_JOB, (jid,))
+        question = CommandSpec(missing, "list", FIND_JOB, (jid,))
         keep = functools.partial(_is_of, jid)
         end = loop.time() + LOOKING
         try:
@@ -416,9 +417,9 @@ class Jobs:
         asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
 
 
-def _afterwards(order: Order | Command) -> float:
+def _afterwards(spec: Spec) -> float:
     """Seconds that a master may take for more than publishing it and waiting for it."""
-    return LOOKING if order.what == CMD else 0.0
+    return LOOKING if spec.what == CMD else 0.0
 
 
 def _is_of(jid: str, value: Any) -> bool:
@@ -456,7 +457,7 @@ def new_jids(count: int) -> list[str]:
     return [f"{moment:%Y%m%d%H%M%S%f}" for moment in moments]
 
 
-def publish_here(opts: Mapping[str, Any], order: Order | Command, jid: str) -> list[str]:
+def publish_here(opts: Mapping[str, Any], spec: Spec, jid: str) -> list[str]:
     """
     Publish on the master with *opts*; blocks.
 
@@ -466,7 +467,7 @@ def publish_here(opts: Mapping[str, Any], order: Order | Command, jid: str) -> l
     import salt.client
     import salt.exceptions
 
-    function, target, kind, arguments = order.job()
+    function, target, kind, arguments = spec.job()
     try:
         # Salt would ask three times: no caller waits for that, and the job might go out twice.
         once = {"request_channel_tries": 1, "request_channel_timeout": PUBLISHING}
