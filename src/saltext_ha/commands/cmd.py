@@ -14,8 +14,8 @@ from saltext_ha.commands.where import Where
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import CommandSpec
 from saltext_ha.minions.jobs import Answers, Count, Jobs, new_jids
-from saltext_ha.sync.group import Command
 from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
 
 TIMEOUT = 60.0
 OPERATION = re.compile(r"[0-9a-f]{32}")

@@ -22,9 +22,11 @@ from saltext_ha.consistency import clock, result, sections
 from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
+from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class OwnFacts:
         self._told: dict[bytes, dict[str, Told]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
 
         async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

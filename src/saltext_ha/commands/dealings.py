@@ -24,8 +24,9 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.history import BEGINNING, Place, Write
 from saltext_ha.replication.record import STATES
 from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
-from saltext_ha.sync.group import SLOW, Group, PeerHandler
+from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import FINGERPRINT, Peer, Trust
 
 PORTION = 2000
@@ -66,7 +67,7 @@ class Dealings:
     def __init__(self, group: Group, core: Core, trust: Trust) -> None:
         self._group, self._core, self._trust = group, core, trust
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
         return {
             _INTRODUCED: self._tell_pins,

@@ -18,8 +18,9 @@ from saltext_ha.replica.history import VIA
 from saltext_ha.replication import change
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
-from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
+from saltext_ha.transport.control_server import Command
 
 # How ha.release is told that it is meant.
 CONFIRM = (

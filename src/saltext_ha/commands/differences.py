@@ -16,9 +16,10 @@ from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import RECORDS
-from saltext_ha.sync.group import SLOW, Command, Group
+from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.sync.key_rows import moved_row
 from saltext_ha.sync.link import Link
+from saltext_ha.transport.control_server import Command
 
 
 class Differences:

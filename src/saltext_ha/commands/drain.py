@@ -18,7 +18,9 @@ from saltext_ha.minions import rebalance_planner
 from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
 from saltext_ha.minions.jobs import Answers, Jobs
 from saltext_ha.minions.rebalance_planner import Found, Step
-from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ class Drain:
         """What the control socket answers of this."""
         return {"drain": self.drain, "rebalance": self.rebalance}
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
 
         async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

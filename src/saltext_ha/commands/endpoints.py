@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.minion import binding
-from saltext_ha.sync.group import Group, PeerHandler
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
@@ -128,7 +129,7 @@ class Endpoints:
     def __init__(self, group: Group, opts: Mapping[str, Any], host: str) -> None:
         self._group, self._opts, self._host = group, opts, host
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
         return {"endpoint": self._answer}
 

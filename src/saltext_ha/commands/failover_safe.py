@@ -16,7 +16,9 @@ from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.safety import MinionReport, Room
-from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler, table, tables, texts
+from saltext_ha.sync.group import SLOW, Group, table, tables, texts
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 PATIENCE = 60.0  # seconds for the answers of a peer's minions
@@ -53,7 +55,7 @@ class FailoverSafe:
         """What the control socket answers of this."""
         return {"failover_safe": self.failover_safe}
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
         return {"minion_reports": self._reports}
 

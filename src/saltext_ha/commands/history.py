@@ -12,7 +12,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
 from saltext_ha.replica.history import BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line, Place
-from saltext_ha.sync.group import Command
+from saltext_ha.transport.control_server import Command
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
+from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 
@@ -22,7 +24,7 @@ class Linting:
         """What the control socket answers of this."""
         return {"lint": self.lint}
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
         return {"lint": self.answer}
 

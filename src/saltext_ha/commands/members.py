@@ -14,11 +14,13 @@ from saltext_ha.membership.certificates import Certificates
 from saltext_ha.membership.membership import Membership
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import succession
 from saltext_ha.transport.client import call_once
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 PAUSED = "paused: keys are compared and reported, the key store is not written"
@@ -62,7 +64,7 @@ class Members:
             "renew": self.renew,
         }
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask for these commands."""
 
         async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from saltext_ha.minion import binding
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.rollout import drop_in
-from saltext_ha.sync.group import Command
+from saltext_ha.transport.control_server import Command
 
 SHARE = (
     "salt-ha invite share_master_key=True on the master whose key the minions know, salt-ha join "

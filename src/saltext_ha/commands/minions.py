@@ -21,8 +21,10 @@ from saltext_ha.minions.presence import Presence, Sight
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.salt_bus.intake import Room
-from saltext_ha.sync.group import SLOW, Command, Group, PeerHandler
+from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 PAGE = 5_000  # minions in one message, some 400 KB
@@ -98,7 +100,7 @@ class Bound:
         """What the control socket answers of this."""
         return {"minions": self.minions}
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
 
         async def bound(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from saltext_ha.balancer.render import render, wishes
 from saltext_ha.balancer.servers import Address, Server
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 
@@ -26,7 +28,7 @@ class ProxyConfig:
         """What the control socket answers of this."""
         return {"proxy_config": self.proxy_config}
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
         return {"salt_api": self.answer}
 

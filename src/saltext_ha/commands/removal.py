@@ -19,7 +19,9 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
 from saltext_ha.replica.history import VIA, Write
 from saltext_ha.replication.record import DECISIONS, Dot
-from saltext_ha.sync.group import Command, Group, PeerHandler
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Removed, Trust
 
 WEEK = 7 * 86400.0
@@ -64,7 +66,7 @@ class Removal:
         """What the control socket answers of this."""
         return {"remove_peer": self.remove_peer}
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask for it."""
         return self._dealings.for_peers()
 

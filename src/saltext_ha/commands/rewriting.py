@@ -10,10 +10,11 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.sync.answers import RECORDS
-from saltext_ha.sync.group import Command, Group
+from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import change_row, key_text
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.vouching import Vouching
+from saltext_ha.transport.control_server import Command
 
 PAGE = 2000
 TRIES = 3

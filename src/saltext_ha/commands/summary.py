@@ -11,8 +11,9 @@ from typing import Any
 from saltext_ha.common import master_key
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.group import MAX_SHOWN, PeerHandler
+from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 ADOPTING = (
@@ -54,7 +55,7 @@ class Summary:
         self._numbers: tuple[float, dict[str, Any]] | None = None
         """When the keeper was asked for the numbers of the last summary, and these."""
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
 
         async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import ABSENT, accepted_keys
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.group import SLOW, Command, Group, table, tables, texts
+from saltext_ha.sync.group import SLOW, Group, table, tables, texts
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
+from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.trust import Trust
 
 UNUSED = (

@@ -15,7 +15,7 @@ from saltext_ha.minions.locator import reached_by
 from saltext_ha.minions.presence import Sight
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.sync.group import Command
+from saltext_ha.transport.control_server import Command
 
 LOOK = 2.0
 """Seconds that a minion has to answer a ping, where nobody is sure on which master it is."""

@@ -27,8 +27,8 @@ from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
 from saltext_ha.minions.jobs import Jobs
-from saltext_ha.sync.group import Command
 from saltext_ha.sync.server import SyncServer
+from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.web.own import Own
 from saltext_ha.web.pages import Pages

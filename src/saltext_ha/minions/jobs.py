@@ -35,8 +35,9 @@ from saltext_ha.minions.job_specs import (
 )
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import fitted
-from saltext_ha.sync.group import Group, PeerHandler
+from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,7 @@ class Jobs:
 
         returns.arrived = arrived
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
 
         async def expect(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

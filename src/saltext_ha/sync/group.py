@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.batches import batches
@@ -15,14 +15,11 @@ from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer, Trust
 
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
-
-Payload = dict[str, Any]
-Command = Callable[[Payload], Awaitable[Payload]]
-PeerHandler = Callable[[Peer, Payload], Awaitable[Payload]]
 
 
 class Group:
@@ -53,7 +50,7 @@ class Group:
         """All masters of the group, by name."""
         return sorted({self.name, *self.peers})
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What peers may ask for these commands."""
 
         async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from saltext_ha.reconciler.keeper import Dropping
 from saltext_ha.replication.record import join
 from saltext_ha.replication.vouching import bounded
 from saltext_ha.sync.codec import read_context
-from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Retention:
         self._trust, self._links = trust, links
         self._keep, self._pause = keep, pause
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What the master that goes about dropping may ask."""
 
         async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

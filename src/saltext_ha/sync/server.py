@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, antientropy
-from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.vouching import Vouching, nodes_of
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 
@@ -39,9 +39,9 @@ class SyncServer:
         self._own_hello, self._moved = hello, moved
         self._vouching, self._leases = vouching, leases
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """Method → its handler."""
-        handlers: dict[str, PeerHandler] = {
+        handlers: dict[str, Handler] = {
             "hello": self._hello,
             "digest": self._digest,
             "branches": self._branches,
@@ -53,10 +53,10 @@ class SyncServer:
         }
         return {name: self._heard(handler) for name, handler in handlers.items()}
 
-    def _heard(self, handler: PeerHandler) -> PeerHandler:
+    def _heard(self, handler: Handler) -> Handler:
         """Who asks is there: that is noted before anything else."""
 
-        async def heard(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        async def heard(peer: Peer, payload: dict[str, Any]) -> Mapping[str, Any]:
             if peer.name in self._links:
                 self._links[peer.name].heard()
             return await handler(peer, payload)

@@ -20,9 +20,9 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.provenance import OURS, UNSIGNED
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.sync.group import PeerHandler
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer, Trust
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class SharedStore:
         now = time.monotonic()
         return any(now >= since + self._patience for _, since in self._awaited.values())
 
-    def for_peers(self) -> dict[str, PeerHandler]:
+    def for_peers(self) -> dict[str, Handler]:
         """What a peer that suspects it may ask."""
 
         async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.health.watcher import Watcher
-from saltext_ha.sync.group import Command
+from saltext_ha.transport.control_server import Command
 from saltext_ha.web.listener import HEADERS, Page
 from saltext_ha.web.own import Own
 from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
