@@ -16,8 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS   ?= 2
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
 # One process each, no daemon, no network: key store, replica and keeper.
-QUICK      = $(wildcard tests/functional/test_keystore_*.py) $(addprefix tests/functional/test_, \
-	history.py keeper.py newcomers.py provenance.py replica.py revoke.py)
+QUICK      = $(addprefix tests/functional/, keystore replica \
+	$(addprefix reconciler/test_, keeper.py learning.py newcomers.py provenance.py))
 
 # Random histories of disasters: how many, and the seed of the first.
 HISTORIES ?= 20

@@ -33,22 +33,22 @@ LAST_SALT = "salt>=3006"
 
 ALL = ("tests/unit", "tests/functional")
 CORE = (
-    "tests/unit/test_codec.py",
-    "tests/unit/test_deprecations.py",
-    "tests/unit/test_errors.py",
-    "tests/unit/test_presence.py",
-    "tests/unit/test_token.py",
-    "tests/unit/test_wire.py",
-    "tests/functional/test_antientropy.py",
-    "tests/functional/test_control.py",
-    "tests/functional/test_engines.py",
-    "tests/functional/test_joining.py",
-    "tests/functional/test_keystore_cache.py",
-    "tests/functional/test_keystore_files.py",
-    "tests/functional/test_keystore_writing.py",
-    "tests/functional/test_peering.py",
-    "tests/functional/test_replica.py",
-    "tests/functional/test_status_listener.py",
+    "tests/unit/sync/test_codec.py",
+    "tests/unit/project/test_deprecations.py",
+    "tests/unit/common/test_errors.py",
+    "tests/unit/minions/test_presence.py",
+    "tests/unit/membership/test_token.py",
+    "tests/unit/transport/test_wire.py",
+    "tests/functional/sync/test_antientropy.py",
+    "tests/functional/transport/test_control.py",
+    "tests/functional/engine/test_engines.py",
+    "tests/functional/membership/test_joining.py",
+    "tests/functional/keystore/test_keystore_cache.py",
+    "tests/functional/keystore/test_keystore_files.py",
+    "tests/functional/keystore/test_keystore_writing.py",
+    "tests/functional/transport/test_peering.py",
+    "tests/functional/replica/test_replica.py",
+    "tests/functional/web/test_status_listener.py",
 )
 
 _printing = threading.Lock()

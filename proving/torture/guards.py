@@ -150,18 +150,24 @@ class Guard:
 
 
 UNIT, FUNCTIONAL = "tests/unit", "tests/functional"
-TURNED = f"{FUNCTIONAL}/test_turned.py"
-CRAFTED = f"{FUNCTIONAL}/test_crafted_ids.py"
+TURNED = f"{FUNCTIONAL}/sync/test_turned.py"
+CRAFTED = f"{FUNCTIONAL}/sync/test_crafted_ids.py"
 GUARDS: dict[str, Guard] = {
-    "sizes": Guard(sizes, f"{UNIT}/test_intake.py::test_a_field_that_is_too_large"),
-    "fields": Guard(fields, f"{UNIT}/test_intake.py::test_only_what_somebody_reads_is_let_in"),
-    "room": Guard(room, f"{UNIT}/test_orders.py::test_what_is_kept_of_minions_is_bounded_in_all"),
-    "newcomers": Guard(newcomers, f"{UNIT}/test_newcomers.py::test_so_many_may_be_pending"),
+    "sizes": Guard(sizes, f"{UNIT}/salt_bus/test_intake.py::test_a_field_that_is_too_large"),
+    "fields": Guard(
+        fields, f"{UNIT}/salt_bus/test_intake.py::test_only_what_somebody_reads_is_let_in"
+    ),
+    "room": Guard(
+        room, f"{UNIT}/minions/test_orders.py::test_what_is_kept_of_minions_is_bounded_in_all"
+    ),
+    "newcomers": Guard(
+        newcomers, f"{UNIT}/reconciler/test_newcomers.py::test_so_many_may_be_pending"
+    ),
     "claims": Guard(claims, f"{TURNED}::test_nobody_claims_what_another_master_has_yet_to_write"),
     "claims-before": Guard(claims_before, f"{TURNED}::test_nor_before_that_master_was_met"),
     "proofs": Guard(proofs, f"{TURNED}::test_nobody_vouches_for_another_master"),
     "crowds": Guard(
-        crowds, f"{UNIT}/test_vouching.py::test_writers_that_nobody_vouches_for_are_few"
+        crowds, f"{UNIT}/replication/test_vouching.py::test_writers_that_nobody_vouches_for_are_few"
     ),
     "horizons": Guard(horizons, f"{TURNED}::test_a_horizon_lies_within_what_was_had"),
     "disputes": Guard(
@@ -169,16 +175,16 @@ GUARDS: dict[str, Guard] = {
     ),
     "names-used-twice": Guard(
         names_used_twice,
-        f"{FUNCTIONAL}/test_removal.py::test_what_it_says_under_the_name_of_another_write_is_found",
+        f"{FUNCTIONAL}/commands/test_removal.py::test_what_it_says_under_the_name_of_another_write_is_found",
     ),
     "spoilt-again": Guard(
         spoilt_again,
-        f"{FUNCTIONAL}/test_learning.py"
+        f"{FUNCTIONAL}/reconciler/test_learning.py"
         "::test_what_was_written_anew_is_not_spoilt_again_by_one_that_was_down",
     ),
     "receipts": Guard(
         receipts,
-        f"{FUNCTIONAL}/test_history.py"
+        f"{FUNCTIONAL}/commands/test_history.py"
         "::test_what_is_dated_back_is_found_by_when_and_from_whom_it_came",
     ),
     "undelivered": Guard(
@@ -192,11 +198,11 @@ GUARDS: dict[str, Guard] = {
     ),
     "revocations-first": Guard(
         revocations_first,
-        f"{UNIT}/test_outbox.py::test_revocations_go_before_decisions_and_these_before_knocks",
+        f"{UNIT}/sync/test_outbox.py::test_revocations_go_before_decisions_and_these_before_knocks",
     ),
     "salts": Guard(
         salts,
-        f"{FUNCTIONAL}/test_antientropy.py::test_nobody_knows_beforehand_how_ids_are_divided",
+        f"{FUNCTIONAL}/sync/test_antientropy.py::test_nobody_knows_beforehand_how_ids_are_divided",
     ),
 }
 

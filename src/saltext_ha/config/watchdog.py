@@ -68,7 +68,7 @@ def jitter_for(minions: int) -> int:
 
     All of a dead master's minions find it out within one ``interval``; so that they do not come to
     the next one faster than 400 a second, they are spread over the longer time the more
-    they are (tests/unit/test_watchdog_decide.py plays it). Up to some 600 the default will do.
+    they are (test_watchdog_decide.py plays it). Up to some 600 the default will do.
     """
     needed = minions * 3 / 1000
     return int(Settings.jitter) if needed <= Settings.jitter else 5 * math.ceil(needed / 5)

@@ -1,0 +1,243 @@
+"""The alert rules and the dashboard: sound, and about metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from saltext_ha.web import metrics
+from tests.tools import program
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+RULES = DEPLOY / "prometheus-alerts.yml"
+DASHBOARD = DEPLOY / "grafana-dashboard.json"
+SUFFIX = re.compile(r"_(total|bucket|sum|count|info)$")
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    """Name → rule, of all alerts."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def alerts() -> list[str]:
+    """The expressions of all alerts."""
+    return [rule["expr"] for rule in rules().values()]
+
+
+def drawn() -> list[str]:
+    """The expressions of all panels."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+def check(file: Path) -> subprocess.CompletedProcess[str]:
+    """What promtool says of *file*."""
+    command = [program("promtool"), "check", "rules", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_promtool_finds_nothing_wrong(tmp_path: Path) -> None:
+    checked = check(RULES)
+    assert checked.returncode == 0, checked.stderr
+    assert f"{len(alerts())} rules found" in checked.stdout
+    # The panels' expressions are checked the same way, as rules that record them.
+    expressions = [expr.replace("$__rate_interval", "5m") for expr in drawn()]
+    records = [{"record": f"panel:{n}", "expr": expr} for n, expr in enumerate(expressions)]
+    recorded = tmp_path / "panels.yml"
+    recorded.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": records}]}))
+    checked = check(recorded)
+    assert checked.returncode == 0, checked.stderr
+
+
+@dataclass(frozen=True)
+class Case:
+    """
+    What Prometheus has scraped every minute, and what follows after so many *minutes*.
+
+    :param fires: series → values with which the alert fires then, and not a minute before.
+    :param quiet: the same with which it does not.
+    :param labels: of the alert, beside its severity.
+    :param summary: as a person reads it.
+    """
+
+    fires: Mapping[str, str]
+    quiet: Mapping[str, str]
+    minutes: int
+    labels: Mapping[str, str]
+    summary: str
+
+
+HISTOGRAM = 'saltext_ha_propagation_seconds_bucket{peer="m2",instance="m1",le="%s"}'
+TOLERATES, INFO = (
+    "saltext_ha_tolerates{instance='%s'}",
+    "saltext_ha_info{instance='%s',group='prod'}",
+)
+GROUP = {INFO % "m1": "1x200", INFO % "m2": "1x200"}
+DAY = 86400
+CASES = {
+    "SaltHaNotScraped": Case(
+        {},
+        {"saltext_ha_up{master='m2',instance='m1'}": "0x200"},
+        5,
+        {},
+        "No Salt master's ha metrics are scraped: no other of these alerts can fire",
+    ),
+    # One master that does not reach it is enough, also when others do.
+    "SaltMasterUnknown": Case(
+        {
+            "saltext_ha_up{master='m2',instance='m1'}": "0x200",
+            "saltext_ha_up{master='m2'}": "1x200",
+        },
+        {"saltext_ha_up{master='m2',instance='m1'}": "1x200"},
+        2,
+        {"master": "m2"},
+        "The ha engine of Salt master m2 does not answer its peers",
+    ),
+    "SaltMasterDoesNotServe": Case(
+        {
+            "saltext_ha_healthy{master='m2',instance='m1'}": "0x200",
+            "saltext_ha_healthy{master='m2',instance='m3'}": "1x200",
+        },
+        {"saltext_ha_healthy{master='m2',instance='m1'}": "1x200"},
+        1,
+        {"master": "m2"},
+        "Salt master m2 does not serve",
+    ),
+    "SaltNoMasterMayBeLost": Case(
+        {TOLERATES % "m1": "0x200", TOLERATES % "m2": "0x200", **GROUP},
+        {TOLERATES % "m1": "0x200", TOLERATES % "m2": "1x200", **GROUP},
+        10,
+        {"group": "prod"},
+        "Salt group prod tolerates the loss of no master",
+    ),
+    "SaltMastersDiffer": Case(
+        {"saltext_ha_drift{section='access',instance='m1'}": "1x200"},
+        {"saltext_ha_drift{section='access',instance='m1'}": "0x200"},
+        15,
+        {"section": "access"},
+        "Salt masters differ: access",
+    ),
+    # The clock of these tests begins with 0; who was never compared says nothing.
+    "SaltMastersNotCompared": Case(
+        {"saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200"},
+        {
+            "saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200",
+            "saltext_ha_consistency_timestamp_seconds{instance='m2'}": "0+60x200",
+        },
+        121 + 30,
+        {},
+        "Nobody has compared the Salt masters for two hours",
+    ),
+    # One engine whose comparison counts is enough: it tells the others' differences, too.
+    "SaltComparisonStale": Case(
+        {
+            "saltext_ha_consistency_stale{instance='m1'}": "1x200",
+            "saltext_ha_consistency_stale{instance='m2'}": "1x200",
+        },
+        {
+            "saltext_ha_consistency_stale{instance='m1'}": "1x200",
+            "saltext_ha_consistency_stale{instance='m2'}": "0x200",
+        },
+        30,
+        {},
+        "It is unknown whether the Salt masters differ: no comparison counts",
+    ),
+    "SaltKeyConflict": Case(
+        {"saltext_ha_conflicts{instance='m1'}": "1x200"},
+        {"saltext_ha_conflicts{instance='m1'}": "0x200"},
+        5,
+        {},
+        "1 minion ids have different accepted keys",
+    ),
+    "SaltKeyChangesHeld": Case(
+        {"saltext_ha_held_keys{master='m2',instance='m1'}": "30x200"},
+        {"saltext_ha_held_keys{master='m2',instance='m1'}": "0x200"},
+        0,
+        {"master": "m2"},
+        "30 key changes are held back on m2",
+    ),
+    "SaltKeysBehind": Case(
+        {"saltext_ha_behind_keys{master='m2',instance='m1'}": "1x200"},
+        {"saltext_ha_behind_keys{master='m2',instance='m1'}": "0x200"},
+        10,
+        {"master": "m2"},
+        "Keys on Salt master m2 stay behind",
+    ),
+    "SaltKeysSpreadSlowly": Case(
+        {HISTOGRAM % 5.0: "0x200", HISTOGRAM % 10.0: "0+9x200", HISTOGRAM % "+Inf": "0+9x200"},
+        {HISTOGRAM % 5.0: "0+9x200", HISTOGRAM % 10.0: "0+9x200", HISTOGRAM % "+Inf": "0+9x200"},
+        16,
+        {"peer": "m2"},
+        "Key changes take more than 5 s to reach m2",
+    ),
+    "SaltHaCertificateEnds": Case(
+        {"saltext_ha_certificate_expiry_timestamp_seconds{instance='m1'}": f"{59 * DAY}x200"},
+        {"saltext_ha_certificate_expiry_timestamp_seconds{instance='m1'}": f"{61 * DAY}x200"},
+        0,
+        {"instance": "m1"},
+        "The ha certificate of m1 ends within 60 days",
+    ),
+}
+
+
+def test_every_alert_has_its_case() -> None:
+    assert CASES.keys() == rules().keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_alert_names_the_command_to_begin_with(name: str) -> None:
+    assert "salt-run ha." in rules()[name]["annotations"].get("description", "")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_alerts_fire_when_they_should_and_only_then(name: str, tmp_path: Path) -> None:
+    case, rule = CASES[name], rules()[name]
+    alert = {
+        "exp_labels": {**rule["labels"], **case.labels},
+        "exp_annotations": {**rule["annotations"], "summary": case.summary},
+    }
+    tests = [at(name, case.fires, case.minutes, [alert]), at(name, case.quiet, 190, [])]
+    if case.minutes:
+        tests.append(at(name, case.fires, case.minutes - 1, []))
+    if name == "SaltMastersNotCompared":
+        tests.append(at(name, {}, 30, [alert]))
+    assert promtool_says(tests, tmp_path) == ""
+
+
+def at(
+    name: str, series: Mapping[str, str], minutes: int, alerts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """One case as promtool takes it."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": key, "values": value} for key, value in series.items()],
+        "alert_rule_test": [{"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": alerts}],
+    }
+
+
+def promtool_says(tests: list[dict[str, Any]], folder: Path) -> str:
+    """What goes otherwise than *tests* expect; empty when nothing does."""
+    file = folder / "tests.yml"
+    told = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
+    file.write_text(yaml.safe_dump(told))
+    command = [program("promtool"), "test", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("expression", [*alerts(), *drawn()])
+def test_every_metric_is_there(expression: str) -> None:
+    source = Path(metrics.__file__).read_text()
+    named = set(re.findall(r'"saltext_ha_([a-z_]+)"', source))
+    named |= set(re.findall(r'(?:_gauge|_by_master)\(\s*"([a-z_]+)"', source))
+    for name in re.findall(r"saltext_ha_([a-z_]+)", expression):
+        assert name == "info" or SUFFIX.sub("", name) in named, name

@@ -1,0 +1,264 @@
+"""Real engine processes that are stopped, out of descriptors, or lose what they stand on."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lab.engines import EngineProcess, Place, befriend, free_port
+from lab.key_folders import FOLDERS, public_keys
+from lab.wait import wait_for
+from saltext_ha.commands.engine_client import shaped
+from saltext_ha.runners import ha as runner
+from tests.engines import QUICK, wrong
+
+SOON = 60.0
+WATCHED = 6.0  # seconds for which lines of a log are counted
+
+
+class LoggingEngine(EngineProcess):
+    """Logs as salt-master does, to this process: it may be forbidden to write files."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+
+    def launch(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "proving.hostile.target", json.dumps(self.place.data())],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process
+        assert self._process.stderr
+        with self._process.stderr as log:
+            self._lines.extend(log)
+
+    def files(self) -> int:
+        return psutil.Process(self.pid).num_fds()
+
+    def lines(self) -> list[str]:
+        """What was logged, without tracebacks."""
+        return [line for line in self._lines if line.startswith("2")]
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    # A short path: unix sockets lie below.
+    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def engine(root: Path) -> Iterator[LoggingEngine]:
+    """One with a status page."""
+    place = Place(root, "m1", {**QUICK, "status": {"port": free_port()}})
+    with LoggingEngine(place) as engine:
+        wait_for(lambda: page(place, "/ready")[0] == 200, SOON, "it is ready")
+        yield engine
+
+
+def page(place: Place, path: str) -> tuple[int, str]:
+    assert place.config.status
+    try:
+        with urllib.request.urlopen(f"{place.config.status.url}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        return exc.code, exc.read().decode()
+    except OSError as exc:
+        return 0, str(exc)
+
+
+def status(place: Place) -> dict[str, Any]:
+    """``salt-run ha.status``."""
+    runner.__opts__, runner.__context__ = place.opts, {}
+    answer: dict[str, Any] = runner.status()
+    assert runner.__context__["retcode"] == answer["retcode"]
+    return answer
+
+
+def is_fine(place: Place) -> bool:
+    """Whether ``ha.status`` answers, and nothing is wrong."""
+    answer = status(place)
+    return "reasons" in answer and not wrong(answer)
+
+
+# -- stopped
+
+
+def test_an_engine_that_is_stopped_does_not_respond(engine: LoggingEngine) -> None:
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        answer = status(engine.place)
+        took = time.monotonic() - begun
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+    assert answer["retcode"] == 2
+    assert "does not respond" in answer["error"]
+    assert took < 15
+    wait_for(lambda: is_fine(engine.place), SOON, "it goes on")
+
+
+def test_so_it_is_when_its_queue_is_full(engine: LoggingEngine) -> None:
+    os.kill(engine.pid, signal.SIGSTOP)
+    crowd: list[socket.socket] = []
+    try:
+        with contextlib.suppress(BlockingIOError):
+            while len(crowd) < 100:
+                crowd.append(socket.socket(socket.AF_UNIX))
+                crowd[-1].setblocking(False)
+                crowd[-1].connect(str(engine.place.config.control_socket))
+        begun = time.monotonic()
+        answer = shaped(lambda: engine.control("status"), {})
+        took = time.monotonic() - begun
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+        for sock in crowd:
+            sock.close()
+    assert "does not respond" in answer["error"]
+    assert took < 15
+
+
+# -- the state folder
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "emptied", "replica"])
+def test_a_state_folder_that_goes_is_said_everywhere(engine: LoggingEngine, how: str) -> None:
+    place, folder = engine.place, engine.place.config.state_dir
+    befriend(place, Place(place.root, "m2"))
+    wait_for(lambda: len(status(place)["masters"]) == 2, SOON, "it knows m2")
+    if how == "replica":
+        place.replica_file.unlink()
+    else:
+        shutil.rmtree(folder)
+        if how == "replaced":
+            folder.mkdir(mode=0o700)
+        elif how == "emptied":
+            folder.mkdir(mode=0o700)
+            (folder / "peers").mkdir(mode=0o700)
+    answer = status(place)
+    assert (answer["state"], answer["retcode"] != 0) == ("degraded", True)
+    assert f"{folder}" in answer["masters"][0]["note"]
+    assert "under the running engine" in answer["masters"][0]["note"]
+    code, reason = page(place, "/ready")
+    assert (code, "under the running engine" in reason) == (503, True)
+
+    def shown() -> bool:
+        return "under the running engine" in page(place, "/status.json")[1]
+
+    wait_for(shown, SOON, "the page shows it")
+    metrics = page(place, "/metrics")[1]
+    ready = [line for line in metrics.splitlines() if "_ready{" in line and '"m1"' in line]
+    assert ready
+    assert ready[0].endswith(" 0.0")
+    wait_for(lambda: any("ha state:" in line for line in engine.lines()), SOON, "it is logged")
+    time_of_lines = len(engine.lines())
+    wait_for(lambda: not is_fine(place), SOON, "asked again")
+    assert len(engine.lines()) - time_of_lines < 20
+
+
+def test_a_renewed_certificate_is_no_trouble(engine: LoggingEngine) -> None:
+    assert engine.control("renew")["retcode"] == 0
+    answer = status(engine.place)
+    assert (wrong(answer), answer["masters"][0]["note"]) == ([], "")
+    (engine.place.config.state_dir / "identity.pem").unlink()
+    assert "identity.key was removed" in status(engine.place)["masters"][0]["note"]
+
+
+# -- descriptors
+
+
+def test_without_descriptors_its_log_stays_small(engine: LoggingEngine) -> None:
+    place = engine.place
+    before = resource.prlimit(engine.pid, resource.RLIMIT_NOFILE)
+    files = engine.files()
+    assert place.config.status
+    ways: list[tuple[int, Any]] = [
+        (socket.AF_INET, ("127.0.0.1", place.port)),
+        (socket.AF_INET, ("127.0.0.1", place.config.status.port)),
+        (socket.AF_UNIX, str(place.config.control_socket)),
+    ]
+    resource.prlimit(engine.pid, resource.RLIMIT_NOFILE, (files, before[1]))
+    crowd = []
+    begun, lines = time.monotonic(), len(engine.lines())
+    try:
+        for family, where in ways:
+            for _ in range(30):
+                crowd.append(socket.socket(family))
+                crowd[-1].setblocking(False)
+                crowd[-1].connect_ex(where)
+
+        def said() -> bool:
+            return any("descriptor" in line or "accept" in line for line in engine.lines()[lines:])
+
+        wait_for(said, SOON, "it is logged")
+        wait_for(lambda: time.monotonic() - begun > WATCHED, SOON, "time passes")
+    finally:
+        resource.prlimit(engine.pid, resource.RLIMIT_NOFILE, before)
+        for sock in crowd:
+            sock.close()
+    new = engine.lines()[lines:]
+    assert len(new) < 40, new[:40]
+    wait_for(lambda: page(place, "/live")[0] == 200, SOON, "the page is there again")
+    assert status(place)["refused"]["no file descriptor is left"] >= 1
+
+
+# -- a disk that cannot be written
+
+
+def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) -> None:
+    """What a peer pushes cannot be taken in, and passes over the store find nothing wrong."""
+    place, other = engine.place, Place(root, "m2", QUICK)
+    befriend(place, other)
+    for each in (place, other):
+        for folder in FOLDERS:
+            (each.pki_dir / folder).mkdir(mode=0o700, exist_ok=True)
+    keys = public_keys(3)
+    with EngineProcess(other):
+        wait_for(lambda: is_fine(place), SOON, "they have met")
+        before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+        lines, begun = len(engine.lines()), time.monotonic()
+        try:
+            numbers = itertools.count()
+
+            def goes_on() -> bool:
+                (other.pki_dir / FOLDERS[0] / f"web{next(numbers)}").write_text(next(keys))
+                # A folder whose time changed is looked at.
+                os.utime(place.pki_dir / FOLDERS[1])
+                return time.monotonic() - begun > WATCHED
+
+            wait_for(goes_on, SOON, "time passes", poll=0.2)
+        finally:
+            resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
+        new = engine.lines()[lines:]
+        said = [line for line in new if "cannot be written" in line]
+        assert 1 <= len(said) <= 3, said
+        assert len(new) < 20, new
+        wait_for(lambda: is_fine(place), SOON, "it is written down after all")

@@ -1,0 +1,179 @@
+"""Notes say when, from where and by whom, go when it is over, and ordinary work leaves none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine, Place, befriend
+from lab.wait import wait_for
+from saltext_ha.common import refusals
+from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.common.refusals import Refusals
+from saltext_ha.output import ha
+from saltext_ha.transport import control_client, identity
+from saltext_ha.transport.client import call_once
+from saltext_ha.transport.trust import Trust
+from tests.engines import met, places, run, running, until
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+
+
+def test_who_hangs_up_is_counted_and_no_note(tmp_path: Path) -> None:
+    (m1,) = places(tmp_path, "m1")
+
+    async def act() -> None:
+        async with running(m1) as (engine,):
+            _, writer = await asyncio.open_connection("127.0.0.1", m1.port)
+            writer.write(b"\x16\x03\x01")
+            await writer.drain()
+            writer.close()
+            listener = engine.service.listener
+            await until(lambda: listener.refused == {refusals.HUNG_UP: 1}, "it is counted")
+            status = await run(m1, "status")
+            assert status["refused"] == {refusals.HUNG_UP: 1}
+            assert status["refusals"] == []
+            assert "refused" not in ha.output(status)
+
+    asyncio.run(act())
+
+
+def test_a_refusal_says_when_and_from_where_and_goes_when_it_is_over(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        async with running(one, two) as (m1, m2):
+            stranger = identity.load_or_create(two.config.state_dir, "m2")
+            with pytest.raises(HaError):
+                await call_once(stranger, one.peer, "hello", {}, 20.0)
+            await until(lambda: bool(m1.service.listener.refused_lately()), "it is noted")
+            status = await run(one, "status")
+            (told,) = status["refusals"]
+            assert told["from"] == "127.0.0.1"
+            assert told["last"] == pytest.approx(time.time(), abs=60)
+            assert re.search(  # a call is repeated
+                r"\d+ [×x] certificate not pinned, from 127.0.0.1, \d+ [sm] ago", ha.output(status)
+            )
+            # It is let in: what was refused before is over.
+            befriend(one, two)
+            await m2.meets(m1)
+            await until(lambda: not m1.service.listener.refused_lately(), "it is over")
+            assert sum(m1.service.listener.refused.values()) >= 1
+
+    asyncio.run(act())
+
+
+def test_a_renewal_leaves_no_note(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+
+    async def act() -> None:
+        async with met(one, two) as (m1, m2):
+            assert (await run(one, "renew"))["retcode"] == 0
+            await m2.meets(m1)
+            for engine in (m1, m2):
+                await until(lambda e=engine: not e.service.listener.refused_lately(), "none")
+
+    asyncio.run(act())
+
+
+def test_a_refusal_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(refusals.time, "monotonic", lambda: now)
+    seen, pins = Refusals(lambda: pins[0]), [1]
+    for host in ("10.0.0.8", "10.0.0.9", "10.0.0.8"):
+        seen.add("not TLS", host)
+    assert [(each["from"], each["times"]) for each in seen.lately()] == [
+        ("10.0.0.8", 2),
+        ("10.0.0.9", 1),
+    ]
+    # A peer at the same address says nothing about a stranger there.
+    seen.admitted("10.0.0.8")
+    assert len(seen.lately()) == 2
+    pins[0] = 2
+    seen.admitted("10.0.0.8")
+    assert [each["from"] for each in seen.lately()] == ["10.0.0.9"]
+    now += refusals.OVER + 1
+    assert seen.lately() == []
+    seen.add("not TLS", "10.0.0.9")
+    assert [each["times"] for each in seen.lately()] == [1]
+    assert seen.counts == {"not TLS": 4}
+    for number in range(100):
+        seen.add("not TLS", f"10.0.1.{number}")
+    assert len(seen.lately()) == refusals.TOLD
+
+
+def test_a_pause_says_since_when_and_by_whom(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    when = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+    async def note(place: Place) -> str:
+        return next(
+            str(row["note"]) for row in (await run(place, "status"))["masters"] if row["self"]
+        )
+
+    async def act() -> None:
+        async with met(one, two):
+            await run(one, "pause", all=True)
+            assert re.fullmatch(rf"paused: .* not written; {when}, by \w+", await note(one))
+            said = await note(two)
+            assert re.fullmatch(rf"paused: .* not written; {when}, by an operator of m1", said)
+        async with Engine(two):
+            assert await note(two) == said
+            await run(two, "resume")
+            assert "paused" not in await note(two)
+        async with Engine(two):
+            assert "paused" not in await note(two)
+
+    asyncio.run(act())
+
+
+START = """
+import json, sys
+from lab.engines import Place
+from saltext_ha.engines import ha
+ha.__opts__ = Place.of(json.loads(sys.argv[1])).opts
+ha.start()
+"""
+
+
+def test_why_an_engine_does_not_run(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    Trust(place.config.state_dir)  # makes the folder
+    real = place.config.state_dir.rename(tmp_path / "elsewhere")
+    place.config.state_dir.symlink_to(real)
+
+    def said() -> str:
+        try:
+            answer: dict[str, Any] = control_client.request(place.config.control_socket, "status")
+        except EngineUnavailable as exc:
+            return str(exc)
+        return str(answer)
+
+    assert said() == f"the ha engine of this master is not running: {control_client.NOT_STARTED}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, json.dumps(place.data())], cwd=Path(__file__).parents[3]
+    )
+    try:
+        wait_for(lambda: "could not start at" in said(), 60, "it says why")
+        assert "is a link" in said()
+        assert "tried again every 10 s" in said()
+        place.config.state_dir.unlink()
+        real.rename(place.config.state_dir)
+        wait_for(lambda: "'state': 'unknown'" in said(), 60, "it runs")
+    finally:
+        process.kill()
+        process.wait()
+    assert said() == f"the ha engine of this master is not running: {control_client.NOT_STARTED}"

@@ -1,0 +1,182 @@
+"""
+What one engine knows of its group, on every surface: table, JSON and exit code of the command, page
+in a browser, JSON and metrics. They never say ok for what one of them does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine, Place, free_port
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.output import ha
+from saltext_ha.runners import ha as runner
+from saltext_ha.web import pages, snapshot
+from tests.browser import Browser, Page
+from tests.engines import met, run, until
+from tests.functional.comparing import place
+from tests.functional.web.test_status_page import API, DOWN, UP, get, scraped
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
+
+STATES = ("ok", "degraded", "unknown")
+
+
+def watched(root: Path, name: str, **options: Any) -> Place:
+    """A master with a status page and, it says, a salt-api; it is given time to answer."""
+    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": 20}
+    return place(root, name, ha, **API, **options)
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+    # What was just done is to be seen at once.
+    monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 0.2)
+
+
+def fail(engine: Engine) -> None:
+    engine.parts.watch._failed = "no key store"
+
+
+def age(engine: Engine) -> None:
+    watch = engine.parts.watch
+    watch.last = dataclasses.replace(watch.last, at=time.time() - 90000)
+
+
+def differ(engine: Engine) -> None:
+    watch = engine.parts.watch
+    watch.last = dataclasses.replace(watch.last, status="differ", counts={"access": 2})
+    watch.answer = None
+
+
+def partly(engine: Engine) -> None:
+    watch = engine.parts.watch
+    watch.last = dataclasses.replace(watch.last, status="unknown", unknown={"m2": "hung up"})
+    watch.answer = None
+
+
+def come(engine: Engine) -> None:
+    watch = engine.parts.watch
+    watch.last = dataclasses.replace(watch.last, masters=frozenset({"m1"}))
+
+
+def undecided(engine: Engine) -> None:
+    engine.parts.health.state = Health(False, False, 0, 0.0, "not asked yet")
+
+
+def down(engine: Engine) -> None:
+    engine.parts.health.state = DOWN
+
+
+def note(engine: Engine) -> None:
+    engine.parts.notes["disk"] = "a disk is full"
+
+
+def drain(engine: Engine) -> None:
+    engine.parts.health.draining = True
+
+
+# What is so, how it comes, and the state, exit code and words that follow.
+FACTS: list[tuple[str, Callable[[Engine], None], str, int, str]] = [
+    ("well", lambda engine: None, "ok", 0, ""),
+    ("the last comparison failed", fail, "unknown", 2, "failed: no key store"),
+    ("it is too old", age, "unknown", 2, "more than a day ago"),
+    ("it found something", differ, "degraded", 1, "2 in access"),
+    ("not all could be asked", partly, "unknown", 2, "m2: hung up"),
+    ("a master came since", come, "unknown", 2, "m2 came since"),
+    ("nobody knows whether it serves", undecided, "unknown", 2, "not known whether it serves"),
+    ("it does not serve", down, "degraded", 1, "request port: timed out"),
+    ("a note", note, "degraded", 1, "a disk is full"),
+    ("drained", drain, "degraded", 1, "drained"),
+]
+
+
+PAGE = {"2 in access": "access 2"}
+
+
+async def surfaces(engine: Engine, page: Page, state: str, retcode: int, said: str) -> None:
+    """Assert that each of them says *state*, and those for people *said*."""
+    place = engine.place
+    command = await run(place, "status")
+    assert (command["state"], command["retcode"]) == (state, retcode), command["reasons"]
+    assert runner.__context__["retcode"] == retcode
+    text = ha.output(command)
+    assert f" · {state.upper()} · " in text
+    assert said in " ".join(text.split())
+    whole = await get(place, "/status.json")
+    assert whole["state"] == state
+    assert whole["reasons"] == command["reasons"]
+    assert whole["tolerates"] == command["tolerates"]
+    metrics = await scraped(place)
+    assert {each: metrics["saltext_ha_state", each] for each in STATES} == {
+        each: float(each == state) for each in STATES
+    }
+    assert metrics["saltext_ha_tolerates",] == command["tolerates"]
+    await page.until(f"document.body.dataset.state === '{state}'", 30)
+    shown = PAGE.get(said, said)
+    await page.until(f"document.body.innerText.includes({shown!r})", 30)
+
+
+def test_all_say_the_same(tmp_path: Path) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+
+    async def scene() -> None:
+        async with Browser(tmp_path) as browser, met(m1, m2) as (one, two):
+            for engine in (one, two):
+                engine.parts.health.state = UP
+            await until(lambda: all(e.parts.health.ready()[0] for e in (one, two)), "ready")
+            assert m1.config.status
+            page = await browser.open(m1.config.status.url + "/")
+            # Nobody has compared them.
+            await surfaces(one, page, "unknown", 2, "not compared")
+            assert (await run(m1, "check_consistency"))["status"] == "same"
+            watch = one.parts.watch
+            kept = watch.last, watch.answer
+            for what, arrange, state, retcode, said in FACTS:
+                print(what)
+                arrange(one)
+                await surfaces(one, page, state, retcode, said)
+                watch.last, watch.answer = kept
+                watch._failed, one.parts.health.state = "", UP
+                one.parts.notes.pop("disk", None)
+                one.parts.health.draining = False
+            await surfaces(one, page, "ok", 0, "")
+            # A master that is gone: it is unknown, and its salt-api is where it was.
+            await two.stop()
+            await surfaces(one, page, "degraded", 2, "refused the connection")
+            _, gone = (await get(m1, "/api/saltstack/status"))["masters"]
+            assert (gone["url"], gone["healthy"], gone["known"]) == (
+                "http://127.0.0.1:8000", False, False,
+            )  # fmt: skip
+            assert page.errors == []
+
+    asyncio.run(scene())
+
+
+def test_who_left_is_in_no_comparison_any_more(tmp_path: Path) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+    m3 = watched(tmp_path, "m3", external_auth={"pam": {"alice": ["test.*"]}})
+
+    async def scene() -> None:
+        async with met(m1, m2, m3) as engines:
+            for engine in engines:
+                engine.parts.health.state = UP
+            await run(m1, "check_consistency")
+            assert (await run(m1, "status"))["consistency"]["counts"] == {"access": 1}
+            assert (await run(m1, "remove_peer", "m3"))["retcode"] == 0
+            shown = await run(m1, "status")
+            assert "masters differ" not in ha.output(shown)
+            assert shown["consistency"]["status"] == "same"
+            assert (await get(m1, "/status.json"))["consistency"]["status"] == "same"
+            assert (await scraped(m1))["saltext_ha_drift", "access"] == 0
+
+    asyncio.run(scene())

@@ -1,0 +1,63 @@
+"""The table of options: complete, without contradiction, and as documented."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import salt.config
+
+from saltext_ha.consistency import access, document, master_key, options
+from saltext_ha.consistency.options import TABLE, Level
+
+pytestmark = pytest.mark.core
+
+PAGE = Path(__file__).parents[3] / "docs" / "consistency.md"
+
+
+def test_every_option_of_a_master_is_judged_once() -> None:
+    named = [option for topic in TABLE for option in topic.options]
+    judged = Counter([*named, *access.RULES, *(rule.option for rule in master_key.CONFIG)])
+    assert {option for option, times in judged.items() if times > 1} == set()
+    assert set(salt.config.DEFAULT_MASTER_OPTS) - judged.keys() == set()
+
+
+def test_secret_options_are_among_the_options() -> None:
+    for topic in TABLE:
+        assert set(topic.secret) <= set(topic.options), topic.name
+    secret = {option for topic in TABLE for option in topic.secret}
+    words = ("password", "passphrase", "secret", "passwd")
+    compared = {o for topic in TABLE if topic.level is not Level.MAY for o in topic.options}
+    assert {o for o in compared if o.endswith(words)} <= secret
+
+
+def test_rules_name_options_that_salt_knows() -> None:
+    # Read by Salt, though in none of its tables.
+    unlisted = {
+        "auth.enable_expanded_auth_matching", "autoreject_file", "autosign_file", "api_acl",
+        "autosign_grains_dir", "netapi_enable_clients", "peer_run", "permissive_acl",
+        "rest_cherrypy", "rest_tornado", "netapi_allow_raw_shell", "eauth_tokens.cache_driver",
+        "ext_pillar_first", "fileserver_list_cache_time", "beacons", "presence_events",
+        "fileserver_events", "roster", "roster_defaults", "rosters", "ha",
+    }  # fmt: skip
+    newer = set(options._DEFAULTS) | {
+        "cluster_id", "cluster_secret", "cluster_pub_fingerprint", "pillar.cache_driver",
+    }  # fmt: skip
+    known = {*salt.config.VALID_OPTS, *salt.config.DEFAULT_MASTER_OPTS}
+    assert {*access.RULES, *options.RULES} - known <= unlisted | newer
+
+
+def test_an_option_that_an_older_salt_does_not_know_is_no_difference() -> None:
+    for option, default in options._DEFAULTS.items():
+        here = salt.config.DEFAULT_MASTER_OPTS.get(option)
+        shown = tuple(here) if isinstance(default, tuple) and here is not None else here
+        assert shown in (None, default), option
+
+
+def test_the_documentation_is_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert document.updated(page) == page, (
+        f"python -m saltext_ha.consistency.document {PAGE.relative_to(PAGE.parents[1])}"
+    )
+    assert "`hash_type`" in page

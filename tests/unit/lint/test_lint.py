@@ -1,0 +1,588 @@
+"""Each rule of ``ha.lint``: files that fire exactly it, and the mended ones that fire nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from saltext_ha.common.errors import ConfigError, HaError, InvalidRecord
+from saltext_ha.lint import ask, check, collect, page, sources, wire
+from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member
+from saltext_ha.lint.rules import CODES, RULES
+from saltext_ha.output import ha as outputter
+from saltext_ha.runners import ha as runner
+from tests.unit.lint.linting import (
+    BASES,
+    CASES,
+    GROUPS,
+    NEWEST,
+    Case,
+    facts_of_text,
+    inspect,
+    members,
+)
+
+pytestmark = pytest.mark.core
+
+ALONE = [case for case in CASES if "group" not in case]
+BY_CODE = {rule.code: rule for rule in RULES}
+REPOSITORY = Path(__file__).parents[3]
+
+
+def role_of(case: Case) -> str:
+    return MASTER if case["base"] in ("master", "cluster") else MINION
+
+
+def write(root: Path, case: Case, fixed: bool = False) -> Path:
+    """The configuration of *case* as files; the main one."""
+    role = role_of(case)
+    changes = {**case.get("config", {}), **(case.get("fixed", {}) if fixed else {})}
+    config = {"root_dir": str(root), "id": "web1" if role == MINION else "m1"}
+    config = {**config, **BASES[case["base"]], **changes}
+    text = yaml.safe_dump({k: v for k, v in config.items() if v is not None}, sort_keys=False)
+    path = root / role
+    path.write_text(case["text"] if "text" in case and not fixed else text)
+    folder = root / f"{role}.d"
+    folder.mkdir(exist_ok=True)
+    included = case.get("included")
+    if fixed:
+        included = case.get("fixed_included", included)
+    for name, values in (("a", included), ("b", case.get("included_too"))):
+        if values is not None:
+            (folder / f"{name}.conf").write_text(yaml.safe_dump(values))
+    pki = root / "etc/salt/pki" / role
+    pki.mkdir(parents=True, exist_ok=True)
+    files = {**case.get("files", {}), **(case.get("fixed_files", {}) if fixed else {})}
+    for name, content in files.items():
+        (pki / name).write_text(content)
+    return path
+
+
+def facts_of(root: Path, case: Case, monkeypatch: pytest.MonkeyPatch, fixed: bool = False) -> Facts:
+    known = {
+        host: None if ips is None else frozenset(ips)
+        for host, ips in case.get("addresses", {}).items()
+    }
+    monkeypatch.setattr(collect, "addresses", lambda masters: known)  # the name service
+    path = write(root, case, fixed)
+    pki_dir = root / "etc/salt/pki" / role_of(case)
+    running = {"conf_file": str(path), "pki_dir": str(pki_dir), "id": "web1"}
+    found = collect.of_minion(running) if role_of(case) == MINION else collect.of_master(running)
+    told = {}
+    for address, port in case.get("told", {}).items():
+        host, _, request = address.partition(":")
+        told[host, int(request)] = port
+    shared = case.get("fixed_shared" if fixed else "shared", case.get("shared", {}))
+    version = (case.get("salt", NEWEST[0]), 0)
+    tenancy = "" if fixed else case.get("tenancy", "")
+    return dataclasses.replace(found, told=told, shared=shared, version=version, tenancy=tenancy)
+
+
+def title(case: Case) -> str:
+    return f"{case['code']}-{CASES.index(case)}"
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {case["code"] for case in CASES} == CODES
+    assert len(RULES) == len(CODES), "a code stands twice"
+    assert all(re.fullmatch(r"HA\d{3}", code) for code in CODES)
+
+
+@pytest.mark.parametrize("case", ALONE, ids=title)
+def test_fires_exactly_it(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = inspect(facts_of(tmp_path, case, monkeypatch))
+    assert {finding["code"] for finding in findings} == {case["code"]}
+    for finding in findings:
+        line = line_at(finding)
+        if line and case["code"] != "HA001":
+            # The option itself, an entry of it, or what makes a default that is not written matter.
+            near = (finding["option"], "- ", "master_type", "cluster_id", "master:")
+            assert line.lstrip().startswith(near), finding
+
+
+def line_at(finding: check.Finding) -> str:
+    if not finding["line"]:
+        return ""
+    lines = Path(finding["file"]).read_text().splitlines()
+    return lines[finding["line"] - 1] if finding["line"] <= len(lines) else ""
+
+
+@pytest.mark.parametrize("case", ALONE, ids=title)
+def test_mended_nothing_fires(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "included_too" in case:
+        case = {key: value for key, value in case.items() if key != "included_too"}
+        case["fixed_included"] = {**case["included"]}
+    assert inspect(facts_of(tmp_path, case, monkeypatch, fixed=True)) == []
+
+
+@pytest.mark.parametrize("case", ALONE, ids=title)
+def test_only_on_the_releases_that_have_it(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = facts_of(tmp_path, case, monkeypatch)
+    rule = BY_CODE[case["code"]]
+    for release in (3006, 3007, 3008):
+        there = dataclasses.replace(facts, version=(release, 1))
+        fires = case["code"] in {finding["code"] for finding in inspect(there)}
+        assert fires == rule.holds_on((release, 1)), release
+
+
+@pytest.mark.parametrize("case", GROUPS, ids=title)
+def test_masters_beside_each_other(case: Case) -> None:
+    findings = check.compare(members(case["group"]))
+    assert {finding["code"] for finding in findings} == {case["code"], *case.get("beside", ())}
+    for finding in findings:
+        assert finding["on"] in ("m1", "m2")
+        written = finding["option"] in case["group"][int(finding["on"][1]) - 1]
+        assert (finding["file"], finding["line"]) == (
+            ("/etc/salt/master", 7) if written else ("", 0)
+        )
+    assert check.compare(members(case["fixed_group"])) == []
+    assert check.compare(members(case["group"])[:1]) == [], "one master differs from nobody"
+
+
+# -- where an option stands
+
+
+def test_the_last_file_in_salts_order_holds(tmp_path: Path) -> None:
+    main = tmp_path / "minion"
+    main.write_text(
+        "# first\nmaster: a\nlog_level: info\ninclude:\n  - extra/*.conf\n  - one.conf\n"
+    )
+    for name, text in {
+        "minion.d/a.conf": "\nlog_level: debug\ntimeout: 1\n",
+        "minion.d/b.conf": "timeout: 2\ninclude: ../nested.conf\n",
+        "nested.conf": "\n\n\nretry_dns: 3\n",
+        "extra/z.conf": "log_level: error\n",
+        "one.conf": "master: [b,\n  c]\n",
+        "minion.d/not.txt": "timeout: 9\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    read = sources.read(str(main), "minion.d/*.conf")
+    places = {
+        option: (str(Path(place.file).resolve().relative_to(tmp_path.resolve())), place.line)
+        for option, place in read.places().items()
+    }
+    assert places == {
+        "master": ("one.conf", 1),
+        "log_level": ("extra/z.conf", 1),
+        "include": ("minion.d/b.conf", 2),
+        "timeout": ("minion.d/b.conf", 1),
+        "retry_dns": ("nested.conf", 4),
+    }
+    assert read.places()["master"].items == (1, 2)
+    assert read.problems == []
+    options = collect.of_minion({"conf_file": str(main), "id": "x"}).options
+    assert (options["timeout"], options["log_level"], options["retry_dns"]) == (2, "error", 3)
+    assert options["master"] == ["b", "c"], "what Salt itself merges"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("master: [a\n", 2), ("a: 1\nb: 2\na: 3\n", 3), ("just text\n", 1), ("master: \t- x", 1)],
+)
+def test_a_file_that_salt_cannot_read_is_a_finding(tmp_path: Path, text: str, line: int) -> None:
+    path = tmp_path / "master"
+    path.write_text(text)
+    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
+    assert (finding["file"], finding["line"]) == (str(path), line)
+
+
+@pytest.mark.parametrize("value", ["*hunter2", "!hunter2 x", "{? [hunter2] : x}"])
+def test_a_password_that_is_no_yaml_is_not_quoted(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "master"
+    path.write_text(f"mine.password: {value}\n")
+    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
+    assert finding["line"] == 1
+    assert finding["detail"]
+    assert "hunter2" not in str(finding)
+
+
+def test_no_file_at_all_is_an_error_and_no_clean_answer(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        ask.minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
+
+
+@pytest.mark.parametrize(
+    "option", ["my_company_option", "auth_retries", "mysql.hosts", "maestro", "roles", "app_port"]
+)
+def test_an_option_of_somebody_else_is_no_misspelling(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "minion"
+    path.write_text(f"master: 10.0.0.1\n{option}: 1\n")
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    assert check.inspect("x", facts) == []
+
+
+# -- what is recommended elsewhere
+
+
+def test_what_guides_on_the_web_recommend(tmp_path: Path) -> None:
+    """Two masters in containers on one host, failover by publish ports."""
+    path = tmp_path / "minion"
+    path.write_text(
+        "master:\n  - 192.168.1.81:4505\n  - 192.168.1.81:4507\nmaster_type: failover\n"
+        "master_alive_interval: 30\nrandom_master: true\n"
+    )
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    found = {(f["code"], f["line"]) for f in check.inspect("x", facts)}
+    serious = {("HA101", 2), ("HA101", 3), ("HA104", 3), ("HA213", 5)}
+    assert found == {*serious, ("HA204", 4), ("HA209", 6), ("HA218", 4)}
+    # Mended in its first line only: the second entry is dead all the same.
+    for first in ("192.168.1.81", "192.168.1.81:4506"):
+        path.write_text(f"master:\n  - {first}\n  - 192.168.1.81:4507\n")
+        facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+        (found_there,) = (f for f in check.inspect("x", facts) if f["code"] == "HA101")
+        assert found_there["line"] == 3
+        assert "its request port is 4508" in found_there["detail"]
+    path.write_text("master: ['192.168.1.81:4505', '192.168.1.81:4506']\n")
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    named = [f["detail"] for f in check.inspect("x", facts) if f["code"] == "HA101"]
+    assert named == ["192.168.1.81:4505: 4505 is the publish port"]
+    path.write_text("master: 192.168.1.81,192.168.1.81:4507\n")  # bootstrap-salt -A
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    assert [f["code"] for f in check.inspect("x", facts)] == ["HA106"]
+
+
+# -- what our own documentation recommends
+
+
+def documented() -> Iterator[tuple[str, str, str]]:
+    """(page, role, text) of every configuration in the documentation; each YAML there is one."""
+    pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    for source in pages:
+        for block in re.findall(r"^ *```yaml\n(.*?)^ *```", source.read_text(), re.S | re.M):
+            lines = block.splitlines()
+            indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+            text = "\n".join(line[indent:] for line in lines) + "\n"
+            document = yaml.safe_load(text)
+            options = set(document)
+            if options & {"services", "scrape_configs"} or is_sls(document):
+                continue  # of docker compose, of Prometheus, states
+            unknown = options - collect.KNOWN - {"ha"}
+            # Older releases do not know those of a cluster.
+            assert all(o.startswith("cluster_") for o in unknown), f"{source.name}: what is this?"
+            yield source.name, MINION if "master" in options else MASTER, text
+
+
+def is_sls(document: dict[str, Any]) -> bool:
+    """Whether *document* declares states."""
+    return any(
+        "." in str(key) for value in document.values() if type(value) is dict for key in value
+    )
+
+
+@pytest.mark.parametrize(("source", "role", "text"), list(documented()))
+def test_no_alarm_on_what_the_documentation_recommends(
+    source: str, role: str, text: str, tmp_path: Path
+) -> None:
+    facts = facts_of_text(text, role, tmp_path)
+    # That page is about what only 3008 has.
+    for release in (3008,) if "cluster_id" in text else (3006, 3007, 3008):
+        there = dataclasses.replace(facts, version=(release, 1))
+        # The watchdog is said to be better, and to be left out as well.
+        assert [f for f in check.inspect("x", there) if f["code"] != "HA218"] == []
+    if role == MASTER and "cluster_id" not in text:  # whose members do not have the same
+        both = [collect.member(n, facts_of_text(text, role, tmp_path, n)) for n in ("m1", "m2")]
+        alarms = [f for f in check.compare(both) if f["severity"] != INFO]
+        assert alarms == []
+
+
+def test_the_documentation_has_such_configurations() -> None:
+    found = list(documented())
+    assert {name for name, *_ in found} >= {"README.md", "minions.md", "new-group.md"}
+    roles = [role for _, role, _ in found]
+    assert (roles.count(MASTER), roles.count(MINION)) >= (8, 3)
+
+
+def test_one_master_by_name_and_by_address(tmp_path: Path) -> None:
+    """As the name service of this host has it."""
+    facts = facts_of_text("master: [127.0.0.1, localhost]\nretry_dns: 30\n", MINION, tmp_path)
+    assert {f["code"] for f in check.inspect("x", facts)} == {"HA105", "HA109"}
+
+
+def test_the_page_is_current() -> None:
+    written = (REPOSITORY / "docs/lint.md").read_text(encoding="utf-8")
+    assert written == page.page(), "python -m saltext_ha.lint.page > docs/lint.md"
+
+
+# -- the facts
+
+
+def test_names_are_looked_up() -> None:
+    entries = ["localhost", "no-such-host.invalid:4506", "10.0.0.1", "a,b", "[::1]:4506"]
+    found = collect.addresses(entries)
+    assert set(found) == {"localhost", "no-such-host.invalid"}
+    assert found["no-such-host.invalid"] is None
+    assert found["localhost"] is not None
+    assert found["localhost"] & {"127.0.0.1", "::1"}
+
+
+def test_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Part(NamedTuple):
+        mountpoint: str
+        fstype: str
+
+    mounts = [("/", "ext4"), (str(tmp_path), "nfs4"), (str(tmp_path / "own"), "xfs")]
+    mounts.append((str(tmp_path / "gluster"), "fuse.glusterfs"))
+    monkeypatch.setattr(
+        collect.psutil, "disk_partitions", lambda all: [Part(*mount) for mount in mounts]
+    )
+    folders = {"cachedir": str(tmp_path / "cache/master"), "pki_dir": str(tmp_path / "own/pki")}
+    assert collect._on_network(folders) == {"cachedir": "nfs4"}
+    assert collect._on_network({"pki_dir": f"{tmp_path}/gluster"}) == {"pki_dir": "fuse.glusterfs"}
+
+
+def test_masters_that_really_share_folders_are_found_out(tmp_path: Path) -> None:
+    for folder, name in (("cache", ".root_key"), ("pki", "master.pem"), ("other", ".root_key")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("x")
+    (tmp_path / "mounted").symlink_to(tmp_path / "cache")
+
+    def master(name: str, cachedir: str, pki_dir: str) -> Member:
+        path = tmp_path / name
+        path.write_text(f"id: {name}\ncachedir: {tmp_path}/{cachedir}\npki_dir: {pki_dir}\n")
+        return collect.member(name, collect.of_master({"conf_file": str(path)}))
+
+    pki = str(tmp_path / "pki")
+    shared = [master("m1", "cache", pki), master("m2", "mounted", "/nowhere")]
+    findings = check.compare(shared)
+    assert {(f["code"], f["on"], f["line"]) for f in findings} == {
+        ("HA705", "m1", 2),
+        ("HA705", "m2", 2),
+    }
+    apart = [master("m1", "cache", pki), master("m2", "other", pki)]
+    assert {f["code"] for f in check.compare(apart)} == {"HA706"}
+
+
+def test_what_masters_have_in_their_files_is_compared(tmp_path: Path) -> None:
+    found = []
+    for name, seed in (("m1", "10.0.0.1"), ("m2", "10.0.0.2")):
+        job = {"nightly": {"function": "test.ping", "hours": 24}}
+        text = yaml.safe_dump({"ha": {"masters": [seed]}, "schedule": job})
+        found.append(collect.member(name, facts_of_text(text, MASTER, tmp_path, name)))
+    assert {f["code"] for f in check.compare(found)} == {"HA707", "HA711"}
+
+
+def test_what_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "pki").write_text("no folder")
+    path = tmp_path / "minion"
+    path.write_text(
+        f"master: [10.0.0.1, 10.0.0.2]\npki_dir: {tmp_path}/pki\nverify_master_pubkey_sign: true\n"
+    )
+    found = ask.minion({"conf_file": str(path), "id": "web1"}, only="HA301")
+    assert (found["findings"], found["retcode"]) == ([], 2)
+    assert f"{tmp_path}/pki/master_sign.pub" in found["unknown"]
+
+
+# -- the answer
+
+
+def answer(*codes: str, **more: Any) -> dict[str, Any]:
+    findings = [
+        {"code": code, "severity": BY_CODE[code].severity, "on": "m1", "file": "f", "line": 1}
+        for code in codes
+    ]
+    choice = check.Choice(more.get("only", frozenset()), more.get("ignore", frozenset()))
+    return check.answer(findings, choice, ["m1"], more.get("unknown", {}))
+
+
+def test_exit_codes() -> None:
+    assert (answer()["retcode"], answer()["status"]) == (0, "clean")
+    assert (answer("HA708")["retcode"], answer("HA708")["status"]) == (0, "clean"), "only a hint"
+    assert (answer("HA501")["retcode"], answer("HA501")["status"]) == (1, "findings")
+    assert answer("HA502")["retcode"] == 1
+    unknown = answer("HA502", unknown={"m2": "timed out"})
+    assert (unknown["retcode"], unknown["status"]) == (2, "unknown")
+    assert answer(unknown={"m2": "timed out"})["retcode"] == 2, "unknown is never clean"
+
+
+def test_only_and_ignore() -> None:
+    both = ("HA502", "HA501")
+    assert [f["code"] for f in answer(*both, only=frozenset({"HA501"}))["findings"]] == ["HA501"]
+    left = answer(*both, ignore=frozenset({"HA502"}))
+    assert ([f["code"] for f in left["findings"]], left["ignored"]) == (["HA501"], 1)
+    assert [f["code"] for f in answer(*both)["findings"]] == ["HA502", "HA501"], "errors first"
+
+
+def test_of_a_file_that_cannot_be_read_no_rule_says_that_all_is_well(tmp_path: Path) -> None:
+    path = tmp_path / "minion"
+    path.write_text("master: [10.0.0.1\n")
+    running = {"conf_file": str(path), "id": "web1"}
+    found = ask.minion(running, only="HA307")
+    assert (found["findings"], found["retcode"], found["status"]) == ([], 2, "unknown")
+    assert found["unknown"].keys() == {f"web1: {path}"}
+    named = ask.minion(running, only="HA001")
+    assert ([f["code"] for f in named["findings"]], named["unknown"]) == (["HA001"], {})
+    everything = ask.minion(running)
+    assert ("HA001" in {f["code"] for f in everything["findings"]}, everything["unknown"]) == (
+        True,
+        {},
+    )
+    assert ask.minion(running, ignore="HA001")["retcode"] == 0
+    path.write_text("master: 10.0.0.1\n")
+    assert ask.minion(running, only="HA307")["retcode"] == 0
+
+
+def test_codes_are_read_as_people_write_them() -> None:
+    for written in ("HA101,ha103", "HA101 HA103", ["HA101", "HA103"]):
+        assert check.codes(written, "only") == {"HA101", "HA103"}
+    assert check.codes("", "only") == check.codes(None, "only") == frozenset()
+    for wrong in ("HA999", "all", 7, {"HA101": 1}):
+        with pytest.raises(HaError, match="only"):
+            check.codes(wrong, "only")
+    with pytest.raises(HaError, match="ha: lint"):
+        check.configured({"ha": {"lint": ["HA101"]}})
+    with pytest.raises(HaError, match="HA999"):
+        check.configured({"ha": {"lint": {"ignore": ["HA999"]}}})
+
+
+def test_a_minion_ignores_what_its_configuration_says(tmp_path: Path) -> None:
+    path = tmp_path / "minion"
+    path.write_text("master: 10.0.0.1\nopen_mode: true\n")
+    running = {"conf_file": str(path), "id": "web1"}
+    assert ask.minion(running)["retcode"] == 1
+    assert ask.minion(running, ignore="HA307")["retcode"] == 0
+    path.write_text(path.read_text() + "ha: {lint: {ignore: [HA307]}}\n")
+    found = ask.minion(running)
+    assert (found["retcode"], found["ignored"], found["findings"]) == (0, 1, [])
+
+
+def test_a_master_without_its_engine_leaves_the_others_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "master"
+    path.write_text(f"root_dir: {tmp_path}\nid: m1\nopen_mode: true\n")
+    running = {"conf_file": str(path), "id": "m1", "pki_dir": str(tmp_path)}
+    runner.__opts__ = {**running, "sock_dir": str(tmp_path)}
+    runner.__context__ = {}
+    found = runner.lint()
+    assert (found["retcode"], runner.__context__["retcode"]) == (2, 2)
+    assert "engine of this master is not running" in found["unknown"]["other masters"]
+    assert [f["code"] for f in found["findings"]] == ["HA502"]
+    # A broken ha: mapping is what lint is for, and must not stop it.
+    runner.__opts__ = {**running, "sock_dir": str(tmp_path), "ha": {"zzz": 1}}
+    assert "zzz" in runner.lint()["unknown"]["other masters"]
+    assert "no rule HA999" in runner.lint(only="HA999")["error"]
+
+
+def test_nothing_secret_is_shown_or_sent(tmp_path: Path) -> None:
+    path = tmp_path / "master"
+    path.write_text(
+        f"root_dir: {tmp_path}\nid: m1\n"
+        "gitfs_remotes: ['https://u:hunter2@example.com/x.git']\n"
+        "ext_pillar: [{vault: {token: hunter2}}]\n"
+        "schedule: {job: {function: cmd.run, args: [hunter2]}}\n"
+        "reactor: [{salt/auth: [hunter2.sls]}]\n"
+    )
+    (tmp_path / "master.d").mkdir()
+    (tmp_path / "master.d/a.conf").write_text("gitfs_remotes: []\next_pillar: []\n")
+    running = {"conf_file": str(path), "pki_dir": str(tmp_path)}
+    facts = collect.of_master(running)
+    assert {f["code"] for f in check.inspect("m1", facts)} == {"HA002"}
+    assert "hunter2" not in json.dumps(check.inspect("m1", facts))
+    sent = json.dumps(ask.for_peer("m1", running))
+    assert "hunter2" not in sent
+    assert "salt/auth" in sent
+
+
+# -- between masters
+
+
+def peer() -> dict[str, Any]:
+    (member,) = members([{"publish_port": 4507, "schedule": ["nightly"], "ha": {"masters": []}}])
+    finding = {**answer("HA502")["findings"][0], "option": "open_mode", "title": "t", "detail": "d"}
+    finding |= {"why": "w", "fix": "f", "versions": "all"}
+    return wire.to_wire(member, [finding], {"master key": "why"})
+
+
+def test_what_a_master_tells_survives_the_way() -> None:
+    sent = json.loads(json.dumps(peer()))
+    member, (finding,), unknown = wire.from_wire("m2", sent)
+    assert member.name == "m2"
+    assert member.options["publish_port"] == 4507
+    assert member.options["schedule"] == ["nightly"]
+    assert finding["on"] == "m2", "whatever it calls itself"
+    assert unknown == {"master key": "why"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": None}, {"version": ["x"]}, {"options": []}, {"places": {"a": [1]}},
+        {"options": {"schedule": 7}}, {"options": {"ha": []}}, {"findings": [{}]},
+        {"findings": 3}, {"marks": None}, {"unknown": 1}, {"findings": [{"severity": "fatal"}]},
+    ],
+)  # fmt: skip
+def test_nonsense_from_a_peer_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRecord):
+        wire.from_wire("m2", {**peer(), **change})
+
+
+def test_a_severity_that_is_none_is_refused() -> None:
+    told = peer()
+    told["findings"][0]["severity"] = "fatal"
+    with pytest.raises(InvalidRecord, match="severity"):
+        wire.from_wire("m2", told)
+
+
+def test_a_peer_that_talks_nonsense_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "master"
+    path.write_text(f"root_dir: {tmp_path}\nid: m1\n")
+    running = {"conf_file": str(path)}
+    found = ask.group("m1", running, {"m2": peer(), "m3": {}}, {"m4": "timed out"}, {})
+    assert found["asked"] == ["m1", "m2"]
+    assert set(found["unknown"]) == {"m2: master key", "m3", "m4"}
+    assert {f["code"] for f in found["findings"]} == {"HA701", "HA502"}
+    assert found["retcode"] == 2
+    only = ask.group("m1", running, {"m2": peer()}, {}, {"only": ["HA701"]})
+    assert {f["code"] for f in only["findings"]} == {"HA701"}
+
+
+# -- for people
+
+
+def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputter, "__opts__", {"color": False}, raising=False)
+    sent = peer()
+    _, findings, unknown = wire.from_wire("m2", {**sent, "findings": sent["findings"] * 2})
+    data = check.answer(findings, check.Choice(), ["m2"], unknown)
+    assert outputter.output(data) == (
+        "master key could not be looked at: why\n"
+        "HA502 error  m2  f:1  open_mode\n    t · d\n    w\n    → f\n"
+        "HA502 error  m2  f:1  open_mode\n    t · d\n"
+        "m2: 2 errors"
+    )
+    clean = check.answer([], check.Choice(), ["web1"], {})
+    some = check.answer([], check.Choice(frozenset({"HA101", "HA103"})), ["web1"], {})
+    assert outputter.output(some) == "web1: none of HA101, HA103"
+    # As salt and salt-call hand it over: by minion.
+    assert outputter.output({"web1": clean, "web2": clean}) == "\n".join(
+        ["web1: no known traps"] * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("app_tokens: [s3cr3t-one, s3cr3t-two]", "app_tokens: []"),
+        ("gitfs_remotes: ['https://s3cr3t@git.example/r.git']", "gitfs_remotes: []"),
+    ],
+)
+def test_what_was_replaced_is_not_shown_when_it_may_be_secret(
+    tmp_path: Path, written: str, instead: str
+) -> None:
+    (tmp_path / "minion").write_text(f"default_include: minion.d/*.conf\n{written}\n")
+    (tmp_path / "minion.d").mkdir()
+    (tmp_path / "minion.d" / "x.conf").write_text(f"{instead}\n")
+    facts = collect.of_minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
+    found = check.inspect("x", facts)
+    assert "HA002" in {one["code"] for one in found}
+    assert "s3cr3t" not in str(found)

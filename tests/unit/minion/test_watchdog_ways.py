@@ -1,0 +1,156 @@
+"""The list of masters that Salt keeps: the watchdog keeps it too, whoever moves the minion."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion.binding import Links
+from saltext_ha.minion.watchdog import journal, request
+from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.decide import State
+from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
+from tests.unit.minion.watched import M1, M2, M3, Salt, turns
+
+pytestmark = pytest.mark.core
+
+PENDING = Refusal("the key of web1 is pending there", final=True)
+
+
+def orders(book: Journal) -> list[list[str] | None]:
+    return [each.order for each in book.read()]
+
+
+def test_past_a_dead_master_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch) == [M1]
+    salt.up = {M3}
+    assert turns(watch) == [M1, M3]
+    assert orders(watch.journal) == [[M1, M2, M3], [M2, M3, M1]]
+    assert salt.order == [M2, M3, M1]
+
+    # m2 is back, without this minion's key, where Salt would go to next, and stay.
+    salt.up, salt.closed = {M1, M2, M3}, {M2: PENDING}
+    assert request.plan(salt.site, M1).target == M1  # that is straight
+    with pytest.raises(HaError, match=f"{M2} would not let this minion in"):
+        request.plan(salt.site, None)
+    salt.up, salt.asked = {M1, M2}, []
+    watch.state = State(M3)  # the last move was long ago
+    assert turns(watch) == [M1, M3, M1]
+    assert salt.asked == [M2, M1]
+    assert salt.tags().count(FAILBACK) == 1
+    assert orders(watch.journal)[-1] == [M1, M2, M3]
+
+
+def test_why_there_is_nowhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    salt.up = {M1}
+    with pytest.raises(HaError, match=rf"no other master answers \({M2}: .*; {M3}: "):
+        request.plan(salt.site, None)
+    alone = Salt(monkeypatch, master=[M1])
+    with pytest.raises(HaError, match=r"no other master answers \(there is none\)"):
+        request.plan(alone.site, None)
+
+
+def test_when_salt_moves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M1]
+    salt.up = {M3}
+    salt.fire(DISCONNECTED, {})
+    salt.steps = []
+    assert turns(watch, 1) == [M1, M3]
+    assert orders(watch.journal)[-1] == salt.order == [M2, M3, M1]
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_when_salt_takes_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: bool
+) -> None:
+    salt = Salt(monkeypatch, master_failback=configured, local_masters=[M2, M3, M1])
+    salt.here = M3
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M3]
+    salt.here = M1
+    assert turns(watch, 1) == [M3, M1]
+    assert orders(watch.journal)[-1] == ([M1, M2, M3] if configured else [M2, M1, M3])
+
+
+def test_when_somebody_else_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M1]
+    # By way of m2, which the watchdog did not see.
+    salt.here = M3
+    watch.journal.add(Entry(1.0, M1, M3, journal.ASKED, 2.0, [M3, M1, M2]))
+    watch.turn()
+    assert salt.site.mover.order == (M3, M1, M2)
+
+
+def test_who_moves_it_has_a_moment_to_note_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M1]
+    asked = Entry(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
+    monkeypatch.setattr(time, "sleep", lambda seconds: watch.journal.add(asked))
+    salt.here = M2
+    assert turns(watch) == [M1, M2]
+    assert watch.journal.last() == asked
+    assert "salt/ha/minion/web1/failover" not in [data.get("tag") for _, data in salt.fired]
+
+
+def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch, cachedir=str(tmp_path))
+    request.execute(salt.site, salt.opts, M3)
+    last = Journal(tmp_path).last()
+    assert last is not None
+    assert (last.target, last.order) == (M3, salt.order)
+    assert salt.order == [M3, M1, M2]
+
+
+def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Journal, entry: Entry) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Journal, "add", full)
+    salt = Salt(monkeypatch, cachedir=str(tmp_path))
+    request.execute(salt.site, salt.opts, M3)
+    assert "salt/ha/minion/web1/failover" in [data.get("tag") for _, data in salt.fired]
+
+
+def test_salt_call_has_a_list_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"caller": True, "cachedir": str(tmp_path), "local_masters": [M3, M2, M1]}
+    assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)
+    Journal(tmp_path).add(Entry(1.0, M1, M3, "no answer", 2.0, [M2, M3, M1]))
+    assert Salt(monkeypatch, **own).site.mover.order == (M2, M3, M1)
+    Journal(tmp_path).add(Entry(1.0, M1, M3, "as older ones wrote it"))
+    assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)
+
+
+def test_a_move_that_led_nowhere_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    salt = Salt(monkeypatch)
+    monkeypatch.setattr(salt.site.mover, "fire", lambda tag, data: None)
+    assert salt.site.mover.move(salt.site.master(M1), None, 0.05) is None
+    assert salt.site.mover.order == (M1, M2, M3)
+
+
+def test_with_ports_it_gets_nowhere_past_one_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [f"{each}:4506" for each in (M1, M2, M3)]
+    salt = Salt(monkeypatch, master=entries)
+    salt.up = set(entries)
+    links = Links(frozenset((M1, port) for port in (4505, 4506)))
+    monkeypatch.setattr(salt, "links", lambda: links)
+    salt.site.looker.links = lambda: links
+    with pytest.raises(HaError, match=f"{M2}:4506 cannot be reached: .* and takes {M1}:4506"):
+        request.plan(salt.site, entries[1])
