@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +32,8 @@ class FailoverSafe:
     The command, and what peers ask for it.
 
     :param per_worker: how many minions a worker thread is trusted with.
-    :ivar unused: masters that no minion is configured with, as it was found here last.
+    :ivar unused: ``masters`` that no minion is configured with, as it was found here last, and
+        when (``at``, Unix seconds; 0: never).
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class FailoverSafe:
         summary: Summary,
         per_worker: int,
     ) -> None:
-        self.unused: list[str] = []
+        self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
         self._group, self._jobs = group, jobs
         self._endpoints, self._checking = endpoints, checking
         self._summary, self._per_worker = summary, per_worker
@@ -101,7 +103,8 @@ class FailoverSafe:
             per_worker=self._per_worker,
         )
         if glob == "*":
-            self.unused = safety.unknown_to_minions(group)
+            unused = safety.unknown_to_minions(group)
+            self.unused = {"masters": unused, "at": time.time()}
         return _answer(group, [lost] if lost else names)
 
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

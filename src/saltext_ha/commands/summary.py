@@ -33,6 +33,7 @@ class Summary:
 
     :param opts: its configuration.
     :param bound: counts the minions that are connected to it.
+    :param unused: masters that no minion is configured with, as was found here last.
     :param notes: what an operator should know, of what is not asked here.
     :param timeout: seconds that whoever asks gives it for the answer.
     """
@@ -45,12 +46,13 @@ class Summary:
         health: Watcher,
         *,
         bound: Callable[[], Awaitable[int | None]],
+        unused: Callable[[], Mapping[str, Any]],
         notes: Callable[[], Iterable[str]],
         timeout: float,
     ) -> None:
         self._opts, self._core = opts, core
         self._hello, self._health = hello, health
-        self._bound, self._notes = bound, notes
+        self._bound, self._unused, self._notes = bound, unused, notes
         self._patience = min(PATIENCE, timeout / 2)
         self._numbers: tuple[float, dict[str, Any]] | None = None
         """When the keeper was asked for the numbers of the last summary, and these."""
@@ -104,6 +106,7 @@ class Summary:
             **numbers,
             "busy": busy,
             "bound": await self._bound(),
+            "unused": dict(self._unused()),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
             "doubt": keeper.holds.doubt,

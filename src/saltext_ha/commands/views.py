@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
@@ -43,7 +43,6 @@ class Views:
     :param watch: keeps what was found when masters were compared last.
     :param fingerprint: of this master's certificate.
     :param refusals: who was turned away: how many, by the reason; and when and from where, lately.
-    :param unused: masters that no minion is configured with.
     """
 
     def __init__(
@@ -59,12 +58,11 @@ class Views:
         watch: ConsistencyWatch,
         fingerprint: Callable[[], str],
         refusals: Refusals,
-        unused: Callable[[], Collection[str]],
     ) -> None:
         self._group, self._config, self._opts = group, config, opts
         self._core, self._trust, self._mode = core, trust, mode
         self._summary, self._watch, self._fingerprint = summary, watch, fingerprint
-        self._refusals, self._unused = refusals, unused
+        self._refusals = refusals
         self._urls: dict[str, str] = {}
         """Where salt-api was when a peer last said so; forgotten with this engine."""
 
@@ -76,11 +74,10 @@ class Views:
         """
         The table of ``ha.status``; with ``whole`` for the page, which shows what differs, too.
         """
-        masters, conflicts, troubles = await self.facts()
+        masters, conflicts, troubles, unused = await self._facts()
         # From here on nothing is waited for: all of it is of one moment.
         level = group_state.level(masters, len(conflicts))
         comparison = self._watch.compared(level)
-        unused = self._unused()
         fit = sum(not fitness.unfit(row) and row["name"] not in unused for row in masters)
         verdict = group_state.judge(masters, comparison, len(conflicts), troubles, fit)
         reason = self._mode.never
@@ -109,8 +106,13 @@ class Views:
             "retcode": verdict.retcode,
         }
 
-    async def facts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-        """The rows of all masters and of all conflicts, and what is wrong with the group."""
+    async def _facts(
+        self,
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str], list[str]]:
+        """
+        The rows of all masters and of all conflicts, what is wrong with the group, and which
+        masters no minion is configured with.
+        """
         own, (answers, errors) = await asyncio.gather(
             self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
         )
@@ -134,7 +136,7 @@ class Views:
             {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
         unread = [f"{file}: {why}" for file, why in self._trust.problems().items()]
-        return masters, conflicts, [*apart, *unread]
+        return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
 
     def _recall(self, masters: Iterable[dict[str, Any]]) -> None:
         """Of masters that do not answer, tell where their salt-api was: it may well be there."""

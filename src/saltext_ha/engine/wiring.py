@@ -67,6 +67,7 @@ def make(parts: Parts) -> Answering:
         parts.hello,
         health,
         bound=bound.count,
+        unused=lambda: safe.unused,
         notes=parts.all_notes,
         timeout=config.peer_timeout,
     )
@@ -108,7 +109,6 @@ def make(parts: Parts) -> Answering:
         watch=parts.watch,
         fingerprint=lambda: parts.identity.fingerprint,
         refusals=parts.refusals,
-        unused=lambda: safe.unused,
     )
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved

@@ -7,7 +7,7 @@ What counts is what it shows its minions, not what its replica knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 HANGS = 30.0
@@ -40,6 +40,24 @@ def unfit(row: Mapping[str, Any]) -> str:
     if health.get("ready") is not True:
         return str(health.get("reason") or "it does not say that it is ready")
     return ""
+
+
+def unused(told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """
+    Masters that no minion is configured with, as ``ha.failover_safe`` found that looked last.
+
+    :param told: what masters say of themselves; ``unused`` is looked at: ``masters``, and ``at``
+        (Unix seconds, 0: it has not looked), which an older release does not say.
+    """
+    masters: list[str] = []
+    last = 0.0
+    for each in told:
+        found = each.get("unused")
+        found = found if isinstance(found, Mapping) else {}
+        at, names = found.get("at"), found.get("masters")
+        if isinstance(at, (int, float)) and isinstance(names, list) and at > last:
+            masters, last = [name for name in names if isinstance(name, str)], at
+    return masters
 
 
 def untrue(count: Any, doubt: Any) -> str:
