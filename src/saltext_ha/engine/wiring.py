@@ -39,19 +39,18 @@ T = TypeVar("T")
 
 class Answering(NamedTuple):
     """
-    ``commands`` are what the control socket answers, ``peer_handlers`` what peers may ask; the
-    others are used by more than those.
+    ``commands`` are what the control socket answers, ``peer_handlers`` what peers may ask,
+    ``pages`` what the status page shows; the others are parts of these.
     """
 
     commands: dict[str, Command]
     peer_handlers: dict[str, Handler]
+    pages: Pages
     jobs: Jobs
     bound: Bound
     checking: ConsistencyCheck
     summary: Summary
-    safe: FailoverSafe
     views: Views
-    pages: Pages
 
 
 def make(parts: Parts) -> Answering:
@@ -163,13 +162,12 @@ def make(parts: Parts) -> Answering:
     return Answering(
         _together(each.commands() for each in commands),
         _together([membership.handlers(), *(each.for_peers() for each in for_peers)]),
+        Pages(snapshots, health, bound.minions, own),
         jobs,
         bound,
         checking,
         summary,
-        safe,
         views,
-        Pages(snapshots, health, bound.minions, own),
     )
 
 

@@ -94,10 +94,6 @@ class PeerListener:
         """Reason → how many handshakes and requests were refused for it since the start."""
         return dict(self._refusals.counts)
 
-    def refused_lately(self) -> list[dict[str, Any]]:
-        """Who was refused something lately; see :meth:`.Refusals.lately`."""
-        return self._refusals.lately()
-
     @property
     def methods(self) -> list[str]:
         """The names of all methods that may be called."""

@@ -59,7 +59,7 @@ def test_a_refusal_says_when_and_from_where_and_goes_when_it_is_over(tmp_path: P
             stranger = identity.load_or_create(two.config.state_dir, "m2")
             with pytest.raises(HaError):
                 await call_once(stranger, one.peer, "hello", {}, 20.0)
-            await until(lambda: bool(m1.service.listener.refused_lately()), "it is noted")
+            await until(lambda: bool(m1.parts.refusals.lately()), "it is noted")
             status = await run(one, "status")
             (told,) = status["refusals"]
             assert told["from"] == "127.0.0.1"
@@ -70,8 +70,8 @@ def test_a_refusal_says_when_and_from_where_and_goes_when_it_is_over(tmp_path: P
             # It is let in: what was refused before is over.
             befriend(one, two)
             await m2.meets(m1)
-            await until(lambda: not m1.service.listener.refused_lately(), "it is over")
-            assert sum(m1.service.listener.refused.values()) >= 1
+            await until(lambda: not m1.parts.refusals.lately(), "it is over")
+            assert sum(m1.parts.refusals.counts.values()) >= 1
 
     asyncio.run(act())
 
@@ -84,7 +84,7 @@ def test_a_renewal_leaves_no_note(tmp_path: Path) -> None:
             assert (await run(one, "renew"))["retcode"] == 0
             await m2.meets(m1)
             for engine in (m1, m2):
-                await until(lambda e=engine: not e.service.listener.refused_lately(), "none")
+                await until(lambda e=engine: not e.parts.refusals.lately(), "none")
 
     asyncio.run(act())
 
