@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,16 @@ async def met(*places: Place) -> AsyncIterator[list[Engine]]:
         for engine in engines:
             await engine.meets(*(other for other in engines if other is not engine))
         yield engines
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """*test*, a coroutine function, in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run_it(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))  # type: ignore[arg-type]
+
+    return run_it
 
 
 async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:

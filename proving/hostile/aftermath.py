@@ -27,6 +27,7 @@ STATE_FILES = {
     "removed",
     "invites",
     "tenant.json",
+    "trees",
 }
 
 
@@ -114,10 +115,13 @@ def _elsewhere(place: Place) -> Iterator[str]:
     for path in place.root.iterdir():
         if path.name not in expected:
             yield f"{path}: was made"
-    inside = {"pki", "run", "cache", "master"}
+    inside = {"pki", "run", "cache", "master", "trees"}
     for path in place.folder.iterdir():
         if path.name not in inside:
             yield f"{path}: was made"
+    for path in (place.folder / "trees").glob("*"):
+        if path.name not in ("source", ".live.ha"):
+            yield f"{path}: was made, and nothing was deployed"
     pki = {*KEY_FOLDERS, "ha", "master.pem", "master.pub"}
     for path in place.pki_dir.iterdir():
         if path.name not in pki:

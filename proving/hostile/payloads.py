@@ -132,6 +132,12 @@ def methods(known: Known) -> dict[str, Sample]:
         "job_expect": lambda rng: {"jids": jids(rng), "timeout": 1},
         "job_run": lambda rng: {"jid": jids(rng)[0], "order": order(rng), "timeout": 0.1},
         "job_strays": lambda rng: {"jids": jids(rng), "counts": rng.random() < 0.5},
+        "trees": lambda rng: {"have": {"states": rng.randbytes(16)}},
+        "tree_state": lambda rng: {"trees": ["states"]},
+        "tree_manifest": lambda rng: {**tree(rng), "base": rng.randbytes(32), "after": "a"},
+        "tree_parts": lambda rng: {**tree(rng), "wanted": [[rng.randbytes(32), 0]]},
+        "tree_stage": lambda rng: {**tree(rng), "begin": rng.random() < 0.5},
+        "tree_switch": lambda rng: {**tree(rng), "register": register(rng), "adopt": True},
         "join": lambda rng: join(rng, known),
         "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
         "certificates": lambda rng: {},
@@ -140,6 +146,18 @@ def methods(known: Known) -> dict[str, Sample]:
             "certificates": [known.stranger.certificate] * rng.randrange(1, 4),
         },
     }
+
+
+def tree(rng: Random) -> dict[str, Any]:
+    """Which version of which tree is meant."""
+    return {"tree": rng.choice(("states", "states", "none")), "version": rng.randbytes(32)}
+
+
+def register(rng: Random) -> list[Any]:
+    """What is current of a tree, as peers send it (see ``trees/register_rows.py``)."""
+    node, version = rng.randbytes(8).hex(), rng.randbytes(32)
+    entry = [rng.randrange(1, 9), version, 1.7e9, "root", "evil", "/srv/git", "", 3, 100]
+    return [[[node, 1, [entry]]], [[node, 1]]]
 
 
 def commands() -> dict[str, Sample]:
@@ -203,6 +221,10 @@ def commands() -> dict[str, Sample]:
             "operation": rng.randbytes(16).hex(),
         },
         "cmd_progress": lambda rng: {"operation": rng.randbytes(16).hex()},
+        "deploy": lambda rng: {"trees": ["states"], "test": True, "without": "honest"},
+        "rollback": lambda rng: {"trees": [], "to": rng.choice(("", 1, "0a0a")), "test": True},
+        "deploy_progress": lambda rng: {"job": rng.randbytes(8).hex()},
+        "deployments": lambda rng: {"trees": ["states"]},
         "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
         "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
     }

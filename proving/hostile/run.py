@@ -101,6 +101,17 @@ class Scene:
         )
 
 
+def trees(folder: Path) -> dict[str, Any]:
+    """One tree below *folder*, of which nothing was deployed."""
+    (folder / "trees" / "source").mkdir(parents=True)
+    return {
+        "states": {
+            "source": str(folder / "trees" / "source"),
+            "live": str(folder / "trees" / "live"),
+        }
+    }
+
+
 @contextmanager
 def scene(root: Path) -> Iterator[Scene]:
     """Start all of it below *root* (a short path: unix sockets lie there)."""
@@ -112,7 +123,7 @@ def scene(root: Path) -> Iterator[Scene]:
     token_file.chmod(0o600)
     status: dict[str, Any] = {"host": "127.0.0.1", "port": free_port()}
     ha = {"secret_file": str(secret_file), "share_master_key": True, "status": status}
-    place, beside = Place(root, "m1", ha), Place(root, "honest")
+    place, beside = Place(root, "m1", {**ha, "trees": trees(root / "m1")}), Place(root, "honest")
     evil = identity.load_or_create(root / "evil", "evil")
     methods, commands, _ = doors(place)
     private = furnish(place)

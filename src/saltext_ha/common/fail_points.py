@@ -52,6 +52,12 @@ Point = Literal[
     "revoke.marked",
     "sign.write",  # the token is noted, the store does not bear it
     "sign.done",  # and replica.db does not know
+    # A new version of a tree, on its way to what is served.
+    "tree.linked",  # what other versions have of it is there
+    "tree.staged",  # all of it is durable, and not yet among the versions
+    "tree.decided",  # it is current in replica.db, and served nowhere
+    "tree.switch",  # the link is made, and not yet in its place
+    "tree.switched",
     # A start.
     "replica.created",
     "replica.node",  # a new name to write under is taken

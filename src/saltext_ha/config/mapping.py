@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common import cluster, validators
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import consistency as settings
-from saltext_ha.config import health, secret
+from saltext_ha.config import health, secret, trees
 from saltext_ha.config import web as status
 
 DEFAULT_PEER_PORT = 4530
@@ -50,6 +50,7 @@ class HaConfig:
     ``pending_limit``: how many keys of new minions are recorded that nobody has decided about;
     ``pending_rate``: how many of them within a minute.
     ``repair``: write the key store of a member of Salt's own cluster, too.
+    ``trees``: folders that all masters serve the same.
     ``health`` and ``status`` are None where they are switched off.
     """
 
@@ -81,6 +82,7 @@ class HaConfig:
     consistency: settings.Settings = field(default_factory=settings.Settings)
     health: health.Settings | None = field(default_factory=health.Settings)
     status: status.Settings | None = field(default_factory=status.Settings)
+    trees: tuple[trees.Tree, ...] = ()
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -176,6 +178,7 @@ _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,
     "health": health.parse,
     "status": status.parse,
+    "trees": trees.parse,
 }
 _LISTS = ("peers", "masters", *_MAPPINGS)
 
@@ -223,6 +226,13 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values.setdefault("address", _default_address(values["listen_host"]))
     values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
     values["secret"] = _secret(source, values.pop("secret_file", None))
+    try:
+        trees.check_places(
+            values.get("trees", ()),
+            {"pki_dir": Path(opts["pki_dir"]), "ha: state_dir": values["state_dir"]},
+        )
+    except ValueError as exc:
+        raise ConfigError(f"{source}: ha: trees{exc}") from None
     if member := cluster.of(opts):
         _check_member(source, member, values)
     return HaConfig(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands import key_pages
@@ -47,6 +48,7 @@ from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport import identity as identities
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.trees.trees import Trees
 
 
 class Parts:
@@ -204,6 +206,14 @@ class Parts:
     def _build_looks(self) -> None:
         """What looks whether this master serves, and whether masters are the same."""
         config = self.config
+        self.trees = Trees(
+            config.trees,
+            self.core,
+            self.links,
+            self.announce,
+            cachedir=Path(self.opts["cachedir"]),
+            interval=config.sync_interval,
+        )
         self.health = Watcher(
             config.health,
             self.opts,
@@ -213,6 +223,7 @@ class Parts:
             links=self.links,
             echoes=Echoes(config.name, self.bus, self.announce, self.proofs),
             damage=self.damage,
+            behind=self.trees.behind,
         )
         self.watch = ConsistencyWatch(
             config.state_dir,
@@ -242,3 +253,4 @@ class Parts:
         yield self.damage()
         yield state_owner.turned_away(self.config)
         yield self.room.note()
+        yield from self.trees.notes()

@@ -126,6 +126,7 @@ class Service:
             ("minions that were heard", made.bound.settle_regularly()),
             ("consistency", parts.watch.run(made.checking.answer)),
             ("health", parts.health.run()),
+            ("trees", parts.trees.run()),
             ("status page", self._serve_status(made.pages)),
             ("prune", prune_regularly(parts.core, config.keep_history)),
         ):

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from saltext_ha.commands.cmd import Commands
 from saltext_ha.commands.consistency_check import ConsistencyCheck, OwnFacts
 from saltext_ha.commands.decisions import Decisions
+from saltext_ha.commands.deploy import Deploy
 from saltext_ha.commands.differences import Differences
 from saltext_ha.commands.drain import Drain
 from saltext_ha.commands.endpoints import Endpoints
@@ -130,9 +131,11 @@ def make(parts: Parts) -> Answering:
         MinionConfig(core, endpoints),
         safe,
         proxy,
+        Deploy(group, parts.trees, config.state_dir / "trees"),
     )
     for_peers = (
         server,
+        parts.trees,
         parts.retention,
         parts.shared_store,
         group,

@@ -81,6 +81,7 @@ class Watcher:
     :param settings: None where nothing is asked (``ha: health: false``).
     :param host: at which others reach this master.
     :param damage: says what keeps this engine from being of use though it runs; else empty.
+    :param behind: says why other things than keys are not yet as they are to be; else empty.
     :ivar state: ``verdict.UNDECIDED`` for ever when nothing is asked here.
     :ivar draining: whether an operator takes this master out of service: no more callers, then.
     """
@@ -96,10 +97,11 @@ class Watcher:
         links: Mapping[str, Link],
         echoes: Echoes,
         damage: Callable[[], str],
+        behind: Callable[[], str],
     ) -> None:
         self._settings, self._opts, self._host = settings, opts, host
         self._core, self._trust, self._links = core, trust, links
-        self._echoes, self._damage = echoes, damage
+        self._echoes, self._damage, self._lag = echoes, damage, behind
         self._api = api_of(opts)
         self.draining = False
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="ha-health")
@@ -127,7 +129,7 @@ class Watcher:
             return False, untrue
         if core.busy >= fitness.HANGS:
             return False, fitness.hangs(core.busy)
-        if waiting := self._behind():
+        if waiting := self._behind() or self._lag():
             return False, waiting
         if self._settings is None or self.healthy:
             return True, ""

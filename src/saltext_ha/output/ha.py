@@ -21,7 +21,16 @@ from typing import Any
 import salt.loader
 import salt.utils.color
 
-from saltext_ha.output import _consistency, _current, _failover, _history, _lint, _minions, _removal
+from saltext_ha.output import (
+    _consistency,
+    _current,
+    _failover,
+    _history,
+    _lint,
+    _minions,
+    _removal,
+    _trees,
+)
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -409,6 +418,8 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "join_plan": _join_plan,
     "history": _history.render,
     "removal": _removal.render,
+    "deploy": _trees.deploy,
+    "deployments": _trees.deployments,
     "lint": _lint.render,
     "current_master": lambda data, screen: _current.line(
         "", data, _current.names(__opts__), screen

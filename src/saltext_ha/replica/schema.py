@@ -86,6 +86,9 @@ DROP INDEX history_at;
 CREATE INDEX history_received ON history (received);
 """
 
+# Which version of each tree is current; see replication/deployment.py.
+TREES = "CREATE TABLE tree (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
+
 MIGRATIONS: Sequence[str] = (
     FIRST,
     HORIZON,
@@ -94,6 +97,7 @@ MIGRATIONS: Sequence[str] = (
     UNORDERED,
     VOUCHED,
     RECEIVED,
+    TREES,
 )
 """What leads from version n to version n + 1 of the schema, by n."""
 

@@ -12,8 +12,8 @@ clock orders anything: the time in a value is for people to read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 ACCEPTED = "accepted"
 REJECTED = "rejected"
@@ -27,6 +27,7 @@ STATES = DECISIONS | OBSERVATIONS
 _STRICTEST_FIRST = (REJECTED, DELETED, ACCEPTED, PENDING, DENIED)
 
 Context = Mapping[str, int]
+V = TypeVar("V")
 
 
 class Dot(NamedTuple):
@@ -107,22 +108,38 @@ def merge(ours: Record, theirs: Record) -> Record:
     if ours.context == theirs.context and ours.values == theirs.values:
         return ours
     our_context, their_context = dict(ours.context), dict(theirs.context)
-    our_values = {v.dot: v for v in ours.values}
-    their_values = {v.dot: v for v in theirs.values}
+    kept = surviving(
+        {v.dot: v for v in ours.values},
+        our_context,
+        {v.dot: v for v in theirs.values},
+        their_context,
+        strictest,
+    )
+    return _with(ours, kept, join(our_context, their_context))
+
+
+def surviving(
+    ours: Mapping[Dot, V],
+    our_context: Context,
+    theirs: Mapping[Dot, V],
+    their_context: Context,
+    one_of: Callable[[Iterable[V]], V],
+) -> set[V]:
+    """
+    The values that two replicas of one register leave together.
+
+    :param one_of: which of two counts that stand under one name. One write is one value; a member
+        that forged another one must not make both of them vanish.
+    """
     kept = set()
-    for dot, value in our_values.items():
-        if dot in their_values:
-            other = their_values[dot]
-            # One write is one value. Who forged another one must not make both of them vanish.
-            kept.add(value if value == other else strictest((value, other)))
+    for dot, value in ours.items():
+        if dot in theirs:
+            other = theirs[dot]
+            kept.add(value if value == other else one_of((value, other)))
         elif not covers(their_context, dot):
             kept.add(value)
-    kept |= {
-        v
-        for dot, v in their_values.items()
-        if dot not in our_values and not covers(our_context, dot)
-    }
-    return _with(ours, kept, join(our_context, their_context))
+    kept |= {v for dot, v in theirs.items() if dot not in ours and not covers(our_context, dot)}
+    return kept
 
 
 def within(record: Record, horizon: Context) -> bool:

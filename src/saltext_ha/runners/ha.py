@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import cmd_batches, engine_client
+from saltext_ha.commands import cmd_batches, deploying, engine_client
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
@@ -946,6 +946,104 @@ def proxy_config(
         api_port=api_port,
         timeout=timeout,
     )
+
+
+def deploy(
+    *trees: str,
+    test: bool = False,
+    without: str = "",
+    message: str = "",
+    adopt: bool = False,
+) -> Answer:
+    """
+    Make what is in the ``source`` folders of this master what all masters serve.
+
+    It is staged on every master and verified there, ``check:`` is run on it, and only then all of
+    them switch, each by one rename. Where anything fails before that, nothing is switched.
+
+    trees
+        Names of ``ha: trees:``; without, all of them.
+    test
+        Only show what would change.
+    without
+        Masters to leave out, as ``m2,m3``, that are down for long. They follow when they are back.
+    message
+        A line for ``ha.deployments``, at most 200 characters.
+    adopt
+        Where the live folder is a real one as yet, keep it beside, and put the link in its place.
+
+    Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``version``, ``number`` of the
+    deployment, ``files``, ``size`` in bytes, ``counts`` and some of what was ``added``, ``changed``
+    and ``removed``, ``diff`` (lines; none of secret trees), ``edits`` (master → what was changed by
+    hand there), ``conflict``), ``masters`` (name → empty, or why it does not say that it serves
+    it), ``left_out``, ``adopt`` (tree → masters with a folder of their own), and ``unknown``. Exit
+    code 2 where it failed, or a master does not say that it serves it; else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.deploy test=True
+        salt-run ha.deploy states message='nginx 1.28'
+        salt-run ha.deploy without=m3
+    """
+    payload = {"trees": list(trees), "test": test, "without": without, "message": message}
+    return _deploy("deploy", {**payload, "adopt": adopt})
+
+
+def rollback(
+    to: int | str = "", tree: str = "", test: bool = False, without: str = "", message: str = ""
+) -> Answer:
+    """
+    Make an earlier deployment current again, on all masters; that is a deployment, too.
+
+    to
+        Its number, or the beginning of its version, as ``ha.deployments`` shows them; without, the
+        one before the current.
+    tree
+        Which tree, or several as ``states,pillar``; without, all of them.
+    test, without, message
+        As for ``ha.deploy``, which see for what is returned.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.rollback test=True
+        salt-run ha.rollback 7 tree=states
+    """
+    trees = [name.strip() for name in tree.split(",") if name.strip()]
+    payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
+    return _deploy("rollback", payload)
+
+
+def deployments(*trees: str) -> Answer:
+    """
+    What was deployed, by whom, when and from where, and which master serves what.
+
+    trees
+        Names of ``ha: trees:``; without, all of them.
+
+    Returns a dict: ``trees`` (a list: ``tree``, ``live``, ``source``, ``secret``, ``current`` (a
+    number, None in a conflict), ``conflict``, ``deployments`` (newest first, the last five:
+    ``number``, ``version``, ``at``, ``by``, ``on``, ``source``, ``message``, ``files``, ``size``,
+    ``live_on``), ``masters`` (name → version that is served), ``edits`` (master → what was changed
+    by hand in the live folder)), and ``unknown``. Exit code 2 where a master could not be asked, 1
+    where one serves something else, or something was edited; else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.deployments
+        salt-run ha.deployments states --out=json
+    """
+    return _ask("deployments", trees=list(trees))
+
+
+def _deploy(command: str, payload: Answer) -> Answer:
+    payload["by"] = engine_client.caller(globals().get("__user__"))
+    return _answer(lambda settings: deploying.run(settings, command, payload))
 
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:

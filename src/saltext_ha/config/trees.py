@@ -1,0 +1,132 @@
+"""The mapping ``ha: trees:``: folders that all masters serve the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common import validators
+
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
+TAKES = "takes a mapping of NAME: {source: /folder, live: /folder}"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """
+    One folder that all masters serve the same.
+
+    :ivar source: what ``ha.deploy`` takes on this master; None: nothing is deployed from here.
+    :ivar live: where it is served; a link to the version that is current.
+    :ivar secret: whether nothing of it may be read by other users or shown, as of pillar.
+    :ivar ignore: globs of what stays out, as Salt's ``file_ignore_glob`` takes them.
+    :ivar check: a command that is run on the staged tree; empty: none.
+    :ivar check_timeout: seconds that it may take.
+    """
+
+    name: str
+    live: Path
+    source: Path | None = None
+    secret: bool = False
+    ignore: tuple[str, ...] = ()
+    check: str = ""
+    check_timeout: float = 60.0
+
+    @property
+    def folder(self) -> Path:
+        """Where its versions are, on the file system of the live folder."""
+        return self.live.parent / f".{self.live.name}.ha"
+
+
+def _globs(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError("takes a list of globs")
+    return tuple(value)
+
+
+def _folder(value: Any) -> Path:
+    found = validators.path(value)
+    if ".." in found.parts or found.parent == found:
+        raise ValueError("takes an absolute path of a folder, without ..")
+    return found
+
+
+_CHECKS: dict[str, validators.Check] = {
+    "source": _folder,
+    "live": _folder,
+    "secret": validators.flag,
+    "ignore": _globs,
+    "check": validators.word,
+    "check_timeout": validators.seconds(1, 3600),
+}
+
+
+def parse(value: Any) -> tuple[Tree, ...]:
+    """
+    The trees of a configuration, in its order.
+
+    :raises ValueError: begins with what follows ``ha: trees``; says what is taken there.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise ValueError(f": {TAKES}")
+    trees: list[Tree] = []
+    for name, given in value.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(
+                f": {name!r}: a name takes at most 32 letters, digits, '_' and '-', beginning "
+                "with a letter or digit"
+            )
+        if not isinstance(given, Mapping):
+            raise ValueError(f": {name}: {TAKES}")
+        try:
+            values = validators.read(given, _CHECKS)
+        except ValueError as exc:
+            raise ValueError(f": {name}{exc}") from None
+        if "live" not in values:
+            raise ValueError(f": {name}: live is missing: the folder that is served")
+        trees.append(Tree(name, **values))
+    _apart(trees)
+    return tuple(trees)
+
+
+def _apart(trees: Iterable[Tree]) -> None:
+    """:raises ValueError: two of their folders lie in each other."""
+    places: list[tuple[str, Path]] = []
+    for tree in trees:
+        for key, path in (("live", tree.live), ("source", tree.source)):
+            if path is None:
+                continue
+            where = f"{tree.name}: {key}"
+            for other, there in places:
+                # Two trees may be taken from one place; nothing else is in two.
+                sources = key == "source" and other.endswith(": source")
+                if not sources and within(path, there):
+                    raise ValueError(f": {where}: {path} and {other}: {there} lie in each other")
+            places.append((where, path))
+
+
+def check_places(trees: Iterable[Tree], taken: Mapping[str, Path]) -> None:
+    """
+    No tree may hold the master's own keys and state.
+
+    :param taken: option → its folder.
+    :raises ValueError: as :func:`parse`.
+    """
+    for tree in trees:
+        for key, path in (("live", tree.live), ("source", tree.source)):
+            for option, there in taken.items():
+                if path is not None and within(path, there):
+                    raise ValueError(
+                        f": {tree.name}: {key}: {path} and {option}: {there} lie in each other; "
+                        "keys and state of a master are in no tree"
+                    )
+
+
+def within(one: Path, other: Path) -> bool:
+    """Whether one of the two is the other, or lies in it."""
+    return one.is_relative_to(other) or other.is_relative_to(one)

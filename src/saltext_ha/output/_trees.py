@@ -1,0 +1,112 @@
+"""What ``ha.deploy``, ``ha.rollback`` and ``ha.deployments`` returned, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from saltext_ha.output._history import at_time
+from saltext_ha.output._text import Screen, clean, count, not_asked, number, shorten, table
+
+LISTED = 20
+LONGEST_LINE = 200
+_SIGNS = (("added", "+"), ("changed", "~"), ("removed", "-"))
+_COLOURS = {"+": "accepted", "-": "error", "@": "pending"}
+
+
+def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.deploy`` and ``ha.rollback`` returned."""
+    test = bool(data.get("test"))
+    lines: list[str] = []
+    for tree in data.get("trees") or []:
+        lines += _tree(tree, screen, test)
+    for name, masters in sorted((data.get("adopt") or {}).items()):
+        done = "is moved away there, and kept (adopt=True)" if test else "was moved away, and kept"
+        lines.append(
+            f"tree {clean(name)}: what was served before on {', '.join(map(clean, masters))} {done}"
+        )
+    for name in data.get("left_out") or []:
+        lines.append(f"{clean(name)} is left out; it follows as soon as it can")
+    if test:
+        return [*lines, "planned; nothing was changed (test=True)"]
+    for name, problem in sorted((data.get("masters") or {}).items()):
+        if problem:
+            said = shorten(clean(problem), LONGEST_LINE)
+            lines.append(f"{screen.paint(clean(name), 'unknown')}: {said}")
+    if data.get("trees") and not any(tree.get("number") for tree in data["trees"]):
+        lines.append("nothing to do: this is what all masters serve")
+    return lines
+
+
+def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
+    name, counts = clean(tree.get("tree")), tree.get("counts") or {}
+    size = f"{count(tree.get('files') or 0, 'file')}, {_bytes(tree.get('size') or 0)}"
+    yield f"tree {name} from {clean(tree.get('source'))}: {size}"
+    if tree.get("conflict"):
+        yield f"  {screen.paint('conflict')}: {clean(tree['conflict'])}"
+    for kind, sign in _SIGNS:
+        rows = tree.get(kind) or []
+        for row in rows[:LISTED]:
+            what = "/" if row.get("kind") == "folder" else f"  {_bytes(row.get('size') or 0)}"
+            yield f"  {sign} {clean(row.get('path'))}{what if kind != 'removed' else ''}"
+        if (counts.get(kind) or 0) > LISTED:
+            yield f"  {sign} … {number(counts[kind] - LISTED)} more {kind}"
+    yield from (f"  {line}" for line in _diff(tree.get("diff") or [], screen))
+    for master, edits in sorted((tree.get("edits") or {}).items()):
+        paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
+        yield (
+            f"  edited by hand on {clean(master)}: {count(edits.get('count') or 0, 'file')} "
+            f"({paths}); the folder is kept beside"
+        )
+    what = ", ".join(f"{number(counts.get(kind) or 0)} {kind}" for kind, _ in _SIGNS)
+    done = f"deployment {tree['number']}: " if tree.get("number") else ""
+    yield f"  {done}{'nothing changes' if not any(counts.values()) else what}"
+
+
+def _diff(lines: Iterable[str], screen: Screen) -> Iterator[str]:
+    for line in lines:
+        text = "".join(sign if sign.isprintable() or sign == "\t" else "?" for sign in str(line))
+        yield screen.paint(shorten(text, LONGEST_LINE), _COLOURS.get(text[:1], "none"))
+
+
+def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.deployments`` returned."""
+    lines: list[str] = []
+    for tree in data.get("trees") or []:
+        lines.append(f"tree {clean(tree.get('tree'))}: {clean(tree.get('live'))}")
+        rows = [
+            [
+                ("* " if entry.get("number") == tree.get("current") else "  ")
+                + str(entry.get("number")),
+                at_time(entry.get("at")),
+                f"{entry.get('by')} on {entry.get('on')}",
+                number(entry.get("files") or 0),
+                str(entry.get("version"))[:12],
+                ", ".join(entry.get("live_on") or []) or "-",
+                " ".join(filter(None, (entry.get("source"), entry.get("message")))),
+            ]
+            for entry in tree.get("deployments") or []
+        ]
+        columns = ["  No", "When", "By", "Files", "Version", "Live on", "From"]
+        if rows:
+            lines += table(
+                screen, columns, rows, right=["Files"], whole=["  No", "When", "Version"]
+            )
+        else:
+            lines.append("  nothing was deployed yet: salt-run ha.deploy test=True")
+        if tree.get("conflict"):
+            lines.append(f"  {screen.paint('conflict')}: {clean(tree['conflict'])}")
+        for master, edits in sorted((tree.get("edits") or {}).items()):
+            paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
+            lines.append(
+                f"  edited by hand on {clean(master)}: {count(edits.get('count') or 0, 'file')} "
+                f"({paths}): salt-run ha.deploy serves the deployed ones, and keeps these beside"
+            )
+    return lines + not_asked(data, screen)
+
+
+def _bytes(size: int) -> str:
+    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= one:
+            return f"{size / one:.1f} {unit}"
+    return f"{size} B"

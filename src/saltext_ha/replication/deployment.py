@@ -1,0 +1,117 @@
+"""
+Which version of a tree is current: a register that merges as a key's record does.
+
+Values that were written without knowing of each other stay side by side (see :mod:`.record`). Where
+they name different versions that is a conflict: every master goes on serving what it serves, until
+the next deployment, which knows of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from saltext_ha.replication.record import Context, Dot, join, surviving
+
+KEPT = 5
+"""Deployments that can be gone back to, the current one among them."""
+
+
+class Entry(NamedTuple):
+    """
+    One deployment as people are told of it. ``version`` is the SHA-256 of the tree's manifest;
+    ``at`` is in Unix seconds, ``size`` in bytes; ``source`` says where it was taken from.
+    """
+
+    number: int
+    version: bytes
+    at: float
+    by: str
+    on: str
+    source: str
+    message: str
+    files: int
+    size: int
+
+
+class Deployment(NamedTuple):
+    """What somebody made current, and the deployments that can be gone back to, newest first."""
+
+    dot: Dot
+    kept: tuple[Entry, ...]
+
+    @property
+    def entry(self) -> Entry:
+        """The deployment itself."""
+        return self.kept[0]
+
+    @property
+    def version(self) -> bytes:
+        """The version of the tree that it made current."""
+        return self.kept[0].version
+
+
+class Register(NamedTuple):
+    """All that is known of what is current of one tree."""
+
+    values: tuple[Deployment, ...] = ()
+    context: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def current(self) -> Deployment | None:
+        """What is to be served; None: nothing was deployed, or there is a conflict."""
+        return None if self.conflict or not self.values else max(self.values, key=_newest)
+
+    @property
+    def conflict(self) -> bool:
+        """Whether different versions were deployed by people who did not know of each other."""
+        return len({value.version for value in self.values}) > 1
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All deployments that can be gone back to, newest first."""
+        found = {entry for value in self.values for entry in value.kept}
+        return sorted(found, reverse=True)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that differ whenever two registers do."""
+        dots = [f"{v.dot.node},{v.dot.counter},{v.version.hex()}" for v in self.values]
+        seen = [f"{node},{counter}" for node, counter in self.context]
+        return hashlib.blake2b("\n".join([*dots, "", *seen]).encode(), digest_size=16).digest()
+
+
+def merge(ours: Register, theirs: Register) -> Register:
+    """The register that has seen what both have."""
+    our_context, their_context = dict(ours.context), dict(theirs.context)
+    values = surviving(
+        {value.dot: value for value in ours.values},
+        our_context,
+        {value.dot: value for value in theirs.values},
+        their_context,
+        lambda both: min(both),
+    )
+    return _register(values, join(our_context, their_context))
+
+
+def deploy(register: Register, node: str, entry: Entry) -> Register:
+    """
+    *register* after *entry* was deployed by somebody who knew all of it; its number follows.
+
+    :param node: the name under which this master writes.
+    """
+    context = dict(register.context)
+    dot = Dot(node, context.get(node, 0) + 1)
+    before = register.entries
+    number = 1 + max((old.number for old in before), default=0)
+    kept = (entry._replace(number=number), *before[: KEPT - 1])
+    return _register([Deployment(dot, kept)], join(context, {node: dot.counter}))
+
+
+def _newest(value: Deployment) -> tuple[int, Dot]:
+    return value.entry.number, value.dot
+
+
+def _register(values: Iterable[Deployment], context: Context) -> Register:
+    return Register(tuple(sorted(values)), tuple(sorted(context.items())))

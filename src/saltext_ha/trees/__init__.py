@@ -1,0 +1,1 @@
+"""Trees: folders of states, pillar and configuration that all masters serve the same."""

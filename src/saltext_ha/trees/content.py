@@ -1,0 +1,197 @@
+"""How the content of trees travels: manifests by what differs, files by their hash, in parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerError
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.manifest import Manifest
+from saltext_ha.trees.store import Staging, TreeStore
+
+# Of one file in one message, and of all in one message.
+PART = 1 << 20
+MOST = 4 << 20
+MOST_WANTED = 4096
+ROWS = 20_000
+TIMEOUT = 60.0
+
+Call = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
+"""Asks one peer: method, payload, seconds."""
+Progress = Callable[[int, int], None]
+"""Told (files that are there, files there will be)."""
+
+
+class Content:
+    """What this master has of its trees, for its peers."""
+
+    def __init__(self, stores: Mapping[str, TreeStore]) -> None:
+        self._stores = stores
+
+    def for_peers(self) -> dict[str, Handler]:
+        """Method → its handler."""
+        return {"tree_manifest": self._manifest, "tree_parts": self._parts}
+
+    async def _manifest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        store, version = self._of(payload)
+        base = wire.field(payload, "base", bytes, b"")
+        after = wire.field(payload, "after", str, "")
+        return await asyncio.to_thread(_page, store, version, base, after)
+
+    async def _parts(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        store, _ = self._of(payload)
+        wanted = wire.rows(payload.get("wanted"), "wanted", bytes, int)[:MOST_WANTED]
+        return {"parts": await asyncio.to_thread(_read, store, wanted)}
+
+    def _of(self, payload: dict[str, Any]) -> tuple[TreeStore, bytes]:
+        name = wire.field(payload, "tree", str)
+        if name not in self._stores:
+            raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
+        return self._stores[name], wire.field(payload, "version", bytes, b"")
+
+
+def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str, Any]:
+    """Entries of *version* that *base* has not, in the order of paths; and what only *base* has."""
+    manifest = store.manifest(version)
+    if manifest is None:
+        raise HaError("that version is not here")
+    before = store.manifest(base) if base else None
+    known = before or {}
+    rows = [
+        [p, *node] for p, node in sorted(manifest.items()) if p > after and known.get(p) != node
+    ]
+    gone = [] if after else sorted(known.keys() - manifest.keys())
+    return {
+        "base": before is not None,
+        "rows": rows[:ROWS],
+        "removed": gone,
+        "more": len(rows) > ROWS,
+    }
+
+
+def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    parts: list[list[Any]] = []
+    room = MOST
+    for digest, offset in wanted:
+        path = store.holder(digest) if room > 0 and offset >= 0 else None
+        if path is None:
+            continue
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            file.seek(offset)
+            data = file.read(min(PART, room))
+        parts.append([digest, offset, data])
+        room -= len(data)
+    return parts
+
+
+async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: bytes) -> Manifest:
+    """
+    What is in *version*, as a peer says; from what differs from *base*, which both may have.
+
+    :raises HaError: the peer has it not, or what it sends is not that version.
+    """
+    entries: dict[str, Any] = {}
+    after, first = "", True
+    ask = {"tree": store.tree.name, "version": version, "base": base}
+    while True:
+        answer = await call("tree_manifest", {**ask, "after": after}, TIMEOUT)
+        rows = wire.rows(answer.get("rows"), "manifest", str, str, int, int, bytes)
+        if first and answer.get("base") is True:
+            known = await asyncio.to_thread(store.manifest, base) or {}
+            entries = {path: [path, *node] for path, node in known.items()}
+            for path in wire.texts(answer, "removed"):
+                entries.pop(path, None)
+        first = False
+        entries.update((row[0], list(row)) for row in rows)
+        if len(entries) > manifests.MOST_ENTRIES:
+            raise InvalidRecord(f"a tree has at most {manifests.MOST_ENTRIES} entries")
+        if answer.get("more") is not True:
+            break
+        if not rows or rows[-1][0] <= after:
+            raise InvalidRecord("a manifest without end")
+        after = rows[-1][0]
+    manifest = await asyncio.to_thread(manifests.read, list(entries.values()))
+    if await asyncio.to_thread(manifests.version_of, manifest) != version:
+        raise InvalidRecord("a manifest that is not the one of that version")
+    return manifest
+
+
+async def fetch_files(
+    calls: Mapping[str, Call], store: TreeStore, staging: Staging, progress: Progress
+) -> None:
+    """
+    Fetch all that is missing, from the first of the peers that has it and answers.
+
+    :param calls: how each peer is asked, by its name, in the order in which they are.
+    :raises HaError: nobody has some of it; says who was asked, and why not.
+    """
+    left = dict.fromkeys(staging.missing)
+    of = len(left)
+    troubles: dict[str, str] = {}
+    for name, call in calls.items():
+        while left:
+            progress(of - len(left), of)
+            try:
+                got = await _fetch_some(call, store, staging, left)
+            except PeerError as exc:
+                troubles[name] = str(exc)
+                break
+            except InvalidRecord as exc:
+                troubles[name] = f"{name} sends nonsense: {exc}"
+                break
+            if not got:
+                troubles.setdefault(name, f"{name} does not have all of it")
+                break
+    progress(of - len(left), of)
+    if left:
+        path = staging.missing[next(iter(left))][0]
+        why = "; ".join(troubles.values()) or "there is nobody to ask"
+        raise HaError(f"{len(left)} files could not be fetched, {path} among them: {why}")
+
+
+async def _fetch_some(
+    call: Call, store: TreeStore, staging: Staging, left: dict[bytes, None]
+) -> bool:
+    """One message's worth of what is *left*; whether anything of it came."""
+    wanted: list[list[Any]] = []
+    room = MOST
+    for digest in left:
+        have = store.part(digest)
+        wanted.append([digest, have])
+        room -= min(PART, staging.size(digest) - have)
+        if room <= 0 or len(wanted) == MOST_WANTED:
+            break
+    answer = await call("tree_parts", {"tree": store.tree.name, "wanted": wanted}, TIMEOUT)
+    parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
+    return await asyncio.to_thread(_take, store, staging, left, dict(map(tuple, wanted)), parts)
+
+
+def _take(
+    store: TreeStore,
+    staging: Staging,
+    left: dict[bytes, None],
+    wanted: Mapping[bytes, int],
+    parts: Sequence[Sequence[Any]],
+) -> bool:
+    came = False
+    for digest, offset, data in parts:
+        if digest not in left or wanted.get(digest) != offset:
+            raise InvalidRecord("a part of a file that was not asked for")
+        size = staging.size(digest)
+        if offset + len(data) > size or (not data and offset < size):
+            store.forget(digest)
+            raise InvalidRecord("more or less of a file than it has")
+        store.append(digest, offset, data)
+        came = True
+        if offset + len(data) < size:
+            continue
+        if not store.settle(staging, digest):
+            raise InvalidRecord("other bytes than those of that file")
+        del left[digest]
+    return came

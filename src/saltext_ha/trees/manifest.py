@@ -1,0 +1,190 @@
+"""
+What is in a version of a tree: its files, folders and links, by path. Pure.
+
+A version is named by the SHA-256 of its manifest, and a manifest names each file by the SHA-256 of
+its content: who has the name of a version can check all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+from saltext_ha.common.errors import InvalidRecord
+
+FILE, FOLDER, LINK = "file", "folder", "link"
+MOST_ENTRIES = 200_000
+LONGEST_PATH = 4096
+LONGEST_NAME = 255
+
+
+class Node(NamedTuple):
+    """
+    One entry: ``mode`` are its permission bits, ``size`` its bytes; ``what`` is the SHA-256 of a
+    file, the target of a link, empty for a folder.
+    """
+
+    kind: str
+    mode: int
+    size: int
+    what: bytes
+
+
+Manifest = Mapping[str, Node]
+"""Path below the tree, parts separated by ``/`` → what is there."""
+
+
+class Changes(NamedTuple):
+    """What leads from one version to another: paths, sorted."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+
+def version_of(manifest: Manifest) -> bytes:
+    """The name of the version that *manifest* describes."""
+    return hashlib.sha256(pack(manifest)).digest()
+
+
+def pack(manifest: Manifest) -> bytes:
+    """The bytes of *manifest*, the same for the same content."""
+    rows = [[path, *node] for path, node in sorted(manifest.items())]
+    packed: bytes = msgpack.packb(rows, use_bin_type=True)
+    return packed
+
+
+def unpack(data: bytes) -> dict[str, Node]:
+    """:raises InvalidRecord: *data* is not what :func:`pack` makes."""
+    try:
+        rows = msgpack.unpackb(data, raw=False, max_array_len=MOST_ENTRIES)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as exc:
+        raise InvalidRecord(f"damaged manifest: {type(exc).__name__}") from None
+    return read(rows)
+
+
+def read(rows: Any) -> dict[str, Node]:
+    """
+    The manifest that *rows* are, checked: it leads nowhere outside of its tree.
+
+    :raises InvalidRecord: says what is wrong with which entry.
+    """
+    if not isinstance(rows, list):
+        raise InvalidRecord("malformed manifest: no list")
+    if len(rows) > MOST_ENTRIES:
+        raise InvalidRecord(f"a tree has at most {MOST_ENTRIES} entries, not {len(rows)}")
+    found = dict(_row(row) for row in rows)
+    if len(found) != len(rows):
+        raise InvalidRecord("malformed manifest: a path stands twice")
+    for path, node in found.items():
+        above = posixpath.dirname(path)
+        if above and (above not in found or found[above].kind != FOLDER):
+            raise InvalidRecord(f"malformed manifest: {path!r} lies in no folder of it")
+        if node.kind == LINK and not stays_inside(path, node.what.decode(), found):
+            raise InvalidRecord(f"malformed manifest: the link {path!r} leads out of the tree")
+    return found
+
+
+def _row(row: Any) -> tuple[str, Node]:
+    if not isinstance(row, list) or len(row) != 5:
+        raise InvalidRecord("malformed manifest: an entry has five parts")
+    path, kind, mode, size, what = row
+    if type(path) is not str or not is_path(path):
+        raise InvalidRecord(f"malformed manifest: {path!r:.100} is no path below a tree")
+    sound = (
+        kind in (FILE, FOLDER, LINK)
+        and type(mode) is int
+        and 0 <= mode <= 0o777
+        and type(size) is int
+        and 0 <= size < 2**53
+        and type(what) is bytes
+    )
+    if not sound or (kind == FILE and len(what) != 32) or (kind == FOLDER and (what or size)):
+        raise InvalidRecord(f"malformed manifest: {path!r} is no file, folder or link as sent")
+    if kind == LINK:
+        try:
+            target = what.decode()
+        except UnicodeDecodeError:
+            target = ""
+        if not target or "\0" in target or len(what) >= LONGEST_PATH or size:
+            raise InvalidRecord(f"malformed manifest: the link {path!r} leads nowhere")
+    return path, Node(kind, mode, size, what)
+
+
+def is_path(path: str) -> bool:
+    """Whether *path* names something below a tree, and only there."""
+    try:
+        length = len(path.encode())
+        parts = [part.encode() for part in path.split("/")]
+    except UnicodeEncodeError:
+        return False
+    return (
+        0 < length < LONGEST_PATH
+        and "\0" not in path
+        and all(part not in (b"", b".", b"..") and len(part) <= LONGEST_NAME for part in parts)
+    )
+
+
+def stays_inside(path: str, target: str, entries: Mapping[str, Node]) -> bool:
+    """
+    Whether the link at *path* leads to something inside its tree, whatever links lie on the way.
+
+    :param entries: of the whole tree.
+    """
+    at, todo, steps = path.split("/")[:-1], target.split("/"), 0
+    if target.startswith("/"):
+        return False
+    while todo:
+        steps += 1
+        if steps > LONGEST_PATH:
+            return False  # links that lead in a circle
+        part = todo.pop(0)
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return False
+            at.pop()
+            continue
+        at.append(part)
+        there = entries.get("/".join(at))
+        if there is not None and there.kind == LINK:
+            further = there.what.decode()
+            if further.startswith("/"):
+                return False
+            at.pop()
+            todo = further.split("/") + todo
+    return True
+
+
+def changes(before: Manifest, after: Manifest) -> Changes:
+    """What leads from *before* to *after*; of folders only what is not said by their files."""
+    return Changes(
+        sorted(_told(after.keys() - before.keys(), after)),
+        sorted(path for path in after.keys() & before.keys() if after[path] != before[path]),
+        sorted(_told(before.keys() - after.keys(), before)),
+    )
+
+
+def _told(paths: Iterable[str], manifest: Manifest) -> Iterator[str]:
+    """*paths* without folders that hold others of them."""
+    some = set(paths)
+    above = {posixpath.dirname(path) for path in some}
+    return (path for path in some if manifest[path].kind != FOLDER or path not in above)
+
+
+def files(manifest: Manifest) -> int:
+    """How many files it has."""
+    return sum(node.kind == FILE for node in manifest.values())
+
+
+def size(manifest: Manifest) -> int:
+    """Bytes of all its files."""
+    return sum(node.size for node in manifest.values())

@@ -1,0 +1,342 @@
+"""One truth about folders: deployed on one master, served on all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Place
+from tests.engines import QUICK, in_a_loop, met, run, running, until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def places(root: Path, *names: str, own: Any = None, **tree: Any) -> list[Place]:
+    """
+    Masters that each have a source and a live folder of their own.
+
+    :param own: master → what its tree has beside *tree*; None: it has no tree.
+    """
+    found = []
+    for name in names:
+        (root / "trees" / name / "source").mkdir(parents=True)
+        states = {
+            "source": str(root / "trees" / name / "source"),
+            "live": str(root / "trees" / name / "live"),
+            **tree,
+            **((own or {}).get(name) or {}),
+        }
+        trees = {} if name in (own or {}) and own[name] is None else {"states": states}
+        found.append(Place(root, name, {**QUICK, "trees": trees}, {}))
+    return found
+
+
+def source(place: Place) -> Path:
+    return place.root / "trees" / place.name / "source"
+
+
+def live(place: Place) -> Path:
+    return place.root / "trees" / place.name / "live"
+
+
+def versions(place: Place) -> Path:
+    return live(place).with_name(".live.ha")
+
+
+def put(folder: Path, files: Mapping[str, str]) -> None:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+def served(place: Place) -> dict[str, str]:
+    """What Salt would read there."""
+    top = live(place)
+    return {
+        str(path.relative_to(top)): path.read_text()
+        for path in sorted(top.rglob("*"))
+        if path.is_file()
+    }
+
+
+async def deployed(place: Place, *trees: str, **options: Any) -> dict[str, Any]:
+    answer = await run(place, "deploy", *trees, **options)
+    assert answer["retcode"] == 0, answer
+    return answer
+
+
+STATES = {"top.sls": "base: {}\n", "nginx/init.sls": "nginx: pkg.installed\n"}
+
+
+@in_a_loop
+async def test_what_is_deployed_on_one_is_served_by_all(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    (source(two[0]) / "link").symlink_to("nginx/init.sls")
+    (source(two[0]) / "nginx" / "init.sls").chmod(0o640)
+    async with met(*two):
+        planned = await deployed(two[0], test=True)
+        assert [row["path"] for row in planned["trees"][0]["added"]] == [
+            "link",
+            "nginx/init.sls",
+            "top.sls",
+        ]
+        assert "+nginx: pkg.installed" in planned["trees"][0]["diff"]
+        assert not live(two[0]).exists()
+        assert not live(two[1]).exists()
+        first = await deployed(two[0], message="the first")
+        assert first["trees"][0]["number"] == 1
+        assert served(two[0]) == served(two[1]) == {**STATES, "link": STATES["nginx/init.sls"]}
+        for place in two:
+            assert (live(place) / "nginx" / "init.sls").stat().st_mode & 0o777 == 0o640
+            assert (live(place) / "link").is_symlink()
+        again = await deployed(two[0])
+        assert again["trees"][0]["number"] is None
+        assert again["trees"][0]["same"]
+
+        put(source(two[0]), {"top.sls": "base: {'*': [nginx]}\n", "new.sls": "{}\n"})
+        shutil.rmtree(source(two[0]) / "nginx")
+        (source(two[0]) / "link").unlink()
+        second = await deployed(two[0])
+        assert second["trees"][0]["counts"] == {"added": 1, "changed": 1, "removed": 2}
+        assert set(served(two[1])) == {"new.sls", "top.sls"}
+        assert served(two[1]) == served(two[0])
+
+        shown = await run(two[1], "deployments")
+        assert shown["retcode"] == 0, shown
+        (tree,) = shown["trees"]
+        assert [row["number"] for row in tree["deployments"]] == [2, 1]
+        assert tree["deployments"][1]["message"] == "the first"
+        assert tree["deployments"][0]["live_on"] == ["m1", "m2"]
+
+        back = await run(two[1], "rollback")
+        assert back["retcode"] == 0, back
+        assert served(two[0]) == served(two[1]) == {**STATES, "link": STATES["nginx/init.sls"]}
+        assert back["trees"][0]["number"] == 3
+
+
+@in_a_loop
+async def test_what_did_not_change_is_not_sent_nor_written(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {f"{i}.sls": f"{i}\n" * 1000 for i in range(50)})
+    async with met(*two) as (one, _):
+        await deployed(two[0])
+        before = {path.name: path.stat() for path in live(two[1]).iterdir()}
+        client = one.service.parts.links["m2"].client
+        sent, got = client.bytes_sent, client.bytes_received
+        put(source(two[0]), {"7.sls": "seven\n"})
+        await deployed(two[0])
+        after = {path.name: path.stat() for path in live(two[1]).iterdir()}
+        assert {name for name in after if after[name].st_ino != before[name].st_ino} == {"7.sls"}
+        assert after["7.sls"].st_mtime_ns != before["7.sls"].st_mtime_ns
+        assert client.bytes_sent - sent + client.bytes_received - got < 20_000
+
+
+@in_a_loop
+async def test_other_content_of_the_same_size_and_time_is_another_file(tmp_path: Path) -> None:
+    """Salt's fileserver keeps the hash of a file as long as its modification time is the same."""
+    (place,) = places(tmp_path, "m1")
+    file = source(place) / "a.sls"
+    put(source(place), {"a.sls": "one\n"})
+    before = file.stat()
+    async with running(place):
+        await deployed(place)
+        first = (live(place) / "a.sls").stat().st_mtime
+        put(source(place), {"a.sls": "two\n"})
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        await deployed(place)
+        assert served(place) == {"a.sls": "two\n"}
+        assert (live(place) / "a.sls").stat().st_mtime != first
+
+
+@in_a_loop
+async def test_a_master_that_was_away_serves_it_before_it_is_ready(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two) as (_, away):
+        await deployed(two[0])
+        await away.service.parts.links.close()
+    async with running(two[0]) as (one,):
+        put(source(two[0]), {"top.sls": "changed\n"})
+        refused = await run(two[0], "deploy")
+        assert refused["retcode"] == 2
+        assert "without=m2" in refused["error"]
+        assert served(two[0]) == STATES
+        left = await deployed(two[0], without="m2")
+        assert left["left_out"] == ["m2"]
+        assert served(two[0])["top.sls"] == "changed\n"
+        assert served(two[1]) == STATES
+        async with running(two[1]) as (other,):
+            assert "tree" in other.service.parts.trees.behind()
+            await until(lambda: not other.service.parts.trees.behind(), "m2 has caught up")
+            assert served(two[1])["top.sls"] == "changed\n"
+            await one.meets(other)
+
+
+@in_a_loop
+async def test_two_deployments_that_did_not_know_of_each_other(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    for place in two:
+        put(source(place), {"who.sls": place.name})
+    async with met(*two):
+        await deployed(two[0])
+    for place, other in (two, reversed(two)):
+        async with running(place):
+            put(source(place), {"who.sls": f"{place.name} alone"})
+            await deployed(place, without=other.name)
+    async with met(*two) as (one, other):
+        await until(
+            lambda: all(e.service.parts.trees.registers["states"].conflict for e in (one, other)),
+            "both know of the conflict",
+        )
+        assert served(two[0]) == {"who.sls": "m1 alone"}
+        assert served(two[1]) == {"who.sls": "m2 alone"}
+        status = await run(two[0], "status")
+        assert any("different versions were deployed" in row["note"] for row in status["masters"])
+        shown = await run(two[0], "deployments")
+        assert shown["retcode"] == 1
+        assert shown["trees"][0]["conflict"]
+        ended = await deployed(two[1])
+        assert ended["trees"][0]["conflict"]
+        assert served(two[0]) == served(two[1]) == {"who.sls": "m2 alone"}
+        assert (await run(two[0], "deployments"))["retcode"] == 0
+
+
+@in_a_loop
+async def test_what_was_edited_by_hand_is_shown_and_kept(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        put(live(two[1]), {"top.sls": "by hand\n", "mine.sls": "{}\n"})
+        shown = await run(two[0], "deployments")
+        assert shown["retcode"] == 1
+        assert shown["trees"][0]["edits"]["m2"]["paths"] == ["mine.sls", "top.sls"]
+        again = await deployed(two[0])
+        assert again["trees"][0]["edits"]["m2"]["count"] == 2
+        assert served(two[1]) == STATES
+        kept = list(versions(two[1]).rglob("mine.sls"))
+        assert [path.read_text() for path in kept] == ["{}\n"]
+        assert (kept[0].parent / "top.sls").read_text() == "by hand\n"
+
+
+@in_a_loop
+async def test_a_real_folder_is_adopted_and_kept(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    for place in two:
+        put(live(place), {"old.sls": place.name})
+    async with met(*two):
+        refused = await run(two[0], "deploy")
+        assert refused["retcode"] == 2
+        assert "adopt=True" in refused["error"]
+        assert served(two[1]) == {"old.sls": "m2"}
+        planned = await deployed(two[0], test=True)
+        assert planned["adopt"] == {"states": ["m1", "m2"]}
+        await deployed(two[0], adopt=True)
+        assert served(two[1]) == STATES
+        (kept,) = versions(two[1]).glob("before-*/old.sls")
+        assert kept.read_text() == "m2"
+
+
+@in_a_loop
+async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path) -> None:
+    check = "sh -c 'grep -q good top.sls || { echo no good; exit 3; }'"
+    two = places(tmp_path, "m1", "m2", own={"m2": {"check": check}})
+    put(source(two[0]), {"top.sls": "good"})
+    async with met(*two):
+        await deployed(two[0])
+        put(source(two[0]), {"top.sls": "bad"})
+        failed = await run(two[0], "deploy")
+        assert failed["retcode"] == 2
+        for words in ("m2", "no good", "exit code 3", "nothing was switched"):
+            assert words in failed["error"]
+        assert served(two[0]) == served(two[1]) == {"top.sls": "good"}
+
+
+@in_a_loop
+async def test_a_master_without_that_tree_is_named(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2", own={"m2": None})
+    put(source(two[0]), STATES)
+    async with met(*two):
+        refused = await run(two[0], "deploy")
+        assert refused["retcode"] == 2
+        assert "m2: has no tree states" in refused["error"]
+        assert not live(two[0]).exists()
+
+
+@in_a_loop
+async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2", secret=True)
+    put(source(two[0]), {"users/root.sls": "password: hunter2\n"})
+    async with met(*two):
+        planned = await deployed(two[0], test=True)
+        assert planned["trees"][0]["diff"] == []
+        assert "hunter2" not in str(planned)
+        await deployed(two[0])
+        for place in two:
+            for path in (versions(place), *versions(place).rglob("*")):
+                if not path.is_symlink():
+                    assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda top: (top / "out").symlink_to("/etc/passwd"), "leads out of the tree"),
+        (lambda top: (top / "up").symlink_to("../../x"), "leads out of the tree"),
+        (lambda top: os.mkfifo(top / "pipe"), "neither a file"),
+    ],
+    ids=["absolute link", "link above", "pipe"],
+)
+@in_a_loop
+async def test_what_no_tree_may_hold(tmp_path: Path, make: Any, words: str) -> None:
+    (place,) = places(tmp_path, "m1")
+    make(source(place))
+    async with running(place):
+        refused = await run(place, "deploy")
+    assert refused["retcode"] == 2
+    assert words in refused["error"]
+    assert not live(place).exists()
+
+
+@in_a_loop
+async def test_git_stays_out_and_is_named(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1", ignore=["*.swp", "notes/*"])
+    put(source(place), {**STATES, ".x.swp": "", "notes/a": ""})
+    git = ["git", "-C", str(source(place)), "-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    async with running(place):
+        clean = await deployed(place)
+        assert "production" in clean["trees"][0]["source"]
+        assert "uncommitted" not in clean["trees"][0]["source"]
+        assert served(place) == STATES
+        put(source(place), {"top.sls": "changed\n"})
+        assert "uncommitted changes" in (await deployed(place))["trees"][0]["source"]
+
+
+@in_a_loop
+async def test_five_are_kept(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    async with met(*two):
+        for number in range(1, 8):
+            put(source(two[0]), {"n.sls": f"{number}"})
+            await deployed(two[0])
+        kept = [d["number"] for d in (await run(two[0], "deployments"))["trees"][0]["deployments"]]
+        assert kept == [7, 6, 5, 4, 3]
+        for place in two:
+            assert len([p for p in (versions(place) / "versions").iterdir() if p.is_dir()]) == 5
+        gone = await run(two[0], "rollback", 1)
+        assert gone["retcode"] == 2
+        assert "kept: 7, 6, 5, 4, 3" in gone["error"]
+        back = await run(two[0], "rollback", 4)
+        assert back["retcode"] == 0
+        assert served(two[1]) == {"n.sls": "4"}
