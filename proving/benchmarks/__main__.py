@@ -24,6 +24,7 @@ from proving.benchmarks import (
     rivals,
     scale,
     status,
+    trees,
 )
 from proving.benchmarks.report import Row, growth, machine, markdown, table
 
@@ -39,6 +40,7 @@ GROUPS = (
     "status",
     "minions",
     "failover",
+    "deploy",
 )
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
@@ -143,6 +145,8 @@ def _plan(
     yield "status", partial(status.measure, size=large, samples=samples // 4)
     yield "minions", partial(minions.group, size=min(large, minions.MINIONS))
     yield "minions", partial(minions.asked, samples=10 if quick else 40)
+    for files in trees.FILES[: 1 if quick else None]:
+        yield "deploy", partial(trees.measure, files=files, runs=3 if quick else 5)
     for hung in (False, True):
         yield "failover", partial(failover.measure, hung=hung)
 

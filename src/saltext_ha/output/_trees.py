@@ -74,6 +74,7 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
     lines: list[str] = []
     for tree in data.get("trees") or []:
         lines.append(f"tree {clean(tree.get('tree'))}: {clean(tree.get('live'))}")
+        entries = tree.get("deployments") or []
         rows = [
             [
                 ("* " if entry.get("number") == tree.get("current") else "  ")
@@ -83,15 +84,17 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
                 number(entry.get("files") or 0),
                 str(entry.get("version"))[:12],
                 ", ".join(entry.get("live_on") or []) or "-",
-                " ".join(filter(None, (entry.get("source"), entry.get("message")))),
             ]
-            for entry in tree.get("deployments") or []
+            for entry in entries
         ]
-        columns = ["  No", "When", "By", "Files", "Version", "Live on", "From"]
         if rows:
-            lines += table(
-                screen, columns, rows, right=["Files"], whole=["  No", "When", "Version"]
-            )
+            columns = ["  No", "When", "By", "Files", "Version", "Live on"]
+            whole = ["  No", "When", "Version"]
+            head, *body = table(screen, columns, rows, right=["Files"], whole=whole)
+            lines.append(head)
+            for line, entry in zip(body, entries, strict=True):
+                told = filter(None, (entry.get("source"), entry.get("message")))
+                lines += [line, f"      {': '.join(map(clean, told))}"]
         else:
             lines.append("  nothing was deployed yet: salt-run ha.deploy test=True")
         if tree.get("conflict"):

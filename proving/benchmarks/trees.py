@@ -1,0 +1,125 @@
+"""One deployment of a tree, from the command to the last of three masters that serves it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from lab.engines import EngineProcess, Place, befriend
+from lab.wait import wait_for
+from proving.benchmarks.report import Budget, Row
+from proving.benchmarks.rsync import Shot
+
+FILES = (1_000, 20_000)
+IN_ONE_FOLDER = 100
+SIZE = 1_000
+# Of one with few changes in many files: the budget.
+FEW, MANY = 10, 20_000
+PATIENCE = 120.0
+LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
+
+
+def measure(root: Path, files: int, runs: int) -> list[Row]:
+    """Rows for 1, 10 and all of *files* changed, beside ``rsync -a --delete --fsync`` of them."""
+    source = root / "source"
+    for number in range(files):
+        folder = source / f"{number // IN_ONE_FOLDER}"
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / f"{number}", number)
+    places = [
+        Place(
+            root / "engines",
+            name,
+            {"trees": {"t": {"source": str(source), "live": str(root / f"live-{name}")}}},
+        )
+        for name in ("m1", "m2", "m3")
+    ]
+    copies = [root / f"copy-{place.name}" for place in places]
+    befriend(*places)
+    rows = []
+    with _started(places) as engines:
+        wait_for(lambda: _level(engines), PATIENCE, "they have met")
+        first, _ = _deploy(engines[0]), _copy(source, copies)
+        rows.append(_row("deploy, first", files, [first], [], []))
+        for changed in (1, FEW, files):
+            times, sizes, spreads, shots = [], [], [], []
+            for run in range(runs):
+                for number in range(changed):
+                    _write(source / f"{number // IN_ONE_FOLDER}" / f"{number}", f"{run} {changed}")
+                before = _bytes()
+                times.append(_deploy(engines[0]))
+                sizes.append(_bytes() - before)
+                spreads.append(_spread(root, places))
+                shots.append(_copy(source, copies))
+            rows.append(_row(f"deploy, {changed} changed", files, times, sizes, shots, changed))
+            print(f"  switch spread: {median(spreads):.1f} ms, worst {max(spreads):.1f} ms")
+    return rows
+
+
+def _row(
+    work: str,
+    files: int,
+    times: Sequence[float],
+    sizes: Sequence[int],
+    shots: Sequence[Shot],
+    changed: int = 0,
+) -> Row:
+    rival = Shot(median(shot.ms for shot in shots)) if shots else None
+    budget = Budget(median=1000) if changed == FEW and files == MANY else None
+    return Row(
+        work,
+        files,
+        times,
+        bytes=int(median(sizes)) if sizes else None,
+        rivals={"rsync": rival} if rival else {},
+        budget=budget,
+    )
+
+
+@contextlib.contextmanager
+def _started(places: Sequence[Place]) -> Iterator[list[EngineProcess]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(EngineProcess(place)) for place in places]
+
+
+def _level(engines: Sequence[EngineProcess]) -> bool:
+    rows = [row for engine in engines for row in engine.control("peers")["peers"]]
+    return all(row["state"] == "up" for row in rows)
+
+
+def _write(file: Path, content: object) -> None:
+    file.write_text(f"{content}\n".ljust(SIZE, "."))
+
+
+def _deploy(engine: EngineProcess) -> float:
+    """Milliseconds until the command is answered."""
+    began = time.perf_counter()
+    job = engine.control("deploy", {"by": "root"})["job"]
+    while "answer" not in (found := engine.control("deploy_progress", {"job": job})):
+        pass
+    if found["answer"]["retcode"]:
+        raise RuntimeError(f"it was not deployed: {found}")
+    return (time.perf_counter() - began) * 1000
+
+
+def _copy(source: Path, targets: Sequence[Path]) -> Shot:
+    """What people do instead, to all of them."""
+    began = time.perf_counter()
+    for target in targets:
+        command = ["rsync", "-a", "--delete", "--fsync", f"{source}/", f"{target}/"]
+        subprocess.run(command, capture_output=True, check=True)
+    return Shot((time.perf_counter() - began) * 1000)
+
+
+def _bytes() -> int:
+    return int(LOOPBACK.read_text())
+
+
+def _spread(root: Path, places: Sequence[Place]) -> float:
+    """Milliseconds between the first and the last master that exchanged its link."""
+    times = [(root / f"live-{place.name}").lstat().st_ctime_ns for place in places]
+    return (max(times) - min(times)) / 1e6

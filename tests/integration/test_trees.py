@@ -1,0 +1,180 @@
+"""Trees on real masters: minions of all of them get what was deployed on one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Lab, Master, wait_for
+from lab.cli import Result
+from tests.integration.bus import heard
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK, SOON, level
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+
+# Less than one message of Salt's fileserver takes (file_buffer_size): a larger file is read in
+# several, and Salt itself does not keep them together.
+LINES = 50_000
+
+
+def places(master: str, root: Path) -> dict[str, dict[str, Any]]:
+    """Where a master has its two trees."""
+    return {
+        name: {
+            "source": str(root / "git" / name),
+            "live": str(root / "srv" / master / name),
+            "secret": name == "pillar",
+        }
+        for name in ("states", "pillar")
+    }
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    """Two masters, each with folders of its own, and a minion on each."""
+    with make_lab() as lab:
+        for name in ("m1", "m2"):
+            trees = places(name, lab.root)
+            (lab.root / "srv" / name).mkdir(parents=True)
+            lab.add_master(
+                name,
+                ha={**QUICK, "trees": trees},
+                config={
+                    "file_roots": {"base": [trees["states"]["live"]]},
+                    "pillar_roots": {"base": [trees["pillar"]["live"]]},
+                    "file_buffer_size": 1048576,  # Salt's default; the lab's is 8192
+                },
+            )
+        m1, m2 = lab.masters.values()
+        m1.share_master_key(m2)
+        one, two = lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])
+        change(lab, "0")
+        lab.start_all()
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        for minion, master in ((one, m1), (two, m2)):
+            wait_for(lambda m=master: m.keys()["minions_pre"], SOON, "it knocks")  # type: ignore[misc]
+            master.salt_key("-a", minion.name, "-y").check()
+            minion.wait_ready()
+        yield lab
+
+
+def change(lab: Lab, number: str) -> None:
+    """Another content of both sources, as an editor or git would write it."""
+    files: Mapping[str, str] = {
+        "states/top.sls": "base: {'*': [web]}\n",
+        "states/web.sls": "web:\n  test.show_notification:\n"
+        f"    - text: state {number} {{{{ pillar.number }}}}\n",
+        "states/large": f"{number}\n" * LINES,
+        "pillar/top.sls": "base: {'*': [who]}\n",
+        "pillar/who.sls": f"number: 'pillar {number}'\n",
+    }
+    for path, text in files.items():
+        file = lab.root / "git" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def everywhere(lab: Lab, function: str, *args: str) -> dict[str, Any]:
+    """What the minions of all masters return."""
+    found: dict[str, Any] = {}
+    for master in lab.masters.values():
+        found.update(master.salt("*", function, *args).data)
+    return found
+
+
+def said(applied: Mapping[str, Any]) -> dict[str, str]:
+    """The comment of each minion's only state."""
+    return {minion: next(iter(states.values()))["comment"] for minion, states in applied.items()}
+
+
+def deploy(master: Master, **options: Any) -> Result:
+    return master.salt_run("ha.deploy", **options)
+
+
+def test_minions_of_all_masters_get_what_was_deployed_on_one(lab: Lab) -> None:
+    m1, m2 = lab.masters.values()
+    change(lab, "1")
+    planned = deploy(m1, test=True).check()
+    assert {tree["tree"] for tree in planned.data["trees"]} == {"states", "pillar"}
+    assert not list((lab.root / "srv" / "m2" / "states").iterdir())
+    with heard(m2, "salt/ha/deployed") as events:
+        deploy(m1, message="the first", adopt=True).check()
+        wait_for(lambda: len(events) >= 2, SOON, "both are told of")
+    assert {data["tree"] for _, data in events} == {"states", "pillar"}
+    change(lab, "2")
+    deploy(m1).check()
+    assert said(everywhere(lab, "state.apply")) == {
+        "w1": "state 2 pillar 2",
+        "w2": "state 2 pillar 2",
+    }
+    change(lab, "3")
+    deploy(m1).check()
+    text = m1.salt_run_text("ha.deployments").stdout
+    assert "m1, m2" in text
+    assert "the first" in text
+    back = m2.salt_run("ha.rollback", tree="states").check()
+    assert back.data["trees"][0]["counts"]["changed"] == 2
+    assert set(said(everywhere(lab, "state.apply")).values()) == {"state 2 pillar 3"}
+    plan = m1.salt_run_text("ha.deploy", test=True).stdout
+    assert "+    - text: state 3 {{ pillar.number }}" in plan
+    assert "pillar 3" not in plan
+
+
+def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
+    """A minion of each master reads a file while it is exchanged again and again."""
+    m1, _ = lab.masters.values()
+    deploy(m1, adopt=True).check()
+    over, torn = threading.Event(), []
+    seen: dict[str, set[str]] = {name: set() for name in lab.masters}
+
+    def read(master: Master) -> None:
+        while not over.is_set():
+            whole = master.salt("*", "cp.get_file_str", "salt://large").data
+            for minion, text in whole.items():
+                numbers = set(str(text).split())
+                seen[master.name] |= numbers
+                if len(numbers) != 1 or str(text).count("\n") != LINES:
+                    torn.append((minion, sorted(numbers)[:3], len(str(text))))
+
+    readers = [threading.Thread(target=read, args=(m,)) for m in lab.masters.values()]
+    for reader in readers:
+        reader.start()
+    try:
+        number = 100
+        while number < 150 or min(map(len, seen.values())) < 3:
+            number += 1
+            change(lab, str(number))
+            job = m1.control("deploy", {"trees": ["states"], "by": "root"})["job"]
+            wait_for(
+                lambda job=job: "answer" in m1.control("deploy_progress", {"job": job}),  # type: ignore[misc]
+                SOON,
+                "it is deployed",
+            )
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+    assert not torn
+    last = set(everywhere(lab, "cp.get_file_str", "salt://large").values())
+    assert last == {f"{number}\n" * LINES}
+
+
+def test_a_master_that_was_killed_follows_before_it_is_ready(lab: Lab) -> None:
+    m1, m2 = lab.masters.values()
+    m2.kill()
+    change(lab, "away")
+    refused = deploy(m1)
+    assert refused.returncode == 2
+    assert "without=m2" in refused.data["error"]
+    deploy(m1, without="m2", adopt=True).check()
+    m2.start()
+    wait_for(lambda: m2.control("status")["masters"][0]["health"]["ready"], SOON, "m2 is ready")
+    assert (lab.root / "srv" / "m2" / "states" / "large").read_text() == "away\n" * LINES
+    lab.minions["w2"].wait_ready()
+    assert set(everywhere(lab, "cp.get_file_str", "salt://large").values()) == {"away\n" * LINES}
