@@ -709,6 +709,7 @@ def test_how_far_it_is_elsewhere_may_be_unknown(
     tmp_path: Path, errors: Errors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "FINDING", SECONDS)
+    monkeypatch.setattr(cmd_batches, "LONGEST", 0.0)
 
     async def act() -> None:
         minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True), "slow": hot("m1")}
