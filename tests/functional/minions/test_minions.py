@@ -941,6 +941,9 @@ def test_peers_may_have_nothing_else_published(
                 for method in ("job_expect", "job_strays"):
                     with pytest.raises(PeerRefused):
                         await link.call(method, {"timeout": 1, **payload})
+            for payload in ({}, {"jid": jid}, {"jid": jid, "timeout": 1e9}, {"jid": [jid]}):
+                with pytest.raises(PeerRefused):
+                    await link.call("job_more", {"timeout": 1, **payload})
             assert there.published == []
             with monkeypatch.context() as full:
                 full.setattr(jobs, "MAX_RUNNING", 0)
@@ -950,6 +953,8 @@ def test_peers_may_have_nothing_else_published(
             (over,) = new_jids(1)  # one that is over takes nobody's turn, though it is kept
             order = JobSpec(PING, ids=("web1",)).to_wire()
             await link.call("job_run", {**good, "jid": over, "order": order})
+            with pytest.raises(PeerRefused, match="nobody waits for that job any more"):
+                await link.call("job_more", {"jid": over, "timeout": 1})  # of commands only
             monkeypatch.setattr(jobs, "MAX_RUNNING", 1)
             there.published.clear()
             # A call that is repeated, because its connection broke, publishes once.
