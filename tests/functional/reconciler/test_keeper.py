@@ -871,6 +871,23 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
 # -- somebody else acts in the middle of an apply
 
 
+def test_a_key_that_is_deleted_here_before_a_peers_word_is_applied_stays_deleted(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    m1.hear(m2.records())
+    m1.remove("web1")
+    seen = m1.keeper.apply()
+    assert (seen.unsettled, m1.files()) == (["web1"], {}), "first it is recorded"
+    m1.settle()
+    assert m1.files() == {}
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+
+
 def test_the_same_key_accepted_here_in_the_middle_of_our_move(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
