@@ -685,6 +685,7 @@ def test_junk_that_cannot_be_removed_rotates_nothing(
     for _ in range(3):
         m2.keeper.apply()
     assert m2.revoked == 0
+    assert "web1" in m2.keeper.refused.reasons, "it is still there"
     monkeypatch.undo()
     m2.settle()
     assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
@@ -708,6 +709,35 @@ def test_a_file_that_its_disk_spoilt_holds_up_no_other(
     m1.scan()
     assert (m1.state("web1"), m1.state("web2")) == (None, PENDING)
     assert "web1" in m1.keeper.refused.reasons
+
+
+def test_a_pending_key_was_deleted_where_junk_knocked_in_its_place(m1: Master, m2: Master) -> None:
+    """Salt takes no second knock beside a pending key; so somebody had deleted that."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    m1.hear(m2.records())
+    m1.file(PENDING, "web1").write_text("junk")
+    long_ago(m1.file(PENDING, "web1"))
+    m1.keeper.apply()
+    m1.settle()
+    assert m1.state("web1") == DELETED
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+
+
+def test_what_a_peer_decided_is_told_when_it_is_in_the_store(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    told: list[tuple[str, str, str]] = []
+    m1.keeper._announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
+    m1.learn(m2.records())
+    m1.knock("web1", 1, DENIED)  # that changes nothing of the key that counts
+    exchange(m1, m2)
+    assert told == [("key/accepted", "web1", PENDING)]
 
 
 @pytest.mark.parametrize("junk", ["", "junk"])
