@@ -38,6 +38,8 @@ WEIGHTS = {
     "reachability": 0.01,
     "minions": 0.05,
     "job_run": 0.05,
+    "job_more": 0.05,
+    "cmd_more": 0.05,
 }
 
 

@@ -131,6 +131,7 @@ def methods(known: Known) -> dict[str, Sample]:
         "bound": lambda rng: {"glob": "hostile1*", "after": ids(rng)[0]},
         "job_expect": lambda rng: {"jids": jids(rng), "timeout": 1},
         "job_run": lambda rng: {"jid": jids(rng)[0], "order": order(rng), "timeout": 0.1},
+        "job_more": lambda rng: {"jid": jids(rng)[0], "timeout": 0.1},
         "job_strays": lambda rng: {"jids": jids(rng), "counts": rng.random() < 0.5},
         "trees": lambda rng: {"have": {"states": rng.randbytes(16)}},
         "tree_state": lambda rng: {"trees": ["states"]},
@@ -219,6 +220,10 @@ def commands() -> dict[str, Sample]:
             "timeout": 0.1,
             "test": rng.random() < 0.9,
             "operation": rng.randbytes(16).hex(),
+        },
+        "cmd_more": lambda rng: {
+            "jids": {"honest": f"{rng.randrange(10**20):020}"},
+            "timeout": 0.1,
         },
         "cmd_progress": lambda rng: {"operation": rng.randbytes(16).hex()},
         "deploy": lambda rng: {"trees": ["states"], "test": True, "without": "honest"},

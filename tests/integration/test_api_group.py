@@ -132,6 +132,10 @@ def test_one_command_for_the_whole_group(site: Site) -> None:
     assert site.runs(word) == dict.fromkeys(site.minions, 1)
     failed = site.m1.salt_run("ha.cmd", "fo2", "cmd.run", "exit 3")
     assert (failed.data["failed"], failed.data["retcode"]) == ({"fo2": 3}, 1)
+    # Longer than its timeout: minions say that they still run it, and are waited for.
+    slow = site.m1.salt_run("ha.cmd", "*", "test.sleep", "14", "timeout=3").data
+    assert slow["returned"] == dict.fromkeys(site.minions, True)
+    assert (slow["missing"], slow["running"], slow["retcode"]) == ({}, {}, 0)
 
 
 def test_who_is_given_up_where_he_was_and_is_elsewhere_is_not_down(site: Site) -> None:

@@ -43,7 +43,7 @@ class Commands:
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
-        return {"cmd": self.cmd, "cmd_progress": self.progress}
+        return {"cmd": self.cmd, "cmd_more": self.more, "cmd_progress": self.progress}
 
     async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``ha.cmd``; with ``operation`` in *payload*, :meth:`progress` tells how far it is."""
@@ -57,6 +57,29 @@ class Commands:
             return await self._cmd(payload, under_way)
         finally:
             del self._under_way[operation]
+
+    async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Wait on, for ``timeout`` seconds, for ``jids`` (master → job id) whose minions still run
+        them: ``masters`` (name → ``returned``, ``failed`` and ``running``, all until now) and
+        ``unknown`` (masters that do not say, and why).
+        """
+        seconds, jids = seconds_of(payload, TIMEOUT), wire.field(payload, "jids", dict)
+        if not all(name in self._jobs.masters and isinstance(i, str) for name, i in jids.items()):
+            raise InvalidRecord("jids: takes ids of jobs by master")
+        found = await self._jobs.more(jids, seconds)
+        return {
+            "masters": {
+                name: {
+                    "returned": {i: value for i, (_, value) in each.returned.items()},
+                    "failed": each.failed,
+                    "running": sorted(each.running),
+                }
+                for name, each in found.items()
+                if not each.error
+            },
+            "unknown": {name: each.error for name, each in found.items() if each.error},
+        }
 
     async def progress(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """

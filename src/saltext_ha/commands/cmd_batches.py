@@ -6,6 +6,7 @@ import re
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ EACH = 1.0
 """Seconds between two lines about how far it is."""
 OPTIONS = ("tgt_type", "timeout", "batch", "progress", "test", "kwarg")
 """Arguments of ``ha.cmd`` that are none of the function's."""
+LONGEST = 3600.0
+"""Seconds that minions are waited for beyond the timeout while some say that they still run it."""
+AGAIN = 5.0
+"""Seconds between two such questions, at least: each is a job for all that are waited for."""
 BESIDE = 60.0
 """Seconds the engine may take to find the minions, to publish, to ask who still runs it."""
 THIS = "this master"
@@ -62,10 +67,12 @@ def run(
         name = f"batch {number} of {len(targets)}"
         try:
             if not progress or test:
-                whole = _together(whole, ask("cmd", wanted))
+                whole = _together(whole, _waited_on(ask, ask("cmd", wanted), timeout))
                 continue
-            with _Watching(ask, f"{name}: " if batch else "") as watching:
-                whole = _together(whole, ask("cmd", {**wanted, "operation": watching.operation}))
+            front = f"{name}: " if batch else ""
+            with _Watching(ask, front) as watching:
+                now = ask("cmd", {**wanted, "operation": watching.operation})
+            whole = _together(whole, _waited_on(ask, now, timeout, front))
         except HaError as exc:
             if not whole:
                 raise
@@ -77,6 +84,44 @@ def run(
         done = f"{name} done, in all" if batch else "done"
         print(f"{done}: {', '.join(counts)}", file=sys.stderr, flush=True)
     return whole
+
+
+def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None) -> Answer:
+    """
+    What an operation came to once no minion says any more that it still runs it, as ``salt`` waits.
+
+    Asked from here again and again, and not once of the engine: whoever gives up (Ctrl-C) leaves
+    nothing behind that waits.
+
+    :param found: what came of it within its timeout.
+    :param front: say on standard error for how many is waited, after this; None: do not.
+    """
+    end, said = time.monotonic() + LONGEST, ""
+    jids = {found["missing"][i]: jid for i, jid in found["running"].items()}
+    while jids and (left := end - time.monotonic()) > 0:
+        line = f"waits on: {len(found['running'])} still run it"
+        if front is not None and line != said:
+            print(f"{front}{line}", file=sys.stderr, flush=True)
+            said = line
+        seconds = min(max(timeout, AGAIN), max(left, 0.1))
+        try:
+            told = ask("cmd_more", {"jids": jids, "timeout": seconds})["masters"]
+        except HaError:
+            break  # what is known stays true: these ran it when they were asked last
+        jids = {name: jid for name, jid in jids.items() if told.get(name, {}).get("running")}
+        for name, each in told.items():
+            others = {i: j for i, j in found["running"].items() if found["missing"][i] != name}
+            mine = {i: jid for i in each["running"] if (jid := jids.get(name))}
+            found["returned"] = dict(sorted({**found["returned"], **each["returned"]}.items()))
+            found["failed"] = {**found["failed"], **each["failed"]}
+            found["running"] = dict(sorted({**others, **mine}.items()))
+        for each_of in ("missing", "running"):
+            left_out = {i: v for i, v in found[each_of].items() if i not in found["returned"]}
+            found[each_of] = left_out
+        found["unreachable"] = [i for i in found["unreachable"] if i not in found["returned"]]
+        trouble = any(found[name] for name in ("failed", "missing", "unreachable"))
+        found["retcode"] = UNKNOWN if found["unknown"] else int(trouble)
+    return found
 
 
 class _Watching:

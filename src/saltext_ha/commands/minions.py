@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from saltext_ha.common.batches import batches
@@ -34,6 +35,7 @@ COUNTED = 15  # every so many turns
 AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
+NEW = COUNT_FOR + 5.0  # seconds: what was heard since may be of a connection that was not counted
 
 
 class Known:
@@ -50,6 +52,17 @@ class Known:
         part.connections, part.listening = self.connections, self.listening
         part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
         return part
+
+    def forget_connected(self) -> None:
+        """
+        Where nobody is subscribed any more, nobody is bound, whoever was heard: after a failover of
+        Salt's own nobody tells the master that was left.
+        """
+        if self.connections != 0:
+            return
+        for minion_id, sight in self.sights.items():
+            if sight.sure is not None and sight.sure > NEW:
+                self.sights[minion_id] = replace(sight, lasts=min(sight.lasts, NEW))
 
     def add(self, page: Mapping[str, Any], ids: Collection[str]) -> None:
         """
@@ -208,6 +221,7 @@ class Bound:
                     )
                     known.add(page, ids)
                     if not page.get("more") or not page["minions"]:
+                        known.forget_connected()
                         return known
                     after = str(page["minions"][-1][0])
             except HaError as exc:
@@ -233,7 +247,9 @@ class Bound:
         # Ten thousand take a third of a second, in which the peers are to be heard.
         rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
         for row in rows if live else ():
-            if row["state"] == UNKNOWN:
+            if row["state"] == BOUND:
+                row["note"] = ""  # it has just answered where it is
+            elif row["state"] == UNKNOWN:
                 row.update(state=SILENT, note=f"no answer within {seconds:g} s")
         counts = dict(Counter(row["state"] for row in rows))
         return {

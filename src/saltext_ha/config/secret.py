@@ -61,9 +61,15 @@ def content(path: Path, if_seen: str = _MAKE_ONE) -> bytes:
 
 
 def keep_from_core_dumps() -> None:
-    """Have the kernel write no core of this process, which knows secrets."""
+    """
+    Have the kernel write no core of this process, which knows secrets.
+
+    A program that takes cores (``kernel.core_pattern`` with a pipe: systemd-coredump, apport) is
+    given them whatever the limit is, 0 included: but for 1, which no core fits into either.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     with contextlib.suppress(ValueError, OSError):  # where that may not be set
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
 
 
 def _usable(content: bytes) -> bytes:

@@ -57,6 +57,7 @@ SILENT = 20.0
 FIND_JOB = "saltutil.find_job"
 FINDING = 5.0  # seconds to answer
 LOOKING = 10.0  # with publishing that
+LATE = 2.0  # for which returns of those who do not run it any more may be under way
 
 Publish = Callable[[Mapping[str, Any], Spec, str], list[str]]
 
@@ -118,6 +119,9 @@ class Jobs:
         self.takes_commands = takes_commands
         self.publish: Publish = publish_here
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._commands: dict[str, float] = {}
+        """Commands that were published here and of which returns are kept: id → when."""
+        self._waiting_on = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -139,7 +143,10 @@ class Jobs:
         async def strays(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return self._strays(payload)
 
-        return {"job_expect": expect, "job_run": run, "job_strays": strays}
+        async def more(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self._more(payload)
+
+        return {"job_expect": expect, "job_run": run, "job_more": more, "job_strays": strays}
 
     @property
     def own(self) -> str:
@@ -189,6 +196,30 @@ class Jobs:
         hearing = [name for name in listening if not isinstance(expected[name], str)]
         strays = await self._each(hearing, "job_strays", {"jids": [*jids.values()]})
         return found, sorted(_strays(jids, strays), key=lambda s: (s.published, s.arrived))
+
+    async def more(self, jids: Mapping[str, str], timeout: float) -> dict[str, Answers]:
+        """
+        Wait on for commands whose minions said that they still run them, just after :meth:`run`.
+
+        :param jids: master → the id of its job.
+        :param timeout: seconds; then those that have not returned are asked again.
+        :return: master → all that came of it until now; with an error where that is not known.
+        """
+
+        async def ask(name: str, jid: str) -> Answers:
+            link, payload = self._group.links.get(name), {"jid": jid, "timeout": timeout}
+            try:
+                if name == self._group.name:
+                    return _read(await self._more(payload))
+                if link is None:
+                    return Answers(error="left just now")
+                wait = timeout + LOOKING + LATE + 5
+                return _read(await link.call("job_more", payload, wait))
+            except HaError as exc:
+                return Answers(error=str(exc))
+
+        told = await asyncio.gather(*(ask(name, jid) for name, jid in jids.items()))
+        return dict(zip(jids, told, strict=True))
 
     async def counts(self, jids: Mapping[str, str]) -> tuple[dict[str, Count], dict[str, str]]:
         """
@@ -314,12 +345,42 @@ class Jobs:
             return {"error": f"{self._group.name} could not publish: {exc}", "unsure": unsure}
         await self._all_of(jid, len(targeted), timeout, SILENT if spec.what == REPORT else timeout)
         running: Collection[str] = ()
-        missing = targeted - returns.of(jid).keys()
-        if spec.what == CMD and missing:
-            running = await self._still_running(jid, sorted(missing))
-        came = returns.of(jid)
+        if spec.what == CMD:
+            known = {i: at for i, at in self._commands.items() if returns.targeted(i) is not None}
+            self._commands = {**known, jid: began}
+            running = await self._still_running(jid, targeted)
+        return self._came_of(spec.what, jid, began, targeted, running)
+
+    async def _more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait on for a command that was published here; any peer could have read what came."""
+        (jid,) = _jids({"jids": [payload.get("jid")]})
+        timeout, returns = _seconds(payload.get("timeout")), self._returns
+        began = self._commands.get(jid)
+        if began is None or returns.targeted(jid) is None:
+            raise InvalidRecord("nobody waits for that job any more")
+        if self._waiting_on >= MAX_RUNNING:
+            raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
+        returns.expect([jid], timeout + LOOKING + LATE + AFTERWARDS)
+        targeted = returns.targeted(jid) or frozenset()
+        self._waiting_on += 1
+        try:
+            await self._all_of(jid, len(targeted), timeout, timeout)
+            running = await self._still_running(jid, targeted)
+            if not running:
+                # Whoever has ended it meanwhile has sent its return later than that answer.
+                await self._all_of(jid, len(targeted), LATE, LATE)
+        finally:
+            self._waiting_on -= 1
+            self._over([jid])
+        return self._came_of(CMD, jid, began, targeted, running)
+
+    def _came_of(
+        self, what: str, jid: str, began: float, targeted: Collection[str], running: Iterable[str]
+    ) -> dict[str, Any]:
+        """What is known of a job by now, as a peer is told."""
+        came = self._returns.of(jid)
         # They go to a peer in one message.
-        too_much = {"problem" if spec.what == REPORT else "error": NO_ROOM}
+        too_much = {"problem" if what == REPORT else "error": NO_ROOM}
         values = fitted({i: each.value for i, each in came.items()}, MAX_ANSWERS, too_much)
         return {
             "error": "",
@@ -362,9 +423,12 @@ class Jobs:
             returns.narrow(jid, targeted)
         return began, targeted
 
-    async def _still_running(self, jid: str, missing: list[str]) -> list[str]:
-        """Those of *missing* that say that they still run that job."""
+    async def _still_running(self, jid: str, targeted: frozenset[str]) -> list[str]:
+        """Those of *targeted* that have not returned that job, and say that they still run it."""
         loop, returns = asyncio.get_running_loop(), self._returns
+        missing = sorted(targeted - returns.of(jid).keys())
+        if not missing:
+            return []
         (look,) = new_jids(1)
         question = CommandSpec(missing, "list", FIND_JOB, (jid,))
         keep = functools.partial(_is_of, jid)

@@ -19,6 +19,8 @@ SEEN = "seen"  # it authenticated or sent something there; salt-call does so, to
 SILENT = "silent"  # heard once, but not lately; or it does not answer
 UNKNOWN = "unknown"  # no master has heard of it since its engine started
 
+ASK = "live=True asks it"
+
 
 def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any]:
     """
@@ -40,6 +42,8 @@ def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any
     if kind == "list" and fresh and len(fresh) < min(of or len(asked), len(asked)):
         state = PARTLY
         note = f"not heard lately on {', '.join(sorted(set(asked) - set(fresh)))}"
+    if state == BOUND and reached_by(sights, asked) is None:
+        note = _doubt(sights, masters)
     if not state:
         state, masters = _less(sights)
     heard = {name: _latest(each) for name, each in sorted(sights.items()) if _latest(each)[1]}
@@ -79,6 +83,20 @@ def reached_by(sights: Mapping[str, Sight], asked: Collection[str]) -> list[str]
     latest = min(sure.values())
     elsewhere = (each.likely for name, each in sights.items() if name not in sure)
     return None if any(age is not None and age < latest for age in elsewhere) else sorted(sure)
+
+
+def _doubt(sights: Mapping[str, Sight], masters: list[str]) -> str:
+    """Why it is not sure that a minion is where its daemon was heard: it may have moved."""
+    if len(masters) > 1:
+        last = min(masters, key=lambda name: (sights[name].sure or 0.0, name))
+        return f"with one master at a time it is with {last} only; {ASK}"
+    latest = min(each.sure for n, each in sights.items() if n in masters and each.sure is not None)
+    since = sorted(
+        name
+        for name, each in sights.items()
+        if name not in masters and each.likely is not None and each.likely < latest
+    )
+    return f"has authenticated at or sent something to {', '.join(since)} since; {ASK}"
 
 
 def _is_fresh(sight: Sight) -> bool:

@@ -752,17 +752,20 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         ``glob``, or ``list``, ``pcre``, ``compound``, ``grain``, ``grain_pcre``, ``pillar``,
         ``pillar_pcre``, ``ipcidr``, ``nodegroup``.
     timeout
-        Seconds to wait for minions, at most 300. Who takes longer is ``missing``, goes on, and
-        returns to the job cache of its master. Those are asked, for up to 5 seconds more, whether
-        they still run it. 60.
+        Seconds to wait for minions, at most 300. Who takes longer is asked whether it still runs
+        the job, and while some say so, they are waited for, for an hour more at most; each
+        ``timeout`` they are asked again. Who says no, or nothing, is ``missing``; what it returns
+        later is in the job cache of its master. A master of an older release waits for the timeout
+        only. 60.
     batch
         So many at a time, or ``10%`` of them, for a glob or a list; the next ones when all of these
-        have returned or the timeout is over.
+        have returned or are not waited for any more.
     progress
         Say on standard error how far it is: whenever more have returned, once a second at most, as
         ``batch 2 of 5: 12 of 30 returned, 1 failed``, and at the end of each batch of all until
         then. Without ``of 30`` while not all masters have published their part; a master that does
-        not say how far it is, is named, and nothing of it is counted.
+        not say how far it is, is named, and nothing of it is counted. After the timeout: how many
+        still run it.
     test
         Only say on which masters it would be published, and for whom. A function with an argument
         of that name takes it as ``kwarg='{test: True}'``; so with any other of these names.
@@ -772,10 +775,10 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
 
     Returns a dict: ``returned`` (id → what the function returned), ``failed`` (id → exit code, of
     those whose function failed), ``missing`` (id → master that it was published on, of those that
-    did not return in time), ``running`` (id → job id, of those of ``missing`` who said that they
-    still run it; the others said nothing, or that they do not), ``unreachable`` (minions that no
-    master reaches, and listed ids without an accepted key), ``jobs`` (a list of master → job id),
-    ``targets`` (a list of master → target),
+    did not return in time), ``running`` (id → job id, of those of ``missing`` who said to the end
+    that they still run it; the others said nothing, or that they do not), ``unreachable`` (minions
+    that no master reaches, and listed ids without an accepted key), ``jobs`` (a list of master →
+    job id), ``targets`` (a list of master → target),
     ``unknown`` (masters that could not be asked, and why; with the job id where the job may have
     run). When the engine of this master answers
     no more after the first batch, ``unknown`` says why for ``this master``, what came before is

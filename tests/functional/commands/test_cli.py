@@ -11,6 +11,7 @@ import io
 import os
 import pty
 import pwd
+import signal
 import stat
 import subprocess
 import sys
@@ -237,12 +238,23 @@ def test_an_invitation_without_an_engine(folder: Path, capsys: Captured) -> None
     assert open_one.name == f"{decode(out).invite}.json"
 
 
-def test_no_core_of_a_process_that_knows_secrets() -> None:
-    """Whatever the limit was."""
+@pytest.mark.parametrize(
+    ("hard", "soft"), [("r.getrlimit(r.RLIMIT_CORE)[1]", b"1"), ("0", b"0"), ("1", b"1")]
+)
+def test_no_core_of_a_process_that_knows_secrets(tmp_path: Path, hard: str, soft: bytes) -> None:
+    """Whatever the limit was; 0 is none for a program to which the kernel pipes cores."""
     code = (
-        "import resource as r; from saltext_ha.config import secret\n"
-        "r.setrlimit(r.RLIMIT_CORE, (r.getrlimit(r.RLIMIT_CORE)[1],) * 2)\n"
-        "secret.keep_from_core_dumps(); print(r.getrlimit(r.RLIMIT_CORE)[0])"
+        "import os, resource as r; from saltext_ha.config import secret\n"
+        f"r.setrlimit(r.RLIMIT_CORE, ({hard},) * 2)\n"
+        "secret.keep_from_core_dumps()\n"
+        "print(r.getrlimit(r.RLIMIT_CORE)[0], flush=True); os.abort()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout.strip() == b"0"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path)
+    assert child.stdout is not None
+    said = child.stdout.read().strip()
+    child.stdout.close()
+    status = os.waitpid(child.pid, 0)[1]
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert (said, os.WTERMSIG(status)) == (soft, signal.SIGABRT)
+    assert not os.WCOREDUMP(status)
+    assert not any(tmp_path.iterdir())

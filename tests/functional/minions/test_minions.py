@@ -709,6 +709,7 @@ def test_how_far_it_is_elsewhere_may_be_unknown(
     tmp_path: Path, errors: Errors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "FINDING", SECONDS)
+    monkeypatch.setattr(cmd_batches, "LONGEST", 0.0)
 
     async def act() -> None:
         minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True), "slow": hot("m1")}
@@ -785,6 +786,7 @@ def test_who_has_not_returned_is_asked_whether_it_still_runs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "FINDING", SECONDS)
+    monkeypatch.setattr(cmd_batches, "LONGEST", 0.0)
 
     async def act() -> None:
         minions = {
@@ -818,6 +820,64 @@ def test_who_has_not_returned_is_asked_whether_it_still_runs_it(
             there.published.clear()
             await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
             assert [fun for _, fun, _ in there.published] == ["test.arg"]
+
+    asyncio.run(act())
+
+
+def test_who_says_that_it_still_runs_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``salt`` does: the timeout is how long a minion may say nothing."""
+    monkeypatch.setattr(jobs, "FINDING", SECONDS)
+    monkeypatch.setattr(jobs, "LATE", 0.1)
+    monkeypatch.setattr(cmd_batches, "AGAIN", 0.1)
+
+    async def act() -> None:
+        minions = {
+            "busy1": failover("m1", busy=True), "busy2": failover("m2", busy=True),
+            "busy3": failover("m2", busy=True), "fo2": failover("m2"),
+        }  # fmt: skip
+        async with world(tmp_path, **minions) as there:
+            for name, minion in minions.items():
+                there.start(*minion.hears, name)
+
+            def looks(name: str) -> int:
+                return minions[name].asked.count("saltutil.find_job")
+
+            def returns_it(name: str, code: int = 0) -> None:
+                (master,) = minions[name].hears
+                found = [j for at, fun, j in there.published if (at, fun) == (master, "test.arg")]
+                minions[name].busy = False
+                data = {"id": name, "fun": "test.arg", "return": "late", "retcode": code}
+                there.fire(master, f"salt/job/{found[-1]}/ret/{name}", data)
+
+            running = asyncio.ensure_future(
+                run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS)
+            )
+            await until(lambda: looks("busy1") >= 2 and looks("busy2") >= 2, "asked again")
+            returns_it("busy1")
+            await until(lambda: looks("busy2") >= 4, "asked on, for those of the other master")
+            assert not running.done()
+            minions["busy3"].busy = False  # it was killed: it returns nothing, and says so
+            returns_it("busy2", 3)
+            ran = await running
+            assert ran["returned"] == {"busy1": "late", "busy2": "late", "fo2": [1]}
+            assert (ran["missing"], ran["running"]) == ({"busy3": "m2"}, {})
+            assert (ran["failed"], ran["unknown"], ran["retcode"]) == ({"busy2": 3}, {}, 1)
+            assert [fun for _, fun, _ in there.published].count("test.arg") == 2, "once each"
+
+            # Bounded: a minion that says so for ever is not waited for as long.
+            monkeypatch.setattr(cmd_batches, "LONGEST", 2 * SECONDS)
+            minions["busy1"].busy = True
+            ran = await run(m1(there), "cmd", "busy1", "test.arg", timeout=SECONDS)
+            assert (ran["missing"], list(ran["running"])) == ({"busy1": "m1"}, ["busy1"])
+            # A master of an older release does not know that question: what it said first stays.
+            del there.engines["m2"].service.listener._handlers["job_more"]
+            minions["busy3"].busy = True
+            monkeypatch.setattr(cmd_batches, "LONGEST", 60.0)
+            ran = await run(m1(there), "cmd", "busy3", "test.arg", timeout=SECONDS)
+            assert (ran["missing"], list(ran["running"])) == ({"busy3": "m2"}, ["busy3"])
+            assert (ran["unknown"], ran["retcode"]) == ({}, 1)
 
     asyncio.run(act())
 
@@ -881,6 +941,9 @@ def test_peers_may_have_nothing_else_published(
                 for method in ("job_expect", "job_strays"):
                     with pytest.raises(PeerRefused):
                         await link.call(method, {"timeout": 1, **payload})
+            for payload in ({}, {"jid": jid}, {"jid": jid, "timeout": 1e9}, {"jid": [jid]}):
+                with pytest.raises(PeerRefused):
+                    await link.call("job_more", {"timeout": 1, **payload})
             assert there.published == []
             with monkeypatch.context() as full:
                 full.setattr(jobs, "MAX_RUNNING", 0)
@@ -890,6 +953,8 @@ def test_peers_may_have_nothing_else_published(
             (over,) = new_jids(1)  # one that is over takes nobody's turn, though it is kept
             order = JobSpec(PING, ids=("web1",)).to_wire()
             await link.call("job_run", {**good, "jid": over, "order": order})
+            with pytest.raises(PeerRefused, match="nobody waits for that job any more"):
+                await link.call("job_more", {"jid": over, "timeout": 1})  # of commands only
             monkeypatch.setattr(jobs, "MAX_RUNNING", 1)
             there.published.clear()
             # A call that is repeated, because its connection broke, publishes once.

@@ -12,7 +12,7 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
-from saltext_ha.reconciler.observer import Seen
+from saltext_ha.reconciler.observer import MINION, Seen
 from saltext_ha.reconciler.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
 from tests.functional.keepers import (
@@ -685,6 +685,7 @@ def test_junk_that_cannot_be_removed_rotates_nothing(
     for _ in range(3):
         m2.keeper.apply()
     assert m2.revoked == 0
+    assert "web1" in m2.keeper.refused.reasons, "it is still there"
     monkeypatch.undo()
     m2.settle()
     assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
@@ -708,6 +709,35 @@ def test_a_file_that_its_disk_spoilt_holds_up_no_other(
     m1.scan()
     assert (m1.state("web1"), m1.state("web2")) == (None, PENDING)
     assert "web1" in m1.keeper.refused.reasons
+
+
+def test_a_pending_key_was_deleted_where_junk_knocked_in_its_place(m1: Master, m2: Master) -> None:
+    """Salt takes no second knock beside a pending key; so somebody had deleted that."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    m1.hear(m2.records())
+    m1.file(PENDING, "web1").write_text("junk")
+    long_ago(m1.file(PENDING, "web1"))
+    m1.keeper.apply()
+    m1.settle()
+    assert m1.state("web1") == DELETED
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+
+
+def test_what_a_peer_decided_is_told_when_it_is_in_the_store(m1: Master, m2: Master) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    told: list[tuple[str, str, str]] = []
+    m1.keeper._announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
+    m1.learn(m2.records())
+    m1.knock("web1", 1, DENIED)  # that changes nothing of the key that counts
+    exchange(m1, m2)
+    assert told == [("key/accepted", "web1", PENDING)]
 
 
 @pytest.mark.parametrize("junk", ["", "junk"])
@@ -805,6 +835,54 @@ def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "web2"): KEYS[0]}
 
 
+def test_what_is_adopted_is_written_as_a_look_at_the_store_would(m1: Master, m2: Master) -> None:
+    """Knocks as those of minions; an acceptance in one value, in the place of what was known."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.replica.close()
+    for path in m1.root.glob("replica.db*"):
+        path.unlink()
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.knock("new")
+    m1.open(adopting=True)
+    m1.keeper.learn(m2.records())
+    m1.keeper.adopt()
+    (knock,) = m1.replica.get("new")[PRINTS[0]].values
+    assert (knock.state, knock.by) == (PENDING, MINION)
+    (accepted,) = m1.replica.get("web1")[PRINTS[0]].values
+    assert (accepted.state, accepted.by) == (ACCEPTED, "")
+
+
+def test_a_conflict_that_adopting_finds_is_told(m1: Master, m2: Master) -> None:
+    m2.knock("web1", 1, ACCEPTED)
+    m2.scan()
+    m1.knock("web1", 0, ACCEPTED)
+    m1.restart(adopting=True)
+    told: list[tuple[str, Any]] = []
+    m1.keeper._announce = lambda tag, data: told.append((tag, data["id"]))
+    m1.hear(m2.records())
+    assert told == []
+    m1.keeper.adopt()
+    assert told == [("conflict", "web1")]
+    assert [line.account for line in m1.replica.history.lines("web1") if line.account]
+
+
+@pytest.mark.parametrize("unchanged", [True, False])
+def test_an_event_of_a_deletion_that_nobody_made_after_adopting(
+    m1: Master, unchanged: bool
+) -> None:
+    """Any minion can have Salt fire it: a knock that is there unchanged was deleted by nobody."""
+    m1.knock("web1")
+    m1.restart(adopting=True)
+    m1.keeper.adopt()
+    assert m1.state("web1") == PENDING
+    if not unchanged:
+        m1.remove("web1")
+        m1.knock("web1")  # deleted indeed, and it knocked again: the entry is another one
+    seen = m1.keeper.observe(["web1"], by="operator", deleted=True)
+    assert bool(seen.records) is not unchanged
+
+
 def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     m1.replica.close()
@@ -821,6 +899,23 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
 
 
 # -- somebody else acts in the middle of an apply
+
+
+def test_a_key_that_is_deleted_here_before_a_peers_word_is_applied_stays_deleted(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.move("web1", PENDING, ACCEPTED)
+    m2.scan()
+    m1.hear(m2.records())
+    m1.remove("web1")
+    seen = m1.keeper.apply()
+    assert (seen.unsettled, m1.files()) == (["web1"], {}), "first it is recorded"
+    m1.settle()
+    assert m1.files() == {}
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
 
 
 def test_the_same_key_accepted_here_in_the_middle_of_our_move(

@@ -59,10 +59,30 @@ def asked(engine: Engine) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     handlers.update(kept)
 
 
+@contextlib.contextmanager
+def first_question_held(engine: Engine) -> Iterator[tuple[list[str], asyncio.Event]]:
+    """The first comparison that it is asked for is answered when the event is set."""
+    handlers = engine.service.listener._handlers
+    compare, questions, go_on = handlers["compare"], list[str](), asyncio.Event()
+
+    async def held(peer: Peer, payload: dict[str, Any]) -> Any:
+        questions.append("compare")
+        await go_on.wait()
+        return await compare(peer, payload)
+
+    handlers["compare"] = held
+    yield questions, go_on
+    go_on.set()
+    handlers["compare"] = compare
+
+
 def test_a_peer_that_takes_small_messages_is_not_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one whose limit 29 000 ids of one bucket would break: it is asked for less."""
+    """
+    As one whose limit 29 000 ids of one bucket would break: it is asked for less. A deletion waits
+    for the answer to one of these questions only.
+    """
     caplog.set_level(logging.INFO)
     one, two = places(tmp_path, "m1", "m2", ha={"peer_timeout": 60})  # down, not slow
 
@@ -73,13 +93,25 @@ def test_a_peer_that_takes_small_messages_is_not_down(
             limit = 70_000
             m2.service.listener._limits = Limits(max_body=limit)
             plant(one.pki_dir, crafted(600), PENDING, seed=2)
-            for minion_id in crafted(600):
-                await m1.notice(minion_id)  # the push was lost: it is compared
-            await delete(m1, "web1")
-            await until(lambda: there(two) == {"web2"}, "deleted")
+            await m2.link(m1).close()  # it does not ask by itself
+            with first_question_held(m2) as (questions, go_on), asked(m2) as said:
+                for minion_id in crafted(600):
+                    await m1.notice(minion_id)  # the push was lost: it is compared
+                await until(lambda: bool(questions), "being compared")
+                await delete(m1, "web1")
+                await until(m1.link(m2)._outbox.has_decisions, "to be told")
+                del said[:]
+                go_on.set()
+                await until(lambda: there(two) == {"web2"}, "deleted", 60)
+                told = [
+                    "deleted" if any(r[0] == "web1" for r in payload.get("records", ())) else name
+                    for name, payload in said
+                    if name in ("push", "compare")
+                ]
+                assert "compare" not in told[: told.index("deleted")], told
             await until(lambda: is_level(m1, m2), "level again", 60)
             assert wrong(await status(m1)) == []
-            assert "peer down" not in caplog.text
+            assert "peer down: name=m2" not in caplog.text
 
     asyncio.run(act())
 

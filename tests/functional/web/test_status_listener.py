@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
+import shutil
 import socket
 import ssl
 from pathlib import Path
@@ -364,6 +366,45 @@ def test_tls(tmp_path: Path) -> None:
             assert await get(m1, "/live", ssl=context) == (200, "live\n")
             with pytest.raises(aiohttp.ClientError):
                 await get_plain(m1)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="Python's ssl sends no early data")
+def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> None:
+    """What is sent early, with a resumed session, could be sent once more by anybody who saw it."""
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    request = tmp_path / "request"
+    request.write_bytes(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    session = tmp_path / "session"
+
+    async def client(port: int, *more: object) -> str:
+        called = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-tls1_3", "-ign_eof", "-connect", f"127.0.0.1:{port}"),
+            *map(str, more),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        return (await called.communicate(request.read_bytes()))[0].decode(errors="replace")
+
+    async def scene() -> None:
+        m1 = place(tmp_path, certificate=str(crt), key=str(key))
+        async with running(m1) as (engine,):
+            await served(engine)
+            assert m1.config.status
+            port = m1.config.status.port
+            said = await client(port, "-sess_out", session)
+            assert "200 OK" in said
+            assert set(re.findall(r"Max Early Data: (\d+)", said)) == {"0"}
+            again = await client(port, "-sess_in", session, "-early_data", request)
+            assert "200 OK" in again
+            assert "Early data was accepted" not in again
+            assert "Early data was" in again
+            # Of peers not even a session is resumed.
+            peers = await client(m1.config.port)
+            assert "TLSv1.3" in peers
+            assert "Max Early Data" not in peers
 
     asyncio.run(scene())
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.commands.minions import Known
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import locator, presence
 from saltext_ha.minions.connections import is_ours, subscribers
@@ -298,6 +299,41 @@ def test_on_which_master_it_hears_a_job(
     sights: dict[str, Sight], masters: list[str] | None
 ) -> None:
     assert reached_by(sights, ALL) == masters
+
+
+@pytest.mark.parametrize(
+    ("sights", "note"),
+    [
+        ({"m1": at(30)}, ""),
+        ({"m1": at(30), "m2": likely(60)}, ""),
+        ({"m1": at(500, type="failover"), "m2": at(20)}, ""),
+        # Salt's own failover of a minion that never said what it is.
+        ({"m1": at(500), "m2": at(20, by="start")}, "with one master at a time it is with m2 only"),
+        ({"m1": at(30), "m2": likely(1)}, "has authenticated at or sent something to m2 since"),
+        ({"m1": at(30, type="failover"), "m2": likely(1)}, "sent something to m2 since"),
+        ({"m1": at(30, type="list", of=2), "m2": at(10)}, ""),
+    ],
+)
+def test_a_doubt_where_it_is_is_told(sights: dict[str, Sight], note: str) -> None:
+    """Just where a job would not be published by it alone."""
+    row = locate(sights, ALL)
+    assert row["state"] == BOUND
+    assert note in row["note"]
+    assert bool(row["note"]) == (reached_by(sights, ALL) is None)
+
+
+def test_where_nobody_is_subscribed_nobody_is_bound() -> None:
+    def told(connections: int | None, sight: Sight) -> str:
+        known = Known()
+        row = ["web1", *sight.to_wire()]
+        known.add({"connections": connections, "listening": 5.0, "minions": [row]}, {"web1"})
+        known.forget_connected()
+        return str(locate({"m1": known.sights["web1"]}, ALL)["state"])
+
+    assert told(1, at(500)) == BOUND
+    assert told(None, at(500)) == BOUND, "the system does not say"
+    assert told(0, at(500)) == SILENT
+    assert told(0, at(2)) == BOUND, "it may have come since they were counted"
 
 
 def test_all_that_is_known_is_in_the_answer() -> None:
