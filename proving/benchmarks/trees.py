@@ -49,7 +49,10 @@ def measure(root: Path, files: int, runs: int) -> list[Row]:
             times, sizes, spreads, shots = [], [], [], []
             for run in range(runs):
                 for number in range(changed):
-                    _write(source / f"{number // IN_ONE_FOLDER}" / f"{number}", f"{run} {changed}")
+                    _write(
+                        source / f"{number // IN_ONE_FOLDER}" / f"{number}",
+                        f"{run} {changed} {number}",
+                    )
                 before = _bytes()
                 times.append(_deploy(engines[0]))
                 sizes.append(_bytes() - before)

@@ -53,6 +53,7 @@ class Staging:
     A version that is being put together.
 
     :ivar missing: SHA-256 → the paths that need that content and do not have it yet.
+    :ivar marks: of the files that are there.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -181,13 +182,15 @@ class TreeStore:
         folder.mkdir(mode=0o700)
         staging = Staging(folder, manifest)
         known = self._known()
+        top = str(folder)
         for path, node in sorted(manifest.items()):
-            there = folder / path
             if node.kind == FOLDER:
-                there.mkdir(mode=0o700)
+                Path(top, path).mkdir(mode=0o700)
             elif node.kind == LINK:
-                there.symlink_to(node.what.decode())
-            elif (has := known.get((node.what, node.mode))) is None or not _link(has, there):
+                Path(top, path).symlink_to(node.what.decode())
+            elif (has := known.get((node.what, node.mode))) and _link(has, f"{top}/{path}"):
+                staging.marks[path] = has[1]
+            else:
                 staging.missing.setdefault(node.what, []).append(path)
         point("tree.linked")
         return staging
@@ -247,6 +250,7 @@ class TreeStore:
         with file.open("rb") as opened:
             os.fchmod(opened.fileno(), staging.manifest[path].mode)
             os.utime(opened.fileno(), ns=(self._last_time * 1000,) * 2)
+            staging.marks[path] = _mark(os.fstat(opened.fileno()))
             if sync:
                 os.fsync(opened.fileno())
 
@@ -256,13 +260,8 @@ class TreeStore:
         for path in sorted(folders, reverse=True):
             (staging.folder / path).chmod(staging.manifest[path].mode | 0o700)
         staging.folder.chmod(0o700 if self.tree.secret else 0o755)
-        marks = {
-            path: _mark((staging.folder / path).lstat())
-            for path, node in staging.manifest.items()
-            if node.kind == FILE
-        }
         name = version.hex()
-        packed = msgpack.packb([[path, *mark] for path, mark in marks.items()])
+        packed = msgpack.packb([[path, *mark] for path, mark in staging.marks.items()])
         write_whole(self._versions / f"{name}.marks", packed)
         write_whole(self._versions / f"{name}.manifest", manifests.pack(staging.manifest))
         if staging.new > FEW:
@@ -404,17 +403,17 @@ def _mark(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _link(has: tuple[str, tuple[int, int, int]], there: Path) -> bool:
+def _link(has: tuple[str, tuple[int, int, int]], there: str) -> bool:
     """Whether *there* became a hard link to a file that is as it was when it was verified."""
     path, mark = has
     try:
         os.link(path, there, follow_symlinks=False)
     except OSError:
         return False  # gone, or it has as many links as there can be
-    status = there.lstat()
+    status = os.lstat(there)
     if stat.S_ISREG(status.st_mode) and _mark(status) == mark:
         return True
-    there.unlink()
+    Path(there).unlink()
     return False
 
 

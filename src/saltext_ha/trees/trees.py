@@ -81,6 +81,8 @@ class Trees:
         self._met = False
         """Whether all peers that are up were asked since the start."""
         self._troubles: dict[str, str] = {}
+        self._staged: dict[str, bytes] = {}
+        """The version of each tree that was verified last, and need not be again to be served."""
         self.registers = {name: self._stored(name) for name in self.stores}
 
     def _stored(self, name: str) -> Register:
@@ -286,7 +288,8 @@ class Trees:
         try:
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
-            await self.stage(name, current.version)
+            if self._staged.get(name) != current.version:
+                await self.stage(name, current.version)
             async with self._locks[name]:
                 if store.live() == (LINKED, current.version):
                     return  # two noticed at once
@@ -312,10 +315,15 @@ class Trees:
                 "source": current.entry.source,
             },
         )
+        # Not waited for: whoever deployed wants to know that it is served.
+        self._core.start(self._tidy(name))
+
+    async def _tidy(self, name: str) -> None:
+        """Remove what nobody goes back to any more."""
         keep = {entry.version for entry in self.registers[name].entries[:KEPT]}
         async with self._locks[name]:
             with contextlib.suppress(OSError):  # it is tried again after the next
-                await asyncio.to_thread(store.keep, keep)
+                await asyncio.to_thread(self.stores[name].keep, keep)
 
     def _clear_lists(self) -> None:
         """Salt keeps lists of files for ``fileserver_list_cache_time``, 20 s."""
@@ -346,6 +354,7 @@ class Trees:
             staging = await asyncio.to_thread(store.begin, version, manifest)
             await content.fetch_files(calls, store, staging, progress)
             await asyncio.to_thread(store.finish, version, staging)
+            self._staged[name] = version
 
     def _calls(self, first: str) -> dict[str, Call]:
         links = sorted(self._links.items(), key=lambda item: item[0] != first)
@@ -384,6 +393,7 @@ class Trees:
 
         async with self._locks[name]:
             await asyncio.to_thread(work)
+            self._staged[name] = version
 
     async def check(self, name: str, version: bytes) -> None:
         """
