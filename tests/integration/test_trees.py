@@ -104,7 +104,7 @@ def test_minions_of_all_masters_get_what_was_deployed_on_one(lab: Lab) -> None:
     assert {tree["tree"] for tree in planned.data["trees"]} == {"states", "pillar"}
     assert not list((lab.root / "srv" / "m2" / "states").iterdir())
     with heard(m2, "salt/ha/deployed") as events:
-        deploy(m1, message="the first", adopt=True).check()
+        deploy(m1, message="the first").check()
         wait_for(lambda: len(events) >= 2, SOON, "both are told of")
     assert {data["tree"] for _, data in events} == {"states", "pillar"}
     change(lab, "2")
@@ -129,7 +129,7 @@ def test_minions_of_all_masters_get_what_was_deployed_on_one(lab: Lab) -> None:
 def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
     """A minion of each master reads a file while it is exchanged again and again."""
     m1, _ = lab.masters.values()
-    deploy(m1, adopt=True).check()
+    deploy(m1).check()
     over, torn = threading.Event(), []
     seen: dict[str, set[str]] = {name: set() for name in lab.masters}
 
@@ -172,7 +172,7 @@ def test_a_master_that_was_killed_follows_before_it_is_ready(lab: Lab) -> None:
     refused = deploy(m1)
     assert refused.returncode == 2
     assert "without=m2" in refused.data["error"]
-    deploy(m1, without="m2", adopt=True).check()
+    deploy(m1, without="m2").check()
     m2.start()
     wait_for(lambda: m2.control("status")["masters"][0]["health"]["ready"], SOON, "m2 is ready")
     assert (lab.root / "srv" / "m2" / "states" / "large").read_text() == "away\n" * LINES

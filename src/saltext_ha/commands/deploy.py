@@ -307,8 +307,8 @@ class Deploy:
                     problems[master] = str(state[name].get("foreign"))
         if problems:
             listed = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
-            others = ",".join(sorted(problems.keys() - {self._group.name}))
-            hint = f"; without={others} leaves out {others}" if others else ""
+            silent = ",".join(sorted(problems.keys() & errors.keys()))
+            hint = f"; without={silent} leaves out {silent}" if silent else ""
             raise HaError(f"nothing was changed: {listed}{hint}")
         return states
 

@@ -21,10 +21,11 @@ def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
     for tree in data.get("trees") or []:
         lines += _tree(tree, screen, test)
     for name, masters in sorted((data.get("adopt") or {}).items()):
-        done = "is moved away there, and kept (adopt=True)" if test else "was moved away, and kept"
-        lines.append(
-            f"tree {clean(name)}: what was served before on {', '.join(map(clean, masters))} {done}"
-        )
+        where = f"tree {clean(name)}: what is live on {', '.join(map(clean, masters))}"
+        if test:
+            lines.append(f"{where} was put there by hand: it needs adopt=True, and is kept beside")
+        else:
+            lines.append(f"{where.replace(' is live', ' was live')} before is kept beside")
     for name in data.get("left_out") or []:
         lines.append(f"{clean(name)} is left out; it follows as soon as it can")
     if test:
@@ -33,8 +34,11 @@ def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
         if problem:
             said = shorten(clean(problem), LONGEST_LINE)
             lines.append(f"{screen.paint(clean(name), 'unknown')}: {said}")
-    if data.get("trees") and not any(tree.get("number") for tree in data["trees"]):
-        lines.append("nothing to do: this is what all masters serve")
+    serving = [clean(name) for name, why in sorted((data.get("masters") or {}).items()) if not why]
+    if any(tree.get("number") for tree in data.get("trees") or []):
+        lines.append(f"live on {', '.join(serving) or 'no master'}")
+    else:
+        lines.append(f"nothing to do: live on {', '.join(serving)} already")
     return lines
 
 
@@ -51,7 +55,8 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
             yield f"  {sign} {clean(row.get('path'))}{what if kind != 'removed' else ''}"
         if (counts.get(kind) or 0) > LISTED:
             yield f"  {sign} … {number(counts[kind] - LISTED)} more {kind}"
-    yield from (f"  {line}" for line in _diff(tree.get("diff") or [], screen))
+    if test:
+        yield from (f"  {line}" for line in _diff(tree.get("diff") or [], screen))
     for master, edits in sorted((tree.get("edits") or {}).items()):
         paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
         yield (
@@ -77,8 +82,8 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
         entries = tree.get("deployments") or []
         rows = [
             [
-                ("* " if entry.get("number") == tree.get("current") else "  ")
-                + str(entry.get("number")),
+                str(entry.get("number")),
+                "*" if entry.get("number") == tree.get("current") else "",
                 at_time(entry.get("at")),
                 f"{entry.get('by')} on {entry.get('on')}",
                 number(entry.get("files") or 0),
@@ -88,9 +93,9 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
             for entry in entries
         ]
         if rows:
-            columns = ["  No", "When", "By", "Files", "Version", "Live on"]
-            whole = ["  No", "When", "Version"]
-            head, *body = table(screen, columns, rows, right=["Files"], whole=whole)
+            columns = ["No", "", "When", "By", "Files", "Version", "Live on"]
+            whole = ["No", "When", "Version"]
+            head, *body = table(screen, columns, rows, right=["No", "Files"], whole=whole)
             lines.append(head)
             for line, entry in zip(body, entries, strict=True):
                 told = filter(None, (entry.get("source"), entry.get("message")))

@@ -114,15 +114,15 @@ class TreeStore:
 
     def live(self) -> tuple[str, bytes | None]:
         """
-        What is at the live path: ``linked`` and which version, ``free`` (nothing), or ``foreign``:
-        a folder or a link that is none of ours.
+        What is at the live path: ``linked`` and which version, ``free`` (nothing, or an empty
+        folder), or ``foreign``: a folder or a link that is none of ours.
         """
         try:
             target = str(self.tree.live.readlink())
         except FileNotFoundError:
             return FREE, None
         except OSError:
-            return FOREIGN, None
+            return FREE if _is_empty(self.tree.live) else FOREIGN, None
         folder, name = os.path.split(target)
         if folder == f"{self.tree.folder.name}/versions":
             with contextlib.suppress(ValueError):
@@ -289,8 +289,8 @@ class TreeStore:
         :return: where that is now, if there was any.
         :raises HaError: something else is at the live path, and not to be adopted.
         """
-        foreign = self.live()[0] == FOREIGN
-        if foreign and not adopt:
+        live = self.live()[0]
+        if live == FOREIGN and not adopt:
             raise HaError(self.foreign())
         if self.manifest(version) is None:
             raise HaError(f"{self.path_of(version)}: is not there")
@@ -302,10 +302,13 @@ class TreeStore:
         new.symlink_to(f"{self.tree.folder.name}/versions/{version.hex()}")
         point("tree.switch")
         kept = None
-        if foreign:
-            kept = self._kept_name()
+        if live != LINKED and os.path.lexists(self.tree.live):
             exchange(new, self.tree.live)
-            new.rename(kept)
+            if live == FREE:
+                new.rmdir()
+            else:
+                kept = self._kept_name()
+                new.rename(kept)
         else:
             new.replace(self.tree.live)
         sync_dir(self.tree.live.parent)
@@ -391,6 +394,14 @@ def exchange(one: Path, other: Path) -> None:
         other.rename(aside)
         one.rename(other)
         aside.rename(one)
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether it is a folder without anything in it."""
+    try:
+        return not any(path.iterdir())
+    except OSError:
+        return False
 
 
 def _folders(path: Path) -> list[Path]:

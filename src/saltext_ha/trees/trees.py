@@ -82,7 +82,7 @@ class Trees:
         """Whether all peers that are up were asked since the start."""
         self._troubles: dict[str, str] = {}
         self._staged: dict[str, bytes] = {}
-        """The version of each tree that was verified last, and need not be again to be served."""
+        """The version of each tree that was verified last, and is not served yet."""
         self.registers = {name: self._stored(name) for name in self.stores}
 
     def _stored(self, name: str) -> Register:
@@ -302,6 +302,7 @@ class Trees:
             self._troubles[name] = why
             return
         self._troubles.pop(name, None)
+        self._staged.pop(name, None)  # from here on somebody may edit it
         log.info("ha trees: %s: deployment %d is served", name, current.entry.number)
         self._clear_lists()
         asyncio.get_running_loop().call_later(SETTLED, self._clear_lists)

@@ -246,6 +246,17 @@ async def test_a_real_folder_is_adopted_and_kept(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_an_empty_folder_needs_no_adopting(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    live(place).mkdir()
+    async with running(place):
+        await deployed(place)
+    assert served(place) == STATES
+    assert not list(versions(place).glob("before-*"))
+
+
+@in_a_loop
 async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path) -> None:
     check = "sh -c 'grep -q good top.sls || { echo no good; exit 3; }'"
     two = places(tmp_path, "m1", "m2", own={"m2": {"check": check}})
