@@ -496,4 +496,5 @@ def test_killed(tmp_path: Path, entry: tuple[Scene, Point, int]) -> None:
 
 def test_there_is_a_case_for_every_point() -> None:
     # That it is reached, each case sees itself: the process would not die.
-    assert {point for _, point, _ in CASES} == set(POINTS)
+    keys = {point for point in POINTS if not point.startswith("tree.")}  # functional/trees
+    assert {point for _, point, _ in CASES} == keys

@@ -1,0 +1,142 @@
+"""
+Promises T1 to T4 of docs/design.md §8: ``kill -9``, and a full disk, at any point of a deployment.
+
+Real engines in processes of their own. Whatever a master serves at any time is a whole version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.wait import wait_for
+from saltext_ha.common.fail_points import POINTS
+from tests.processes import SOON, Group, Master
+
+pytestmark = pytest.mark.timeout(180)
+
+POINTS_OF_TREES = [point for point in POINTS if point.startswith("tree.")]
+OLD = {"a.sls": "old\n" * 100, "folder/b.sls": "old\n", "same.sls": "same\n"}
+NEW = {"a.sls": "new\n" * 100, "folder/c.sls": "new\n", "same.sls": "same\n"}
+
+
+def live(master: Master) -> Path:
+    return master.place.root / "live" / master.name
+
+
+def source(master: Master) -> Path:
+    return master.place.root / "source"
+
+
+def put(folder: Path, files: dict[str, str]) -> None:
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        path.unlink()
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def served(master: Master) -> dict[str, str]:
+    top = live(master)
+    files = [path for path in top.rglob("*") if path.is_file()]
+    return {str(path.relative_to(top)): path.read_text() for path in files}
+
+
+def deploy(master: Master, **options: Any) -> dict[str, Any]:
+    """What ``ha.deploy`` is answered; empty when the engine is gone."""
+    job = master.ask("deploy", by="root", **options).get("job")
+    while job:
+        found = master.ask("deploy_progress", job=job)
+        if "answer" in found:
+            return dict(found["answer"])
+        if not found:
+            return {}
+    return {}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Master, Master]]:
+    """Two masters that serve OLD, where NEW is about to be deployed on the first."""
+    (tmp_path / "live").mkdir()
+    trees = {
+        name: {
+            "trees": {
+                "states": {
+                    "source": str(tmp_path / "source"),
+                    "live": str(tmp_path / "live" / name),
+                }
+            }
+        }
+        for name in ("m1", "m2")
+    }
+    group = Group(tmp_path, "m1", "m2", ha=trees)
+    try:
+        group.start()
+        m1, m2 = group.masters
+        wait_for(lambda: m1.is_fine() and m2.is_fine(), SOON, "they have met", poll=0.1)
+        put(source(m1), OLD)
+        assert deploy(m1)["retcode"] == 0
+        put(source(m1), NEW)
+        yield m1, m2
+    finally:
+        group.kill()
+
+
+def whole(*masters: Master) -> None:
+    for master in masters:
+        assert served(master) in (OLD, NEW), master.name
+
+
+def heals(m1: Master, m2: Master) -> None:
+    """Both serve the same, and what is deployed next is served by both."""
+    wait_for(lambda: m1.is_fine() and m2.is_fine(), SOON, "both are fine", poll=0.1)
+    wait_for(lambda: served(m1) == served(m2), SOON, "both serve the same")
+    whole(m1, m2)
+    assert deploy(m1)["retcode"] == 0
+    assert served(m1) == served(m2) == NEW
+    assert not m1.ask("deployments")["trees"][0]["edits"]
+
+
+@pytest.mark.parametrize("point", POINTS_OF_TREES)
+def test_the_master_that_deploys_is_killed(pair: tuple[Master, Master], point: str) -> None:
+    m1, m2 = pair
+    with m1.dying(point):
+        deploy(m1)
+        whole(m1, m2)
+    heals(m1, m2)
+
+
+@pytest.mark.parametrize("point", [p for p in POINTS_OF_TREES if p != "tree.decided"])
+def test_a_master_that_follows_is_killed(pair: tuple[Master, Master], point: str) -> None:
+    m1, m2 = pair
+    with m2.dying(point):
+        deploy(m1)
+        whole(m1, m2)
+    heals(m1, m2)
+
+
+@pytest.mark.parametrize("point", ["tree.linked", "tree.staged"])
+@pytest.mark.parametrize("full", ["m1", "m2"])
+def test_a_full_disk_switches_nowhere(pair: tuple[Master, Master], point: str, full: str) -> None:
+    m1, m2 = pair
+    with (m1 if full == "m1" else m2).failing(f"ENOSPC {point}"):
+        job = m1.ask("deploy", by="root")["job"]
+        wait_for(lambda: m1.ask("deploy_progress", job=job) == {}, SOON, "it is refused", poll=0.1)
+        assert served(m1) == served(m2) == OLD
+    heals(m1, m2)
+
+
+def test_a_master_that_cannot_switch_says_so_and_follows(pair: tuple[Master, Master]) -> None:
+    m1, m2 = pair
+    with m2.failing("ENOSPC tree.switch"):
+        answer = deploy(m1)
+        assert answer["retcode"] == 2
+        assert "No space left" in answer["unknown"]["m2"]
+        assert (served(m1), served(m2)) == (NEW, OLD)
+        assert not m2.is_fine()
+        assert "not served here yet" in m2.note()
+    wait_for(lambda: served(m2) == NEW, SOON, "m2 follows")
+    heals(m1, m2)
