@@ -1,0 +1,205 @@
+"""What a peer sends of a tree is believed only as far as its hash goes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable
+from saltext_ha.config.trees import Tree
+from saltext_ha.trees import content
+from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.content import PART, Call, Content
+from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
+from saltext_ha.trees.source import take
+from saltext_ha.trees.store import TreeStore, copy_part
+from tests.engines import in_a_loop
+
+Answer = Callable[[dict[str, Any]], Any]
+SMALL, LARGE = b"small\n", os.urandom(3 * PART + 5)
+
+
+def store_in(folder: Path) -> TreeStore:
+    folder.mkdir()
+    return TreeStore(Tree("states", folder / "live"))
+
+
+def holding(folder: Path, files: dict[str, bytes]) -> tuple[TreeStore, bytes, Manifest]:
+    """A master that has a version with these *files*."""
+    store = store_in(folder)
+    source = folder / "source"
+    for path, data in files.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_bytes(data)
+    manifest = take(source, (), False, folder / "digests").manifest
+    version = manifests.version_of(manifest)
+    staging = store.begin(version, manifest)
+    for digest in list(staging.missing):
+        copy_part(store, digest, source / staging.missing[digest][0])
+        assert store.settle(staging, digest)
+    store.finish(version, staging)
+    return store, version, manifest
+
+
+def call_of(store: TreeStore, **bent: Callable[[dict[str, Any]], Awaitable[Any] | Any]) -> Call:
+    """How that master is asked; of some methods something else is answered."""
+    handlers = Content({"states": store}).for_peers()
+
+    async def call(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+        answer = dict(await handlers[method](None, payload))  # type: ignore[arg-type]
+        return bent[method](answer) if method in bent else answer  # type: ignore[no-any-return]
+
+    return call
+
+
+async def fetch(store: TreeStore, version: bytes, manifest: Manifest, **calls: Call) -> None:
+    staging = store.begin(version, manifest)
+    await content.fetch_files(calls, store, staging, lambda done, of: None)
+    store.finish(version, staging)
+
+
+def outside(folder: Path) -> set[str]:
+    """All that lies in the folder of a master, but below its versions."""
+    return {path.name for path in folder.iterdir()}
+
+
+def parts(change: Callable[[list[Any]], Any]) -> Answer:
+    return lambda answer: {"parts": change(answer["parts"])}
+
+
+@pytest.mark.parametrize(
+    ("bend", "words"),
+    [
+        (lambda got: [[d, o, b"x" * len(data)] for d, o, data in got], "other bytes"),
+        (lambda got: [[d, o, data + b"x"] for d, o, data in got], "more or less"),
+        (lambda got: [[d, o, b""] for d, o, _ in got], "more or less"),
+        (lambda got: [[d, o + 1, data] for d, o, data in got], "not asked for"),
+        (lambda got: [[b"?" * 32, 0, b"x"], *got], "not asked for"),
+        (lambda got: [], "does not have all"),
+        (lambda got: "nonsense", "nonsense"),
+        (lambda got: [[1, 2, 3]], "nonsense"),
+    ],
+    ids=["other", "more", "fewer", "elsewhere", "unasked", "nothing", "text", "numbers"],
+)
+@in_a_loop
+async def test_what_is_not_that_file_is_refused_and_the_next_is_asked(
+    tmp_path: Path, bend: Callable[[list[Any]], Any], words: str
+) -> None:
+    files = {"a": SMALL, "folder/b": LARGE}
+    there, version, manifest = holding(tmp_path / "m1", files)
+    store = store_in(tmp_path / "m2")
+    liar = call_of(there, tree_parts=parts(bend))
+    with pytest.raises(HaError, match=words):
+        await fetch(store, version, manifest, liar=liar)
+    assert store.versions() == []
+    assert outside(tmp_path / "m2") == {".live.ha"}
+    await fetch(store, version, manifest, liar=liar, honest=call_of(there))
+    path = store.path_of(version)
+    assert {name: (path / name).read_bytes() for name in files} == files
+    assert not any(store.edits(version))
+
+
+@in_a_loop
+async def test_a_large_file_goes_on_where_it_was_cut(tmp_path: Path) -> None:
+    there, version, manifest = holding(tmp_path / "m1", {"large": LARGE})
+    store = store_in(tmp_path / "m2")
+    asked: list[int] = []
+
+    def watched(cut: bool) -> Call:
+        honest = call_of(there)
+
+        async def call(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+            asked.append(payload["wanted"][0][1])
+            if cut and len(asked) == 3:
+                raise PeerUnreachable("hung up")
+            return await honest(method, payload, timeout)
+
+        return call
+
+    with pytest.raises(HaError, match="hung up"):
+        await fetch(store, version, manifest, m1=watched(cut=True))
+    await fetch(store, version, manifest, m1=watched(cut=False))
+    assert asked == [0, PART, 2 * PART, 2 * PART, 3 * PART]
+    assert (store.path_of(version) / "large").read_bytes() == LARGE
+
+
+@in_a_loop
+async def test_a_file_is_never_held_whole(tmp_path: Path) -> None:
+    source = tmp_path / "m1" / "source"
+    there = store_in(tmp_path / "m1")
+    source.mkdir()
+    size = 64 * PART
+    with (source / "huge").open("wb") as file:
+        for number in range(64):
+            file.write(bytes([number]) * PART)
+    manifest = take(source, (), False, tmp_path / "digests").manifest
+    version = manifests.version_of(manifest)
+    staging = there.begin(version, manifest)
+    copy_part(there, manifest["huge"].what, source / "huge")
+    assert there.settle(staging, manifest["huge"].what)
+    there.finish(version, staging)
+    store = store_in(tmp_path / "m2")
+    tracemalloc.start()
+    try:
+        await fetch(store, version, manifest, m1=call_of(there))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 4
+    assert (store.path_of(version) / "huge").stat().st_size == size
+
+
+@in_a_loop
+async def test_only_what_differs_of_a_manifest_is_sent(tmp_path: Path) -> None:
+    there, first, manifest = holding(tmp_path / "m1", {f"{n}": b"%d" % n for n in range(100)})
+    store = store_in(tmp_path / "m2")
+    await fetch(store, first, manifest, m1=call_of(there))
+    changed = dict(manifest)
+    del changed["7"]
+    changed["new"] = Node(FILE, 0o644, 6, hashlib.sha256(SMALL).digest())
+    second = manifests.version_of(changed)
+    staging = there.begin(second, changed)
+    there.append(changed["new"].what, 0, SMALL)
+    assert there.settle(staging, changed["new"].what)
+    there.finish(second, staging)
+    sent: list[int] = []
+    call = call_of(there, tree_manifest=lambda answer: sent.append(len(answer["rows"])) or answer)
+    assert await content.fetch_manifest(call, store, second, first) == changed
+    assert sent == [1]
+
+
+@pytest.mark.parametrize(
+    "bend",
+    [
+        lambda answer: {**answer, "rows": [["../x", FILE, 0o644, 1, bytes(32)]]},
+        lambda answer: {**answer, "rows": [["x", FILE, 0o644, 1, bytes(32)]]},
+        lambda answer: {**answer, "rows": answer["rows"][:1]},
+        lambda answer: {**answer, "rows": "nonsense"},
+        lambda answer: {**answer, "more": True},
+        lambda answer: {**answer, "rows": [], "more": True},
+        lambda answer: {},
+        lambda answer: {**answer, "rows": [["d", FOLDER, 0o755, 0, b""]], "base": True},
+    ],
+    ids=["above", "another", "half", "text", "endless", "empty", "nothing", "base"],
+)
+@in_a_loop
+async def test_a_manifest_that_is_not_that_of_the_version(tmp_path: Path, bend: Answer) -> None:
+    there, version, _ = holding(tmp_path / "m1", {"a": SMALL, "b": SMALL})
+    store = store_in(tmp_path / "m2")
+    with pytest.raises(InvalidRecord):
+        await content.fetch_manifest(call_of(there, tree_manifest=bend), store, version, b"")
+    assert outside(tmp_path / "m2") == set()
+
+
+@in_a_loop
+async def test_a_version_that_is_not_there(tmp_path: Path) -> None:
+    there, _, _ = holding(tmp_path / "m1", {"a": SMALL})
+    store = store_in(tmp_path / "m2")
+    with pytest.raises(HaError, match="not here"):
+        await content.fetch_manifest(call_of(there), store, bytes(32), b"")
