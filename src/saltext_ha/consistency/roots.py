@@ -15,8 +15,9 @@ from saltext_ha.consistency.rules import Rule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT
 
-COPY = "put the same file in place on {masters} (rsync, git pull); no restart needed"
-MISSING = "put the file in place on {without} (rsync, git pull); no restart needed"
+HOW = "salt-run ha.deploy, rsync or git pull"
+COPY = f"put the same file in place on {{masters}} ({HOW}); no restart needed"
+MISSING = f"put the file in place on {{without}} ({HOW}); no restart needed"
 EXTRA = "remove the file on {having}, or put it in place on {without}, too; no restart needed"
 ENVIRONMENT = (
     "add {what} to {option} on {without}, or take it out on {having}; restart salt-master there"
