@@ -503,10 +503,10 @@ def test_what_is_not_everywhere_hides_no_difference_between_the_others(
     ("holders", "fix"),
     [
         ("m1", "remove the file on m1, or put it in place on m2 and m3, too; no restart needed"),
-        ("m1 m3", "put the file in place on m2 (salt-run ha.deploy, rsync or git pull); no restart needed"),
-        ("m1 m2!", "put the same file in place on m1, m2 or m3 (salt-run ha.deploy, rsync or git pull); "
+        ("m1 m3", f"put the file in place on m2 ({roots.HOW}); no restart needed"),
+        ("m1 m2!", f"put the same file in place on m1, m2 or m3 ({roots.HOW}); "
          "no restart needed"),
-        ("m1 m2 m3!", "put the same file in place on m3 (salt-run ha.deploy, rsync or git pull); no restart needed"),
+        ("m1 m2 m3!", f"put the same file in place on m3 ({roots.HOW}); no restart needed"),
     ],
 )  # fmt: skip
 def test_what_to_do_about_a_file(holders: str, fix: str) -> None:
