@@ -117,21 +117,24 @@ class Master:
 
     def scan(self) -> list[Record]:
         """Everything that changed, with a second look at what is unsettled."""
-        first = self.keeper.scan()
-        return [*first.records, *self.keeper.observe(first.unsettled, certain=True).records]
+        return [*self.keeper.scan(), *self.look_again()]
+
+    def look_again(self) -> list[Record]:
+        """A second look, somewhat later."""
+        return self.keeper.observe(self.keeper.work.ids(), certain=True)
 
     def settle(self) -> None:
         self.scan()
         for _ in range(5):
-            seen = self.keeper.apply()
-            if not seen.unsettled:
+            self.keeper.apply()
+            if not self.keeper.work.ids() or self.keeper.holds.doubt:
                 return
-            self.keeper.observe(seen.unsettled, certain=True)
+            self.look_again()
         raise AssertionError("apply does not come to an end")
 
     def learn(self, records: Iterable[Record]) -> int:
         merged = self.keeper.learn(records)
-        self.keeper.observe(merged.seen.unsettled, certain=True)
+        self.look_again()
         self.settle()
         return merged.learned
 

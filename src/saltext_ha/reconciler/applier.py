@@ -19,7 +19,7 @@ from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.reconciler.observer import Observer, Seen
+from saltext_ha.reconciler.observer import Observer
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied
@@ -75,25 +75,22 @@ class Applier(Observer):
         """Whether the store is to be written at all at present; it may be in doubt nevertheless."""
         return not (self.mode.never or self.adopting or self.replica.meta.paused)
 
-    def apply(self) -> Seen:
+    def apply(self) -> None:
         """
         Bring the store to what the records say, wherever that was written down to be done.
 
-        :return: local changes found on the way, as :meth:`observe` does.
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
-        seen = Seen()
         if self.mode.never and self._gone and not self.replica.meta.revocation_due:
             self._gone.clear()  # who deletes keys here cleans up after them
         if not self.is_active() or not self.holds.is_ours():
-            return seen
+            return
         for batch in batches(in_order(self.replica.dirty())):
-            self._apply_batch(batch, seen)
+            self._apply_batch(batch)
         self._revoke_if_due()
         if self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         self.store.check_writable()
-        return seen
 
     def _revoke_if_due(self) -> None:
         due = self.replica.meta.revocation_due
@@ -112,10 +109,10 @@ class Applier(Observer):
         content = self.store.read(minion_id)
         if content is not None and content.stored == ABSENT:
             return True
-        self.missed.add(minion_id)  # the store takes it for known now
+        self.work.add([minion_id])  # the store takes it for known now
         return False
 
-    def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
+    def _apply_batch(self, ids: Sequence[str]) -> None:
         moves: list[Move] = []
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
@@ -137,7 +134,7 @@ class Applier(Observer):
                 # Somebody acted between two lines of ours: first record that, then come back. What
                 # is held is not recorded: it waits until that is over.
                 if minion_id not in held:
-                    self._look_again(minion_id, seen)
+                    self.work.settle(minion_id)
                 continue
             moves.append(self._move(minion_id, now, applied, records))
         if not moves:
@@ -149,7 +146,7 @@ class Applier(Observer):
                 if move.change.steps:
                     self.replica.set_applied(move.change.minion_id, move.doing)
         point("apply.aims")
-        self._carry_out(moves, seen)
+        self._carry_out(moves)
 
     def _move(self, minion_id: str, now: Stored, waiting: Applied, records: Records) -> Move:
         """The move of an id from *now* to where its *records* have it."""
@@ -163,13 +160,13 @@ class Applier(Observer):
             plan.outcome(now, desired, todo, self.store.one_denied),
         )
 
-    def _undisturbed(self, moves: Sequence[Move], seen: Seen) -> list[Move]:
+    def _undisturbed(self, moves: Sequence[Move]) -> list[Move]:
         """Those of *moves* that find what was last applied; the others wait, as written down."""
         free: list[Move] = []
         others: list[Move] = []
         for move in moves:
             (free if self._is_as_shown(move.change) else others).append(move)
-        self._put_off(others, seen)
+        self._put_off(others)
         return free
 
     def _is_as_shown(self, change: Change) -> bool:
@@ -179,13 +176,13 @@ class Applier(Observer):
             return False
         return content is not None and content.stored == change.shown
 
-    def _put_off(self, moves: Sequence[Move], seen: Seen) -> None:
+    def _put_off(self, moves: Sequence[Move]) -> None:
         """Nothing was done of *moves*: what the store shows of them is somebody else's work."""
         for move in moves:
-            self._look_again(move.change.minion_id, seen)
+            self.work.settle(move.change.minion_id)
         self._withdraw(moves)
 
-    def _carry_out(self, moves: Sequence[Move], seen: Seen) -> None:
+    def _carry_out(self, moves: Sequence[Move]) -> None:
         """Make *moves*, which are written down."""
         if not moves:
             return
@@ -200,12 +197,12 @@ class Applier(Observer):
             self.refused.add(minion_id, reason)
         if failed:
             self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
-        self._put_off([move for move in moves if move.change.minion_id in taken], seen)
+        self._put_off([move for move in moves if move.change.minion_id in taken])
         unmade = taken.union(failed)
         made = [move for move in moves if move.change.minion_id not in unmade]
-        self._write_down(made, missing, seen)
+        self._write_down(made, missing)
 
-    def _write_down(self, made: Sequence[Move], missing: Container[str], seen: Seen) -> None:
+    def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
         The store was brought to what *made* are for: write down what it shows now, and tell of it.
 
@@ -221,7 +218,7 @@ class Applier(Observer):
                 content = self.store.read(minion_id)
                 there = content.stored if content else None
                 if there != after:
-                    self._look_again(minion_id, seen)
+                    self.work.settle(minion_id)
                 as_meant = there is not None and there.slot == after.slot
                 gone = there is None or waiting.stored.slot not in there.entries
                 if plan.revokes(waiting.stored, after) and (as_meant or gone):
@@ -246,11 +243,6 @@ class Applier(Observer):
         for (minion_id, *_), waiting, _, after in made:
             if after.slot != waiting.stored.slot:
                 self._announce_key(minion_id, waiting.stored, after)
-
-    def _look_again(self, minion_id: str, seen: Seen) -> None:
-        """What the store shows of an id is not written down."""
-        seen.unsettled.append(minion_id)
-        self.missed.add(minion_id)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
         """*moves* failed: of those that changed nothing, nothing was done."""

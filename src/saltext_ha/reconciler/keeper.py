@@ -17,7 +17,7 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.reconciler.applier import Applier, Move
-from saltext_ha.reconciler.observer import Seen, contexts
+from saltext_ha.reconciler.observer import contexts
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records
 from saltext_ha.replication.poisoned import is_poisoned, mends, rewritten
@@ -45,8 +45,8 @@ class Merged:
 
     learned: int = 0
     """How many records taught us something."""
-    seen: Seen = field(default_factory=Seen)
-    """Local changes that were found on the way."""
+    records: list[Record] = field(default_factory=list)
+    """Records that changed here on the way, to be pushed to the peers."""
     dropped: list[Record] = field(default_factory=list)
     """Records that all masters dropped, and of which the peer is to be told so."""
     refused: list[str] = field(default_factory=list)
@@ -105,12 +105,10 @@ class Keeper(Applier):
         self, theirs: Mapping[str, Sequence[Record]], merged: Merged, sender: str
     ) -> bool:
         """:meth:`learn` for a part of it; whether the store was to be changed."""
-        found = self.observe(theirs)
-        merged.seen.extend(found)
+        merged.records += self.observe(theirs)
         horizon = self.replica.dropped.horizon()
         self.replica.bring(theirs)
         at_once = self.is_active() and self.holds.is_ours()
-        unsettled = set(found.unsettled)
         learned = 0
         moves: list[Move] = []
         point("merge.begin")
@@ -126,7 +124,7 @@ class Keeper(Applier):
                     minion_id,
                     before,
                     before | after,
-                    unsettled=minion_id in unsettled,
+                    unsettled=minion_id in self.work,
                     at_once=at_once,
                 )
                 if move:
@@ -135,7 +133,7 @@ class Keeper(Applier):
         point("merge.done")
         merged.learned += learned
         with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
-            self._carry_out(self._undisturbed(moves, merged.seen), merged.seen)
+            self._carry_out(self._undisturbed(moves))
         return bool(moves)
 
     def _merge(
@@ -202,7 +200,7 @@ class Keeper(Applier):
         state = strictest((*ours.values, *theirs.values)).state
         value = Value(self.replica.next_dot(), state, self._clock(), "", self._name)
         settled = decide(met, dict(met.context), value)
-        merged.seen.records.append(settled)
+        merged.records.append(settled)
         return settled
 
     def _named_apart(self, record: Record, known: Record | None, merged: Merged) -> Record:
@@ -230,7 +228,7 @@ class Keeper(Applier):
         apart = record._replace(
             values=tuple(sorted(values)), context=tuple(sorted(context.items()))
         )
-        merged.seen.records.append(apart)
+        merged.records.append(apart)
         return apart
 
     # -- what writers vouch for
@@ -444,14 +442,14 @@ class Keeper(Applier):
             for record in poisoned
         }
 
-    def rewrite(self, minion_id: str, by: str) -> Seen:
+    def rewrite(self, minion_id: str, by: str) -> list[Record]:
         """
         Write the poisoned records of an id anew, as :meth:`shown_anew` says; under a node that
         they cannot have named (:meth:`.Replica.take_node`).
 
         :return: the new ones, to be pushed: whoever has a poisoned one takes them in its place.
         """
-        states, seen = self.shown_anew(minion_id), Seen()
+        states, changed = self.shown_anew(minion_id), list[Record]()
         before = self.replica.get(minion_id)
         with self.replica.transaction():
             for key, state in sorted(states.items()):
@@ -460,7 +458,7 @@ class Keeper(Applier):
                 record = rewritten(before[key], [dot for dot, _ in past], value)
                 self.replica.forget(before[key].context, MOST_WRITES)
                 self.replica.put(record)
-                seen.records.append(record)
-            after = {record.fingerprint: record for record in seen.records}
+                changed.append(record)
+            after = {record.fingerprint: record for record in changed}
             self._mark(minion_id, before, {**before, **after})
-        return seen
+        return changed

@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
@@ -23,6 +22,7 @@ from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.provenance import NEWER, OLDER
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds, new_record
+from saltext_ha.reconciler.work_queue import Task, WorkQueue
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import change, plan
@@ -47,21 +47,6 @@ log = logging.getLogger(__name__)
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
 OPERATOR = "operator"
-
-
-@dataclass
-class Seen:
-    """What :meth:`Observer.observe` found."""
-
-    records: list[Record] = field(default_factory=list)
-    """Records that changed: to be pushed to the peers."""
-    unsettled: list[str] = field(default_factory=list)
-    """Ids to look at again shortly: a key is being written, or has just gone."""
-
-    def extend(self, more: Seen) -> None:
-        """Add what was found later."""
-        self.records += more.records
-        self.unsettled += more.unsettled
 
 
 class Look(NamedTuple):
@@ -118,14 +103,12 @@ class Observer:
         self.store = store
         self.replica = replica
         self.adopting = adopting
-        self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
+        self.work = WorkQueue()
+        self.holds = Holds(
+            store, replica, guard, name=name, clock=clock, announce=announce, work=self.work
+        )
         self.refused = RefusedIds()
         self.newcomers = newcomers or Newcomers(10**9, 10**9)
-        self.missed: set[str] = set()
-        """
-        Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
-        full. The store takes them for known, so the next pass has to name them.
-        """
         self._name = name
         self._clock = clock
         self._announce = announce
@@ -143,9 +126,9 @@ class Observer:
 
     # -- from the store to the replica
 
-    def scan(self) -> Seen:
+    def scan(self) -> list[Record]:
         """Look at every id whose entry in the store may have changed."""
-        return self.observe(self.store.changed())
+        return self.observe({*self.store.changed(), *self.work.ids()})
 
     def weigh(self, ids: Iterable[str]) -> list[list[str]]:
         """
@@ -155,8 +138,8 @@ class Observer:
             that is interrupted.
         """
         due = self.newcomers.due(self._pending(), time.monotonic())
-        ids = in_order({*ids, *due})
-        self.missed.update(ids)
+        ids = in_order({*ids, *self.work.ids(), *due})
+        self.work.begin(ids)
         if not self.adopting and self.holds.is_ours():
             self.holds.hold_back(ids)
         return list(batches(ids))
@@ -169,7 +152,7 @@ class Observer:
         certain: bool = False,
         deleted: bool = False,
         released: bool = False,
-    ) -> Seen:
+    ) -> list[Record]:
         """
         Record what changed in the store for *ids*; nothing before :meth:`adopt` when it is due.
 
@@ -179,9 +162,10 @@ class Observer:
         :param deleted: Salt said that these ids were deleted. A key that is pending as before then
             has knocked again since.
         :param released: an operator confirmed the disappearance of these ids.
+        :return: the records that changed, to be pushed to the peers.
         """
         if self.adopting:
-            return Seen()
+            return []
         if not released:
             found = self.holds.look()
             if found == OLDER:
@@ -192,24 +176,39 @@ class Observer:
                 self.adopting = True
                 with self.replica.transaction():
                     self.replica.meta.blank = True
-                return Seen()
+                return []
             if self.holds.doubt:
-                return Seen()
-            if self.holds.look_again:
-                self.holds.look_again = False
-                ids = {*ids, *self.replica.held()}
-        seen = Seen()
+                return []
+        changed: list[Record] = []
         ids = in_order(ids)
         look = Look(by, certain=certain or deleted, deleted=deleted, released=released)
-        self.missed.update(ids)
+        self.work.begin(ids, by, deleted)
         if not released:
             self.holds.hold_back(ids, look.certain, by, deleted)
         for batch in batches(ids):
-            self._observe_batch(batch, look, seen)
-        self.missed.difference_update(set(ids).difference(seen.unsettled))
-        return seen
+            changed += self._observe_batch(batch, look)
+        return changed
 
-    def release(self, by: str = "", ids: Iterable[str] | None = None) -> Seen:
+    def look(self, tasks: Iterable[Task]) -> list[Record]:
+        """
+        :meth:`observe` each of *tasks*; one that fails does not hold up the others.
+
+        :raises HaError: one of them failed.
+        """
+        changed: list[Record] = []
+        problem: HaError | None = None
+        for task in tasks:
+            try:
+                changed += self.observe(
+                    task.ids, by=task.by, certain=task.certain, deleted=task.deleted
+                )
+            except HaError as exc:
+                problem = exc
+        if problem:
+            raise problem
+        return changed
+
+    def release(self, by: str = "", ids: Iterable[str] | None = None) -> list[Record]:
         """
         Believe what the store shows, and changes that were held back; says *by*.
 
@@ -217,11 +216,10 @@ class Observer:
         """
         held = sorted(self.replica.held() if ids is None else ids)
         self.holds.provenance.forget()
-        seen = self.observe(held, by=by, released=True)
-        seen.extend(self.observe(self.store.changed(), by=by))
-        return seen
+        changed = self.observe(held, by=by, released=True)
+        return changed + self.observe(self.store.changed(), by=by)
 
-    def adopt(self) -> Seen:
+    def adopt(self) -> list[Record]:
         """
         Take the store's content in as nobody's work: after the replica was lost and the
         knowledge of peers was pulled, or when the store is an older copy of itself.
@@ -230,18 +228,18 @@ class Observer:
         recorded as if it had happened now. But once the group has dropped records since the store
         was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
-        seen = Seen()
+        changed: list[Record] = []
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(in_order({*self.replica.ids(), *self.store.changed()})):
-            self._adopt_batch(batch, seen, outdated)
+            changed += self._adopt_batch(batch, outdated)
         with self.replica.transaction():
             self.replica.meta.blank = False
         self.holds.provenance.forget()
         self.adopting = False
         self.holds.doubt = ""
         point("adopt.done")
-        return seen
+        return changed
 
     def shown(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what the store shows) of every id that matches *glob*; see :meth:`shown_of`."""
@@ -270,7 +268,7 @@ class Observer:
 
         :raises StoreError: the store cannot be read.
         """
-        self.missed.add(minion_id)  # the store takes it for known when it was read
+        self.work.add([minion_id])  # the store takes it for known when it was read
         return self.store.read(minion_id)
 
     def newcomers_are_due(self) -> bool:
@@ -292,7 +290,8 @@ class Observer:
             return False
         return not self.newcomers.admit(minion_id)
 
-    def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
+    def _adopt_batch(self, ids: Sequence[str], outdated: bool) -> list[Record]:
+        changed: list[Record] = []
         self.newcomers.look(self._pending(), time.monotonic(), at_once=True)
         with self.replica.transaction():
             self.replica.unhold(ids)
@@ -302,8 +301,9 @@ class Observer:
                     self.refused.add(minion_id, NO_KEY)
                     continue
                 if not self._must_wait(minion_id, content):
-                    seen.records.extend(self._adopt_one(minion_id, content, outdated))
+                    changed += self._adopt_one(minion_id, content, outdated)
             point("adopt.record")
+        return changed
 
     def _adopt_one(self, minion_id: str, content: Content, outdated: bool) -> list[Record]:
         records = self.replica.get(minion_id)
@@ -327,14 +327,17 @@ class Observer:
         self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
         return changed
 
-    def _observe_batch(self, ids: Sequence[str], look: Look, seen: Seen) -> None:
+    def _observe_batch(self, ids: Sequence[str], look: Look) -> list[Record]:
         news: list[Found] = []
         back: list[str] = []
+        unsettled: set[str] = set()
         held = self.replica.held()
         self.newcomers.look(self._pending(), time.monotonic())
         for minion_id in self.replica.brought(ids):
-            found = self._find(minion_id, look.certain, seen)
+            found = self._find(minion_id, look.certain)
             if found is None:
+                if not look.certain:
+                    unsettled.add(minion_id)
                 continue
             if minion_id in held:
                 if not look.released:
@@ -351,37 +354,44 @@ class Observer:
                 self.newcomers.discard(minion_id)
                 continue
             if not look.certain and not look.released and self._vanished(found):
-                seen.unsettled.append(minion_id)
+                unsettled.add(minion_id)
                 continue
             if not self._must_wait(minion_id, found.content):
                 news.append(found)
-        if not news and not back:
-            return
-        if not look.released and not self.holds.is_ours():
-            # The folder was taken away, or another one put there, while it was being read.
-            seen.unsettled.extend(ids)
-            return
+        changed: list[Record] = []
+        if news or back:
+            if look.released or self.holds.is_ours():
+                changed = self._record_all(news, back, look)
+            else:
+                # The folder was taken away, or another one put there, while it was being read.
+                unsettled.update(ids)
+        for minion_id in unsettled:
+            self.work.settle(minion_id)
+        self.work.done(unsettled.symmetric_difference(ids), look.deleted)
+        return changed
+
+    def _record_all(self, news: Iterable[Found], back: Iterable[str], look: Look) -> list[Record]:
+        changed: list[Record] = []
         with self.replica.transaction():
             self.replica.unhold(back)
             for found in news:
-                seen.records.extend(self._record(found, look.by))
+                changed += self._record(found, look.by)
             point("observe.record")
         for found in news:
             if found.raced is not None:
                 self._races.forget(found.minion_id)
         point("observe.done")
+        return changed
 
-    def _find(self, minion_id: str, certain: bool, seen: Seen) -> Found | None:
+    def _find(self, minion_id: str, certain: bool) -> Found | None:
         """
-        What one id shows. None, and it is noted as refused or unsettled, when that is no key, or
-        cannot be told yet.
+        What one id shows. None when that is no key, and it is noted as refused, or, where it is
+        not *certain*, when it cannot be told yet.
         """
         content = self.store.read(minion_id, certain)
         if content is None:
             if certain:
                 self.refused.add(minion_id, NO_KEY)
-            else:
-                seen.unsettled.append(minion_id)
             return None
         if content.junk:
             self.refused.add(minion_id, NO_KEY)
@@ -390,7 +400,6 @@ class Observer:
         applied = self._applied(minion_id)
         # Who really has such an id is recorded a moment later.
         if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
-            seen.unsettled.append(minion_id)
             return None
         return Found(minion_id, content, applied)
 
