@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import minion_key
-from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.keystore.base import Change, Content, KeyStore
 from saltext_ha.reconciler.observer import Observer
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Records, Replica
@@ -112,19 +112,21 @@ class Applier(Observer):
         self.work.add([minion_id])  # the store takes it for known now
         return False
 
-    def _apply_batch(self, ids: Sequence[str]) -> None:
+    def _apply_batch(self, ids: Iterable[str]) -> None:
+        """Bring *ids* to what the records say, where that is written down to be done."""
         moves: list[Move] = []
+        undone: dict[str, Applied] = {}
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
-            applied = self._applied(minion_id)
+            applied = undone[minion_id] = self._applied(minion_id)
             if not applied.dirty:
                 continue
             records = self.replica.get(minion_id)
-            content = self.store.read(minion_id)
-            shown = content.stored if content else None
-            if shown is None or (shown.slot and shown.key not in records):
-                applied = self._without_junk(minion_id, applied, frozenset(records))
-                content = self.store.read(minion_id)
+            try:
+                applied, content = self._content(minion_id, applied, records)
+            except StoreError:
+                self._withdraw(undone | {move.change.minion_id: move.waiting for move in moves})
+                raise
             if content is None:
                 continue
             now = content.stored
@@ -136,17 +138,22 @@ class Applier(Observer):
                 if minion_id not in held:
                     self.work.settle(minion_id)
                 continue
+            del undone[minion_id]
             moves.append(self._move(minion_id, now, applied, records))
-        if not moves:
-            return
-        point("apply.begin")
-        # What the store may show by our own doing is written down before it does.
-        with self.replica.transaction():
-            for move in moves:
-                if move.change.steps:
-                    self.replica.set_applied(move.change.minion_id, move.doing)
-        point("apply.aims")
-        self._carry_out(moves)
+        self._withdraw(undone)
+        if moves:
+            self._carry_out(moves)
+
+    def _content(
+        self, minion_id: str, applied: Applied, records: Records
+    ) -> tuple[Applied, Content | None]:
+        """What was applied to an id, and what it shows; without junk, where that is in the way."""
+        content = self.store.read(minion_id)
+        shown = content.stored if content else None
+        if shown is None or (shown.slot and shown.key not in records):
+            applied = self._without_junk(minion_id, applied, frozenset(records))
+            content = self.store.read(minion_id)
+        return applied, content
 
     def _move(self, minion_id: str, now: Stored, waiting: Applied, records: Records) -> Move:
         """The move of an id from *now* to where its *records* have it."""
@@ -160,32 +167,21 @@ class Applier(Observer):
             plan.outcome(now, desired, todo, self.store.one_denied),
         )
 
-    def _undisturbed(self, moves: Sequence[Move]) -> list[Move]:
-        """Those of *moves* that find what was last applied; the others wait, as written down."""
-        free: list[Move] = []
-        others: list[Move] = []
-        for move in moves:
-            (free if self._is_as_shown(move.change) else others).append(move)
-        self._put_off(others)
-        return free
-
-    def _is_as_shown(self, change: Change) -> bool:
-        try:
-            content = self.store.read(change.minion_id)
-        except StoreError:  # apply comes to it, and says so
-            return False
-        return content is not None and content.stored == change.shown
-
-    def _put_off(self, moves: Sequence[Move]) -> None:
-        """Nothing was done of *moves*: what the store shows of them is somebody else's work."""
-        for move in moves:
-            self.work.settle(move.change.minion_id)
-        self._withdraw(moves)
-
     def _carry_out(self, moves: Sequence[Move]) -> None:
-        """Make *moves*, which are written down."""
-        if not moves:
-            return
+        """Make *moves*."""
+        point("apply.begin")
+        # What the store may show by our own doing is written down before it does; for what a peer
+        # decided that was done when it was merged.
+        begun = [
+            move
+            for move in moves
+            if move.change.steps and self.replica.applied(move.change.minion_id) != move.doing
+        ]
+        if begun:
+            with self.replica.transaction():
+                for move in begun:
+                    self.replica.set_applied(move.change.minion_id, move.doing)
+        point("apply.aims")
         self._begun.update(move.change.minion_id for move in moves)
         try:
             missing, failed, taken = self.store.apply([move.change for move in moves])
@@ -195,12 +191,14 @@ class Applier(Observer):
         point("apply.store")
         for minion_id, reason in failed.items():
             self.refused.add(minion_id, reason)
-        if failed:
-            self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
-        self._put_off([move for move in moves if move.change.minion_id in taken])
+        self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
+        for minion_id in taken:
+            self.work.settle(minion_id)
+        self._withdraw(
+            {m.change.minion_id: m.waiting for m in moves if m.change.minion_id in taken}
+        )
         unmade = taken.union(failed)
-        made = [move for move in moves if move.change.minion_id not in unmade]
-        self._write_down(made, missing)
+        self._write_down([m for m in moves if m.change.minion_id not in unmade], missing)
 
     def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
@@ -246,19 +244,25 @@ class Applier(Observer):
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
         """*moves* failed: of those that changed nothing, nothing was done."""
-        self._withdraw([move for move in moves if self._is_as_shown(move.change)])
+        untouched = {}
+        for move in moves:
+            with contextlib.suppress(StoreError):  # the next apply comes to it
+                content = self.store.read(move.change.minion_id)
+                if content is not None and content.stored == move.change.shown:
+                    untouched[move.change.minion_id] = move.waiting
+        self._withdraw(untouched)
 
-    def _withdraw(self, moves: Sequence[Move]) -> None:
-        """Nothing was done of *moves*: what the store shows next is by somebody else."""
-        if not moves:
-            return
+    def _withdraw(self, undone: Mapping[str, Applied]) -> None:
+        """Of what was to be done to these, nothing was: what they show next is by somebody else."""
         # What was aimed at before may be there since then.
-        ids = (move.change.minion_id for move in moves if not move.waiting.aims)
-        self._begun.difference_update(ids)
+        self._begun.difference_update(i for i, waiting in undone.items() if not waiting.aims)
+        written = [i for i, waiting in undone.items() if self.replica.applied(i) != waiting]
+        if not written:  # mostly
+            return
         # Where this fails, it holds until the engine starts again.
         with contextlib.suppress(ReplicaError), self.replica.transaction():
-            for move in moves:
-                self.replica.set_applied(move.change.minion_id, move.waiting)
+            for minion_id in written:
+                self.replica.set_applied(minion_id, undone[minion_id])
 
     def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
         """

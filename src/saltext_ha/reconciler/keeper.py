@@ -16,10 +16,12 @@ from typing import NamedTuple
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.reconciler.applier import Applier, Move
+from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.observer import contexts
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records
+from saltext_ha.replication import plan
+from saltext_ha.replication.placement import place
 from saltext_ha.replication.poisoned import is_poisoned, mends, rewritten
 from saltext_ha.replication.record import (
     DELETED,
@@ -110,7 +112,7 @@ class Keeper(Applier):
         self.replica.bring(theirs)
         at_once = self.is_active() and self.holds.is_ours()
         learned = 0
-        moves: list[Move] = []
+        moving: list[str] = []
         point("merge.begin")
         with self.replica.transaction():
             self.replica.received(Receipt(sender, self._clock()))
@@ -120,21 +122,20 @@ class Keeper(Applier):
                 if not after:
                     continue
                 learned += len(after)
-                move = self._mark(
+                if self._mark(
                     minion_id,
                     before,
                     before | after,
                     unsettled=minion_id in self.work,
                     at_once=at_once,
-                )
-                if move:
-                    moves.append(move)
+                ):
+                    moving.append(minion_id)
             point("merge.record")
         point("merge.done")
         merged.learned += learned
         with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
-            self._carry_out(self._undisturbed(moves))
-        return bool(moves)
+            self._apply_batch(moving)
+        return bool(moving)
 
     def _merge(
         self,
@@ -304,7 +305,7 @@ class Keeper(Applier):
         *,
         unsettled: bool = False,
         at_once: bool = False,
-    ) -> Move | None:
+    ) -> bool:
         """
         Note that the store is to be changed, if it is.
 
@@ -312,22 +313,23 @@ class Keeper(Applier):
         :param unsettled: somebody did something to the id that is not recorded yet, and could not
             know what came since *before*.
         :param at_once: nothing stands in the way of changing it now.
-        :return: the move that is to be made now, if any is.
+        :return: whether it is to be changed now; what it may show then is written down.
         """
         applied = self._applied(minion_id)
         self._explain(minion_id, before, records)
         known = contexts(before) if applied.known is None else applied.known
         waiting = applied._replace(dirty=True, known=known)
-        move = self._move(minion_id, applied.stored, waiting, records)
-        if not (move.change.steps or applied.dirty or unsettled):
-            return None
+        desired = place(records.values(), applied.stored)
+        todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
+        if not (todo or applied.dirty or unsettled):
+            return False
         # What has no record may be no key at all.
         known_slot = not applied.stored.slot or applied.stored.key in records
-        if not at_once or unsettled or applied.dirty or not known_slot:
-            self.replica.set_applied(minion_id, waiting)
-            return None
-        self.replica.set_applied(minion_id, move.doing)
-        return move
+        at_once = at_once and known_slot and not (unsettled or applied.dirty)
+        if at_once:
+            waiting = waiting._replace(aims=waiting.aims | plan.aims(desired))
+        self.replica.set_applied(minion_id, waiting)
+        return at_once
 
     # -- dropping tombstones
 

@@ -329,6 +329,29 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
 
 
+def test_a_rejection_after_a_restart_is_not_taken_for_a_move_that_never_began(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+
+    def strike(name: str) -> None:
+        if name == "merge.done":
+            monkeypatch.setattr(m2.store, "read", once_unreadable)
+
+    monkeypatch.setattr(keeper, "point", strike)
+    m2.keeper.learn(m1.records())
+    monkeypatch.undo()
+    m2.restart()
+    m2.move("web1", ACCEPTED, REJECTED)
+    m1.move("web1", REJECTED, ACCEPTED)
+    m1.scan()
+    m2.scan()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
+
+
 @pytest.mark.parametrize("key", [0, 1])
 def test_who_accepts_a_key_while_another_is_being_put_there_is_heard(
     m1: Master, m2: Master, key: int
