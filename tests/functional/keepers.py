@@ -140,11 +140,11 @@ class Master:
 
     def hear(self, records: Iterable[Record]) -> Merged:
         """Learn them, and leave the key store as it is until the next apply."""
-        mode, self.keeper.mode = self.keeper.mode, WriteMode(in_cluster="another one writes")
+        self.keeper.mode.shared = "another one writes"
         try:
             return self.keeper.learn(records)
         finally:
-            self.keeper.mode = mode
+            self.keeper.mode.shared = ""
 
     def records(self) -> list[Record]:
         return [r for minion_id in self.replica.ids() for r in self.replica.get(minion_id).values()]

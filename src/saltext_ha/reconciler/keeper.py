@@ -9,6 +9,7 @@ records say. Everything is written to the replica first. One thread only; no net
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,19 +17,27 @@ from typing import NamedTuple
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
+from saltext_ha.keystore.base import KeyStore
 from saltext_ha.reconciler.applier import Applier
-from saltext_ha.reconciler.observer import contexts
+from saltext_ha.reconciler.holds import Announce, Holds
+from saltext_ha.reconciler.journal import Journal
+from saltext_ha.reconciler.newcomers import Newcomers
+from saltext_ha.reconciler.observer import Observer
+from saltext_ha.reconciler.races import Races
+from saltext_ha.reconciler.refused import RefusedIds
+from saltext_ha.reconciler.revocations import Revocations, Revoke
+from saltext_ha.reconciler.work_queue import WorkQueue
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.history import Receipt
-from saltext_ha.replica.replica import Records
-from saltext_ha.replication import plan
-from saltext_ha.replication.placement import place
+from saltext_ha.replica.replica import Records, Replica
+from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.poisoned import is_poisoned, mends, rewritten
 from saltext_ha.replication.record import (
     DELETED,
     OBSERVATIONS,
     PENDING,
     Record,
-    Value,
     decide,
     join,
     merge,
@@ -65,15 +74,99 @@ class Dropping(NamedTuple):
     epoch: int
 
 
-class Keeper(Applier):
+class Keeper:
     """
-    An applier that also takes in what peers and operators decided.
+    One key store and one replica, and what brings them together.
 
-    It is made as :class:`Applier` is.
+    :param name: this master's name, written into values for people to read.
+    :param guard: says which mass disappearances to hold back.
+    :param revoke: as :class:`.Revocations` takes it.
+    :param mode: whether the store is written; default: it is.
+    :param announce: told, by tag and data, what reactors may want to know.
+    :param newcomers: how many new ids may be recorded that nobody has decided about; None: all.
+    :param adopting: the replica was lost: nothing is recorded or applied before ``adopt``.
+    :param who: as :class:`.Observer` takes it. :param deleted_by_salt: likewise.
     """
 
     name_of: Callable[[bytes], str] = staticmethod(lambda owner: "")
     """The name of the peer with that certificate, by its fingerprint; empty: it is none."""
+
+    def __init__(
+        self,
+        store: KeyStore,
+        replica: Replica,
+        *,
+        name: str,
+        guard: RevocationGuard,
+        revoke: Revoke,
+        mode: WriteMode | None = None,
+        adopting: bool = False,
+        clock: Callable[[], float] = time.time,
+        announce: Announce = lambda tag, data: None,
+        who: Callable[[str, str], str] = lambda minion_id, state: "",
+        deleted_by_salt: bool = False,
+        newcomers: Newcomers | None = None,
+    ) -> None:
+        self.store = store
+        self.replica = replica
+        self.mode = mode or WriteMode()
+        self.mode.adopting = adopting
+        self.work = work = WorkQueue()
+        self.refused = RefusedIds()
+        self.newcomers = newcomers or Newcomers(10**9, 10**9)
+        self.holds = Holds(
+            store, replica, guard, name=name, clock=clock, announce=announce, work=work
+        )
+        self._writer = Writer(replica, name, clock, announce)
+        self._journal = Journal(replica, self._writer, store.one_denied)
+        self._revocations = Revocations(store, replica, work, revoke)
+        races = Races()
+        self._observer = observer = Observer(
+            store,
+            replica,
+            mode=self.mode,
+            work=work,
+            holds=self.holds,
+            refused=self.refused,
+            newcomers=self.newcomers,
+            races=races,
+            journal=self._journal,
+            revocations=self._revocations,
+            writer=self._writer,
+            who=who,
+            deleted_by_salt=deleted_by_salt,
+        )
+        self._applier = applier = Applier(
+            store,
+            replica,
+            mode=self.mode,
+            work=work,
+            holds=self.holds,
+            refused=self.refused,
+            races=races,
+            journal=self._journal,
+            revocations=self._revocations,
+            writer=self._writer,
+        )
+        # What the store shows is told by the one, and what it should show done by the other.
+        self.scan = observer.scan
+        self.weigh = observer.weigh
+        self.observe = observer.observe
+        self.look = observer.look
+        self.release = observer.release
+        self.adopt = observer.adopt
+        self.shown = observer.shown
+        self.shown_of = observer.shown_of
+        self.peek = observer.peek
+        self.newcomers_are_due = observer.newcomers_are_due
+        self.apply = applier.apply
+        self.unfinished = applier.unfinished
+        self.is_active = applier.is_active
+
+    @property
+    def adopting(self) -> bool:
+        """Whether the replica was lost, and nothing is recorded or applied before ``adopt``."""
+        return self.mode.adopting
 
     # -- from the peers to the replica
 
@@ -100,7 +193,7 @@ class Keeper(Applier):
         finally:
             if moved:  # at once: when it is the turn of apply, the master may be paused
                 with contextlib.suppress(ReplicaError, StoreError):
-                    self._revoke_if_due()
+                    self._revocations.follow_up()
         return merged
 
     def _learn_batch(
@@ -115,14 +208,14 @@ class Keeper(Applier):
         moving: list[str] = []
         point("merge.begin")
         with self.replica.transaction():
-            self.replica.received(Receipt(sender, self._clock()))
+            self.replica.received(Receipt(sender, self._writer.clock()))
             for minion_id, records in theirs.items():
                 before = self.replica.get(minion_id)
                 after = self._merge(before, records, horizon, merged)
                 if not after:
                     continue
                 learned += len(after)
-                if self._mark(
+                if self._journal.mark(
                     minion_id,
                     before,
                     before | after,
@@ -134,7 +227,7 @@ class Keeper(Applier):
         point("merge.done")
         merged.learned += learned
         with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
-            self._apply_batch(moving)
+            self._applier.bring(moving)
         return bool(moving)
 
     def _merge(
@@ -199,7 +292,7 @@ class Keeper(Applier):
             "overruled the other"
         )
         state = strictest((*ours.values, *theirs.values)).state
-        value = Value(self.replica.next_dot(), state, self._clock(), "", self._name)
+        value = self._writer.value(state)
         settled = decide(met, dict(met.context), value)
         merged.records.append(settled)
         return settled
@@ -273,7 +366,7 @@ class Keeper(Applier):
         for batch in batches(self.replica.ids()):
             self.replica.bring(batch)
             with self.replica.transaction():
-                self.replica.received(Receipt(owner, self._clock()))
+                self.replica.received(Receipt(owner, self._writer.clock()))
                 for minion_id in batch:
                     before = self.replica.get(minion_id)
                     after: Records = {}
@@ -284,52 +377,16 @@ class Keeper(Applier):
                         if sound is None:  # what it showed stays, in the name of this master
                             state = record.state or DELETED
                             bare = record._replace(values=(), context=())
-                            value = Value(
-                                self.replica.next_dot(), state, self._clock(), "", self._name
-                            )
+                            value = self._writer.value(state)
                             sound = decide(bare, {}, value)
                         after[key] = sound
                         self.replica.put(sound)
                         reasons.append(f"record of {minion_id!a}: {reason}")
                     if after:
-                        self._mark(minion_id, before, before | after)
+                        self._journal.mark(minion_id, before, before | after)
         with self.replica.transaction():
             self.replica.unsee({node: highs[node] for node in false if node in highs})
         return reasons
-
-    def _mark(
-        self,
-        minion_id: str,
-        before: Records,
-        records: Records,
-        *,
-        unsettled: bool = False,
-        at_once: bool = False,
-    ) -> bool:
-        """
-        Note that the store is to be changed, if it is.
-
-        :param before: the records that it agreed with. :param records: those of now.
-        :param unsettled: somebody did something to the id that is not recorded yet, and could not
-            know what came since *before*.
-        :param at_once: nothing stands in the way of changing it now.
-        :return: whether it is to be changed now; what it may show then is written down.
-        """
-        applied = self._applied(minion_id)
-        self._explain(minion_id, before, records)
-        known = contexts(before) if applied.known is None else applied.known
-        waiting = applied._replace(dirty=True, known=known)
-        desired = place(records.values(), applied.stored)
-        todo = plan.steps(applied.stored, desired, frozenset(records), self.store.one_denied)
-        if not (todo or applied.dirty or unsettled):
-            return False
-        # What has no record may be no key at all.
-        known_slot = not applied.stored.slot or applied.stored.key in records
-        at_once = at_once and known_slot and not (unsettled or applied.dirty)
-        if at_once:
-            waiting = waiting._replace(aims=waiting.aims | plan.aims(desired))
-        self.replica.set_applied(minion_id, waiting)
-        return at_once
 
     # -- dropping tombstones
 
@@ -387,10 +444,10 @@ class Keeper(Applier):
 
     def _delete(self, record: Record) -> Record:
         before = self.replica.get(record.minion_id)
-        value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
+        value = self._writer.value(DELETED)
         changed = decide(record, dict(record.context), value)
         self.replica.put(changed)
-        self._mark(record.minion_id, before, {**before, record.fingerprint: changed})
+        self._journal.mark(record.minion_id, before, {**before, record.fingerprint: changed})
         return changed
 
     # -- from an operator to the replica
@@ -413,7 +470,7 @@ class Keeper(Applier):
         with self.replica.transaction():
             for key, state in sorted(states.items()):
                 said = DELETED if state == PENDING else state
-                value = Value(self.replica.next_dot(), said, self._clock(), by, self._name)
+                value = self._writer.value(said, by)
                 # All masters may have dropped it in between.
                 record = before.get(key, shown[key])
                 record = decide(record, dict(shown[key].context), value)
@@ -422,7 +479,9 @@ class Keeper(Applier):
                     record = observe(record, dict(shown[key].context), knock)
                 self.replica.put(record)
                 changed.append(record)
-            self._mark(minion_id, before, before | {new.fingerprint: new for new in changed})
+            self._journal.mark(
+                minion_id, before, before | {new.fingerprint: new for new in changed}
+            )
         point("decide.done")
         return changed
 
@@ -455,12 +514,12 @@ class Keeper(Applier):
         before = self.replica.get(minion_id)
         with self.replica.transaction():
             for key, state in sorted(states.items()):
-                value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
+                value = self._writer.value(state, by)
                 past = self.replica.history.decisions(minion_id, key)
                 record = rewritten(before[key], [dot for dot, _ in past], value)
                 self.replica.forget(before[key].context, MOST_WRITES)
                 self.replica.put(record)
                 changed.append(record)
             after = {record.fingerprint: record for record in changed}
-            self._mark(minion_id, before, {**before, **after})
+            self._journal.mark(minion_id, before, {**before, **after})
         return changed

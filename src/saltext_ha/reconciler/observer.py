@@ -9,34 +9,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
-from saltext_ha.reconciler.holds import Announce, Holds, wanted
+from saltext_ha.reconciler.holds import Holds, wanted
+from saltext_ha.reconciler.journal import Journal, contexts
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.provenance import NEWER, OLDER
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds, new_record
+from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.work_queue import Task, WorkQueue
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import change, plan
-from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.digest import in_order
-from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DECISIONS,
     DELETED,
     OBSERVATIONS,
     PENDING,
     Record,
-    Value,
     decide,
     join,
     observe,
@@ -71,58 +72,30 @@ class Found(NamedTuple):
     """The id was deleted in a race, by somebody who knew this of its keys."""
 
 
+@dataclass
 class Observer:
     """
     Watches one key store, and writes what changed there to one replica.
 
-    :param name: this master's name, written into values for people to read.
-    :param guard: says which mass disappearances to hold back.
-    :param announce: told, by tag and data, what reactors may want to know.
     :param who: the name of whoever is bringing an id into a state, as far as Salt tells; asked when
         a change is found that nobody pointed to.
     :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
         were deleted on another member, but leaves this master's AES key as it is.
-    :param newcomers: how many new ids may be recorded that nobody has decided about; None: all.
-    :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
-    def __init__(
-        self,
-        store: KeyStore,
-        replica: Replica,
-        *,
-        name: str,
-        guard: RevocationGuard,
-        adopting: bool = False,
-        clock: Callable[[], float] = time.time,
-        announce: Announce = lambda tag, data: None,
-        who: Callable[[str, str], str] = lambda minion_id, state: "",
-        deleted_by_salt: bool = False,
-        newcomers: Newcomers | None = None,
-    ) -> None:
-        self.store = store
-        self.replica = replica
-        self.adopting = adopting
-        self.work = WorkQueue()
-        self.holds = Holds(
-            store, replica, guard, name=name, clock=clock, announce=announce, work=self.work
-        )
-        self.refused = RefusedIds()
-        self.newcomers = newcomers or Newcomers(10**9, 10**9)
-        self._name = name
-        self._clock = clock
-        self._announce = announce
-        self._who = who
-        self._deleted_by_salt = deleted_by_salt
-        self._races = Races()
-        self._begun = set(replica.dirty())
-        """
-        Ids of which an apply may have put something into the store that is not written down as
-        done: it failed half way, or a process that was killed was at it. Of all others, the store
-        shows nothing by our doing, whatever an apply was to aim at.
-        """
-        self._gone: set[str] | None = None if replica.meta.revocation_due else set()
-        """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
+    store: KeyStore
+    replica: Replica
+    mode: WriteMode
+    work: WorkQueue
+    holds: Holds
+    refused: RefusedIds
+    newcomers: Newcomers
+    races: Races
+    journal: Journal
+    revocations: Revocations
+    writer: Writer
+    who: Callable[[str, str], str]
+    deleted_by_salt: bool
 
     # -- from the store to the replica
 
@@ -140,7 +113,7 @@ class Observer:
         due = self.newcomers.due(self._pending(), time.monotonic())
         ids = in_order({*ids, *self.work.ids(), *due})
         self.work.begin(ids)
-        if not self.adopting and self.holds.is_ours():
+        if not self.mode.adopting and self.holds.is_ours():
             self.holds.hold_back(ids)
         return list(batches(ids))
 
@@ -164,7 +137,7 @@ class Observer:
         :param released: an operator confirmed the disappearance of these ids.
         :return: the records that changed, to be pushed to the peers.
         """
-        if self.adopting:
+        if self.mode.adopting:
             return []
         if not released:
             found = self.holds.look()
@@ -173,7 +146,7 @@ class Observer:
             if found == NEWER:
                 # As good as lost: what it knows is out of date.
                 log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
-                self.adopting = True
+                self.mode.adopting = True
                 with self.replica.transaction():
                     self.replica.meta.blank = True
                 return []
@@ -236,7 +209,7 @@ class Observer:
         with self.replica.transaction():
             self.replica.meta.blank = False
         self.holds.provenance.forget()
-        self.adopting = False
+        self.mode.adopting = False
         self.holds.doubt = ""
         point("adopt.done")
         return changed
@@ -317,11 +290,11 @@ class Observer:
             if record is None:
                 continue
             write, name = (observe, MINION) if state in OBSERVATIONS else (decide, "")
-            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
+            value = self.writer.value(state, name)
             records[key] = write(record, dict(record.context), value)
             self.replica.put(records[key])
             changed.append(records[key])
-        self._explain(minion_id, before, records)
+        self.writer.explain(minion_id, before, records)
         slot = content.stored.slot
         mark = content.mark if not slot or slot[1] in records else 0
         self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
@@ -348,7 +321,7 @@ class Observer:
             if look.deleted:
                 at = time.monotonic()
                 before = found.applied.stored
-                raced = self._races.known_then(minion_id, found.content, before, at)
+                raced = self.races.known_then(minion_id, found.content, before, at)
                 found = found._replace(raced=raced)
             if not self._is_news(found, look):
                 self.newcomers.discard(minion_id)
@@ -379,7 +352,7 @@ class Observer:
             point("observe.record")
         for found in news:
             if found.raced is not None:
-                self._races.forget(found.minion_id)
+                self.races.forget(found.minion_id)
         point("observe.done")
         return changed
 
@@ -397,18 +370,11 @@ class Observer:
             self.refused.add(minion_id, NO_KEY)
         elif not content.stored.slot and not content.stored.denied:
             self.refused.discard(minion_id)
-        applied = self._applied(minion_id)
+        applied = self.journal.applied(minion_id)
         # Who really has such an id is recorded a moment later.
         if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
             return None
         return Found(minion_id, content, applied)
-
-    def _applied(self, minion_id: str) -> Applied:
-        """What was last applied to an id, and what may have been since."""
-        applied = self.replica.applied(minion_id)
-        if applied.aims and minion_id not in self._begun:
-            return applied._replace(aims=frozenset())
-        return applied
 
     def _is_news(self, found: Found, look: Look) -> bool:
         """Whether an id shows something else than it is compared with, or was deleted meanwhile."""
@@ -448,7 +414,7 @@ class Observer:
             writes = change.knocked_again(now)
         else:
             return []
-        by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
+        by = by or self.who(minion_id, now.state if now.state in DECISIONS else DELETED)
         if not by and applied != NEVER:
             by = OPERATOR  # what has never been seen here may have come with the folder
         before = dict(records)
@@ -459,38 +425,23 @@ class Observer:
                 if record is None:
                     continue
             write, name = (observe, MINION) if state in OBSERVATIONS else (decide, by)
-            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
+            value = self.writer.value(state, name)
             changed[key] = write(record, known.get(key, {}), value)
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
-        self._explain(minion_id, before, records)
-        if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
+        self.writer.explain(minion_id, before, records)
+        if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
             # Our own removal, finished before a crash; or one that Salt did by halves.
-            self.replica.meta.revocation_due = True
+            self.revocations.due = True
         if now == ABSENT:
-            self._is_gone(minion_id)
+            self.revocations.is_gone(minion_id)
         # What was refused is looked at again after a restart, to be reported again.
         known_slot = not now.slot or now.key in records
         mark = content.mark if known_slot and not content.junk else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
-
-    def _is_gone(self, minion_id: str) -> None:
-        if self._gone is not None:
-            self._gone.add(minion_id)
-
-    def _explain(
-        self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
-    ) -> None:
-        """Write down for people what met, and announce a conflict; inside a transaction."""
-        for account in accounts(before, after):
-            self.replica.history.explain(minion_id, account, self._clock())
-            if account.kind == BEGAN:
-                accepted = accepted_keys(after.values())
-                shown = [minion_key.show(key, short=False) for key in accepted]
-                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def _new_record(
         self,
@@ -527,7 +478,7 @@ class Observer:
             # beside the entry that counts is tidied up in the same way.
             aims = aims | now.extra
             if now.extra:
-                self._begun.add(minion_id)
+                self.journal.began([minion_id])
             self.replica.set_applied(minion_id, Applied(shown, True, known, aims), mark)
         else:
             settled = NEVER if shown == ABSENT else Applied(shown)
@@ -560,8 +511,3 @@ def _without_held(found: Found) -> Found:
 
 def _is_pending(applied: Applied) -> bool:
     return applied.stored.state == PENDING and not applied.dirty
-
-
-def contexts(records: Records) -> Known:
-    """The causal contexts of an id's records."""
-    return {key: dict(record.context) for key, record in records.items()}
