@@ -17,7 +17,7 @@ from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import PeerError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.keeper import Merged
+from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, antientropy

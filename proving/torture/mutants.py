@@ -14,7 +14,7 @@ from typing import Any
 from proving.torture.history import History
 from saltext_ha.engine import startup
 from saltext_ha.keystore import revoke as revoking
-from saltext_ha.reconciler import journal, keeper, observer, provenance
+from saltext_ha.reconciler import journal, merging, observer, provenance
 from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.observer import Observer
@@ -45,7 +45,7 @@ def causal_context() -> None:
 
         return max(ours, theirs, key=age)
 
-    vars(keeper)["merge"] = merge
+    vars(merging)["merge"] = merge
 
 
 def too_many() -> None:

@@ -17,7 +17,8 @@ from saltext_ha.common.complaints import Complaint
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler import work_queue
 from saltext_ha.reconciler.hints import Hint, tasks
-from saltext_ha.reconciler.keeper import Keeper, Merged
+from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import Vouch
