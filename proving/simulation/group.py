@@ -17,8 +17,7 @@ from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import PeerError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.keeper import Merged
-from saltext_ha.reconciler.observer import Seen
+from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, antientropy
@@ -82,7 +81,7 @@ class MemoryCore:
             repeated = len(records) - len(news)
             await self._master.kernel.sleep(len(news) * settings.learn + repeated * settings.known)
             self._master.learn(news)
-        return Merged(len(news), Seen(), [])
+        return Merged(len(news))
 
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
         """Nobody drops tombstones here."""

@@ -29,7 +29,7 @@ from saltext_ha.engine import service, startup
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.reconciler import core, scanner
+from saltext_ha.reconciler import scanner, work_queue
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.sync import retention
 
@@ -80,7 +80,7 @@ def _put_in_place(place: Place, layout: str) -> None:
     vars_of(EventBus)("listen", _listen)
     # A history has many silences to wait for; these are seconds in production.
     vars(scanner)["FOLDER_INTERVAL"] = 0.1
-    vars(core)["SETTLE"] = 0.15
+    vars(work_queue)["SETTLE"] = 0.15
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
     # The judge's own certificate is pinned, so that it can ask; it is no master that could agree.
     others = retention.Retention.others

@@ -20,8 +20,9 @@ import pytest
 import salt.key  # noqa: F401  # takes long, and the tests need it
 
 from proving.torture.mutants import vars_of
-from saltext_ha.reconciler import keeper
+from saltext_ha.reconciler import keeper, merging
 from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.merging import Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication import vouching
@@ -55,7 +56,8 @@ def newcomers() -> None:
 
 def claims() -> None:
     """A record counts whole, whatever it claims."""
-    vars(keeper)["sift"] = lambda theirs, ours, highs, owners: (theirs, "")
+    for module in (keeper, merging):
+        vars(module)["sift"] = lambda theirs, ours, highs, owners: (theirs, "")
 
 
 def claims_before() -> None:
@@ -80,17 +82,17 @@ def horizons() -> None:
 
 def disputes() -> None:
     """Of two records that claim to have overruled each other nothing is left."""
-    vars_of(Keeper)("_settle_dispute", lambda self, ours, theirs, met, merged: met)
+    vars_of(Merger)("_settle_dispute", lambda self, ours, theirs, met, merged: met)
 
 
 def names_used_twice() -> None:
     """A value counts under the name of a write that said something else."""
-    vars_of(Keeper)("_named_apart", lambda self, record, known, merged: record)
+    vars_of(Merger)("_named_apart", lambda self, record, known, merged: record)
 
 
 def spoilt_again() -> None:
     """A poisoned record is merged with the one that was written in its place."""
-    vars(keeper)["mends"] = lambda theirs, ours: False
+    vars(merging)["mends"] = lambda theirs, ours: False
 
 
 def receipts() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from proving.torture.history import History
 from saltext_ha.engine import startup
 from saltext_ha.keystore import revoke as revoking
-from saltext_ha.reconciler import keeper, observer, provenance
+from saltext_ha.reconciler import journal, merging, observer, provenance
+from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.observer import Observer
 from saltext_ha.replica.dropped import Dropped
@@ -44,7 +45,7 @@ def causal_context() -> None:
 
         return max(ours, theirs, key=age)
 
-    vars(keeper)["merge"] = merge
+    vars(merging)["merge"] = merge
 
 
 def too_many() -> None:
@@ -70,12 +71,12 @@ def apply_journal() -> None:
 
 def pull_before_push() -> None:
     """After a lost replica what the store shows is taken for news, before any peer was asked."""
-    begin = Observer.__init__
+    begin = Keeper.__init__
 
-    def begin_at_once(self: Observer, *arguments: Any, **options: Any) -> None:
+    def begin_at_once(self: Keeper, *arguments: Any, **options: Any) -> None:
         begin(self, *arguments, **{**options, "adopting": False})
 
-    vars_of(Observer)("__init__", begin_at_once)
+    vars_of(Keeper)("__init__", begin_at_once)
 
 
 def late_knowledge() -> None:
@@ -84,7 +85,7 @@ def late_knowledge() -> None:
     def contexts_of_now(self: Observer, found: observer.Found, by: str) -> list[Record]:
         kept = self.replica.applied(found.minion_id)
         if kept.dirty:
-            now = observer.contexts(self.replica.get(found.minion_id))
+            now = journal.contexts(self.replica.get(found.minion_id))
             found = found._replace(applied=kept._replace(known=now))
         return record(self, found, by)
 
@@ -119,14 +120,14 @@ def quiet_conflicts() -> None:
 
 def idle_apply() -> None:
     """Every look at the store writes it again."""
-    apply = Keeper.apply
+    apply = Applier.apply
 
-    def again(self: Keeper) -> Any:
+    def again(self: Applier) -> Any:
         with self.replica.transaction():
             self.replica.meta.revocation_due = True
         return apply(self)
 
-    vars_of(Keeper)("apply", again)
+    vars_of(Applier)("apply", again)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FOLDERS, FileStore
-from saltext_ha.reconciler.keeper import Keeper, Merged
+from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
@@ -117,31 +118,34 @@ class Master:
 
     def scan(self) -> list[Record]:
         """Everything that changed, with a second look at what is unsettled."""
-        first = self.keeper.scan()
-        return [*first.records, *self.keeper.observe(first.unsettled, certain=True).records]
+        return [*self.keeper.scan(), *self.look_again()]
+
+    def look_again(self) -> list[Record]:
+        """A second look, somewhat later."""
+        return self.keeper.observe(self.keeper.work.ids(), certain=True)
 
     def settle(self) -> None:
         self.scan()
         for _ in range(5):
-            seen = self.keeper.apply()
-            if not seen.unsettled:
+            self.keeper.apply()
+            if not self.keeper.work.ids() or self.keeper.holds.doubt:
                 return
-            self.keeper.observe(seen.unsettled, certain=True)
+            self.look_again()
         raise AssertionError("apply does not come to an end")
 
     def learn(self, records: Iterable[Record]) -> int:
         merged = self.keeper.learn(records)
-        self.keeper.observe(merged.seen.unsettled, certain=True)
+        self.look_again()
         self.settle()
         return merged.learned
 
     def hear(self, records: Iterable[Record]) -> Merged:
         """Learn them, and leave the key store as it is until the next apply."""
-        mode, self.keeper.mode = self.keeper.mode, WriteMode(in_cluster="another one writes")
+        self.keeper.mode.shared = "another one writes"
         try:
             return self.keeper.learn(records)
         finally:
-            self.keeper.mode = mode
+            self.keeper.mode.shared = ""
 
     def records(self) -> list[Record]:
         return [r for minion_id in self.replica.ids() for r in self.replica.get(minion_id).values()]

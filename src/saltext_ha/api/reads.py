@@ -18,6 +18,7 @@ RUNNERS = frozenset(
         "fileserver.envs",
         "fileserver.file_list",
         "ha.check_consistency",
+        "ha.deployments",
         "ha.failover_safe",
         "ha.history",
         "ha.keys",

@@ -27,7 +27,7 @@ from saltext_ha.membership import handover
 from saltext_ha.membership.join import Preview, one_way, preview
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode
-from saltext_ha.reconciler.observer import Observer
+from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.preview import NOTHING, Known, joined, meeting
@@ -175,8 +175,10 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
             with replica.transaction():
                 replica.meta.mode = config.mode
             guard = RevocationGuard(config.hold_fraction, config.hold_minimum)
-            observer = Observer(store, replica, name=config.name, guard=guard)
-            observer.observe(store.changed(), certain=True)
+            keeper = Keeper(
+                store, replica, name=config.name, guard=guard, revoke=lambda gone, rotate: None
+            )
+            keeper.observe(store.changed(), certain=True)
             side = _Side(key_pages.everything(replica), store.one_denied)
             held = len(replica.held())
             paused = replica.meta.paused
@@ -189,10 +191,10 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         why = OBSERVES if config.mode == "observe" else PAUSED
     if why:
         side.notes.append(f"will write nothing to its key store: {why}")
-    if observer.holds.doubt:
-        side.notes.append(observer.holds.doubt)
-    if observer.refused.reasons:
-        side.notes.append(observer.refused.note())
+    if keeper.holds.doubt:
+        side.notes.append(keeper.holds.doubt)
+    if keeper.refused.reasons:
+        side.notes.append(keeper.refused.note())
     if held:
         side.notes.append(f"{held} accepted keys are gone from its store: they would be held")
     return side

@@ -56,7 +56,7 @@ def open_keeper(
 
     :param counters: where new AES keys are counted.
     :param notes: where it is said that a replica was damaged.
-    :param parts: as :class:`.Applier` takes them.
+    :param parts: as :class:`.Keeper` takes them.
     :raises TrustError: the state folder is another master's. :raises ReplicaError: replica.db
         cannot be used. :raises StoreError: the key store cannot.
     """

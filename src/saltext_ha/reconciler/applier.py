@@ -11,22 +11,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import ReplicaError, StoreError
+from saltext_ha.common.errors import StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore import minion_key
-from saltext_ha.keystore.base import Change, KeyStore
-from saltext_ha.reconciler.observer import Observer, Seen
+from saltext_ha.keystore.base import Change, Content, KeyStore
+from saltext_ha.reconciler.holds import Holds
+from saltext_ha.reconciler.journal import Journal
+from saltext_ha.reconciler.races import Races
+from saltext_ha.reconciler.refused import RefusedIds
+from saltext_ha.reconciler.revocations import Revocations
+from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication import plan
 from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
-from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING
+from saltext_ha.replication.record import ACCEPTED, PENDING
 
 log = logging.getLogger(__name__)
 
@@ -42,92 +48,67 @@ class Move(NamedTuple):
     after: Stored
 
 
-class Applier(Observer):
+@dataclass
+class Applier:
     """
-    An observer that also writes to the store it watches.
+    Writes to one key store what one replica says.
 
-    :param revoke: rotates the AES key and cleans caches, in this order; called once for all that is
-        learned or applied together, with the ids that have no key any more, or None where these are
-        not known since a crash, and whether any key was accepted: otherwise there is nothing to
-        rotate for.
-    :param mode: whether the store is written; default: it is.
-    :param parts: as :class:`Observer` takes them.
+    :param mode: whether the store is written.
     """
 
-    def __init__(
-        self,
-        store: KeyStore,
-        replica: Replica,
-        *,
-        revoke: Callable[[Iterable[str] | None, bool], None],
-        mode: WriteMode | None = None,
-        **parts: Any,
-    ) -> None:
-        super().__init__(store, replica, **parts)
-        self.mode = mode or WriteMode()
-        self._revoke = revoke
+    store: KeyStore
+    replica: Replica
+    mode: WriteMode
+    work: WorkQueue
+    holds: Holds
+    refused: RefusedIds
+    races: Races
+    journal: Journal
+    revocations: Revocations
+    writer: Writer
 
     def unfinished(self) -> bool:
         """Whether an apply left something, for instance an entry that cannot be written."""
-        return self.is_active() and bool(self.replica.dirty() or self.replica.meta.revocation_due)
+        return self.is_active() and bool(self.replica.dirty() or self.revocations.due)
 
     def is_active(self) -> bool:
         """Whether the store is to be written at all at present; it may be in doubt nevertheless."""
-        return not (self.mode.never or self.adopting or self.replica.meta.paused)
+        return not (self.mode.never or self.mode.adopting or self.replica.meta.paused)
 
-    def apply(self) -> Seen:
+    def apply(self) -> None:
         """
         Bring the store to what the records say, wherever that was written down to be done.
 
-        :return: local changes found on the way, as :meth:`observe` does.
         :raises StoreError: when the store cannot be written; what is left is done another time.
         """
-        seen = Seen()
-        if self.mode.never and self._gone and not self.replica.meta.revocation_due:
-            self._gone.clear()  # who deletes keys here cleans up after them
+        if self.mode.never:
+            self.revocations.leave_to_others()
         if not self.is_active() or not self.holds.is_ours():
-            return seen
+            return
         for batch in batches(in_order(self.replica.dirty())):
-            self._apply_batch(batch, seen)
-        self._revoke_if_due()
+            self.bring(batch)
+        self.revocations.follow_up()
         if self.holds.provenance.signing_due():
             self.holds.provenance.sign()
         self.store.check_writable()
-        return seen
 
-    def _revoke_if_due(self) -> None:
-        due = self.replica.meta.revocation_due
-        if not due and not self._gone:
-            return
-        point("revoke.begin")
-        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
-        point("revoke.done")
-        if due:
-            with self.replica.transaction():
-                self.replica.meta.revocation_due = False
-        self._gone = set()
-        point("revoke.marked")
-
-    def _has_no_key(self, minion_id: str) -> bool:
-        content = self.store.read(minion_id)
-        if content is not None and content.stored == ABSENT:
-            return True
-        self.missed.add(minion_id)  # the store takes it for known now
-        return False
-
-    def _apply_batch(self, ids: Sequence[str], seen: Seen) -> None:
+    def bring(self, ids: Iterable[str]) -> None:
+        """Bring *ids* to what the records say, where that is written down to be done."""
         moves: list[Move] = []
+        undone: dict[str, Applied] = {}
         held = self.replica.held()
         for minion_id in self.replica.brought(ids):
-            applied = self._applied(minion_id)
+            applied = undone[minion_id] = self.journal.applied(minion_id)
             if not applied.dirty:
                 continue
             records = self.replica.get(minion_id)
-            content = self.store.read(minion_id)
-            shown = content.stored if content else None
-            if shown is None or (shown.slot and shown.key not in records):
-                applied = self._without_junk(minion_id, applied, frozenset(records))
-                content = self.store.read(minion_id)
+            try:
+                applied, content = self._content(minion_id, applied, records)
+            except StoreError:
+                self.journal.withdraw(
+                    undone | {move.change.minion_id: move.waiting for move in moves}
+                )
+                raise
             if content is None:
                 continue
             now = content.stored
@@ -137,19 +118,24 @@ class Applier(Observer):
                 # Somebody acted between two lines of ours: first record that, then come back. What
                 # is held is not recorded: it waits until that is over.
                 if minion_id not in held:
-                    self._look_again(minion_id, seen)
+                    self.work.settle(minion_id)
                 continue
+            del undone[minion_id]
             moves.append(self._move(minion_id, now, applied, records))
-        if not moves:
-            return
-        point("apply.begin")
-        # What the store may show by our own doing is written down before it does.
-        with self.replica.transaction():
-            for move in moves:
-                if move.change.steps:
-                    self.replica.set_applied(move.change.minion_id, move.doing)
-        point("apply.aims")
-        self._carry_out(moves, seen)
+        self.journal.withdraw(undone)
+        if moves:
+            self._carry_out(moves)
+
+    def _content(
+        self, minion_id: str, applied: Applied, records: Records
+    ) -> tuple[Applied, Content | None]:
+        """What was applied to an id, and what it shows; without junk, where that is in the way."""
+        content = self.store.read(minion_id)
+        shown = content.stored if content else None
+        if shown is None or (shown.slot and shown.key not in records):
+            applied = self._without_junk(minion_id, applied, frozenset(records))
+            content = self.store.read(minion_id)
+        return applied, content
 
     def _move(self, minion_id: str, now: Stored, waiting: Applied, records: Records) -> Move:
         """The move of an id from *now* to where its *records* have it."""
@@ -159,37 +145,15 @@ class Applier(Observer):
         return Move(
             Change(minion_id, todo, keys, now),
             waiting,
-            waiting._replace(aims=waiting.aims | plan.aims(desired)),
+            waiting._replace(aims=waiting.aims | plan.aims(desired)) if todo else waiting,
             plan.outcome(now, desired, todo, self.store.one_denied),
         )
 
-    def _undisturbed(self, moves: Sequence[Move], seen: Seen) -> list[Move]:
-        """Those of *moves* that find what was last applied; the others wait, as written down."""
-        free: list[Move] = []
-        others: list[Move] = []
-        for move in moves:
-            (free if self._is_as_shown(move.change) else others).append(move)
-        self._put_off(others, seen)
-        return free
-
-    def _is_as_shown(self, change: Change) -> bool:
-        try:
-            content = self.store.read(change.minion_id)
-        except StoreError:  # apply comes to it, and says so
-            return False
-        return content is not None and content.stored == change.shown
-
-    def _put_off(self, moves: Sequence[Move], seen: Seen) -> None:
-        """Nothing was done of *moves*: what the store shows of them is somebody else's work."""
-        for move in moves:
-            self._look_again(move.change.minion_id, seen)
-        self._withdraw(moves)
-
-    def _carry_out(self, moves: Sequence[Move], seen: Seen) -> None:
-        """Make *moves*, which are written down."""
-        if not moves:
-            return
-        self._begun.update(move.change.minion_id for move in moves)
+    def _carry_out(self, moves: Sequence[Move]) -> None:
+        """Make *moves*."""
+        point("apply.begin")
+        self.journal.begin({move.change.minion_id: move.doing for move in moves})
+        point("apply.aims")
         try:
             missing, failed, taken = self.store.apply([move.change for move in moves])
         except StoreError:
@@ -198,21 +162,23 @@ class Applier(Observer):
         point("apply.store")
         for minion_id, reason in failed.items():
             self.refused.add(minion_id, reason)
-        if failed:
-            self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
-        self._put_off([move for move in moves if move.change.minion_id in taken], seen)
+        self._withdraw_untouched([move for move in moves if move.change.minion_id in failed])
+        for minion_id in taken:
+            self.work.settle(minion_id)
+        self.journal.withdraw(
+            {m.change.minion_id: m.waiting for m in moves if m.change.minion_id in taken}
+        )
         unmade = taken.union(failed)
-        made = [move for move in moves if move.change.minion_id not in unmade]
-        self._write_down(made, missing, seen)
+        self._write_down([m for m in moves if m.change.minion_id not in unmade], missing)
 
-    def _write_down(self, made: Sequence[Move], missing: Container[str], seen: Seen) -> None:
+    def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
         The store was brought to what *made* are for: write down what it shows now, and tell of it.
 
         :param missing: ids of which somebody had taken away what was to be removed or replaced.
         """
         at = time.monotonic()
-        self._races.expire(at)
+        self.races.expire(at)
         settled: list[str] = []
         with self.replica.transaction():
             self.replica.unhold(move.change.minion_id for move in made)
@@ -221,13 +187,13 @@ class Applier(Observer):
                 content = self.store.read(minion_id)
                 there = content.stored if content else None
                 if there != after:
-                    self._look_again(minion_id, seen)
+                    self.work.settle(minion_id)
                 as_meant = there is not None and there.slot == after.slot
                 gone = there is None or waiting.stored.slot not in there.entries
                 if plan.revokes(waiting.stored, after) and (as_meant or gone):
-                    self.replica.meta.revocation_due = True
+                    self.revocations.due = True
                 if after == ABSENT:
-                    self._is_gone(minion_id)
+                    self.revocations.is_gone(minion_id)
                 if there and there.slot in shown.extra and there.key not in keys:
                     # It stood beside what counted, and no record knows it: it is news now.
                     after = Stored(denied=there.denied)
@@ -240,33 +206,22 @@ class Applier(Observer):
                 self.replica.set_applied(minion_id, done, mark)
                 settled.append(minion_id)
                 if content and minion_id in missing:
-                    self._races.add(minion_id, waiting.known or {}, content.slot_mark, at)
+                    self.races.add(minion_id, waiting.known or {}, content.slot_mark, at)
         point("apply.done")
-        self._begun.difference_update(settled)
+        self.journal.done(settled)
         for (minion_id, *_), waiting, _, after in made:
             if after.slot != waiting.stored.slot:
-                self._announce_key(minion_id, waiting.stored, after)
-
-    def _look_again(self, minion_id: str, seen: Seen) -> None:
-        """What the store shows of an id is not written down."""
-        seen.unsettled.append(minion_id)
-        self.missed.add(minion_id)
+                self.writer.announce_key(minion_id, waiting.stored, after)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
         """*moves* failed: of those that changed nothing, nothing was done."""
-        self._withdraw([move for move in moves if self._is_as_shown(move.change)])
-
-    def _withdraw(self, moves: Sequence[Move]) -> None:
-        """Nothing was done of *moves*: what the store shows next is by somebody else."""
-        if not moves:
-            return
-        # What was aimed at before may be there since then.
-        ids = (move.change.minion_id for move in moves if not move.waiting.aims)
-        self._begun.difference_update(ids)
-        # Where this fails, it holds until the engine starts again.
-        with contextlib.suppress(ReplicaError), self.replica.transaction():
-            for move in moves:
-                self.replica.set_applied(move.change.minion_id, move.waiting)
+        untouched = {}
+        for move in moves:
+            with contextlib.suppress(StoreError):  # the next apply comes to it
+                content = self.store.read(move.change.minion_id)
+                if content is not None and content.stored == move.change.shown:
+                    untouched[move.change.minion_id] = move.waiting
+        self.journal.withdraw(untouched)
 
     def _without_junk(self, minion_id: str, applied: Applied, known: frozenset[bytes]) -> Applied:
         """
@@ -279,7 +234,7 @@ class Applier(Observer):
         junk = self.store.junk(minion_id)
         if not junk:
             return applied
-        was_due = self.replica.meta.revocation_due
+        was_due = self.revocations.due
         state, key = applied.stored.slot or (None, None)
         # A pending key was deleted before something else could knock.
         spoilt = state in junk and state != PENDING
@@ -291,24 +246,13 @@ class Applier(Observer):
                 self.replica.set_applied(minion_id, applied)
             if ACCEPTED in junk:
                 # Salt takes more for a key than we do: text around it, for instance.
-                self.replica.meta.revocation_due = True
+                self.revocations.due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
         left = self.store.junk(minion_id)
         if ACCEPTED in left and not was_due:
             with self.replica.transaction():
-                self.replica.meta.revocation_due = False
+                self.revocations.due = False
         if not left:
             self.refused.discard(minion_id)
         return applied
-
-    def _announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
-        state, key = after.slot or (DELETED, before.key)
-        data = {
-            "id": minion_id,
-            "act": state,
-            "before": before.state,
-            "fingerprint": minion_key.show(key, short=False) if key else None,
-            "master": self._name,
-        }
-        self._announce(f"key/{state}", data)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,20 +14,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from saltext_ha.common.complaints import Complaint
-from saltext_ha.common.errors import HaError, ReplicaError
-from saltext_ha.reconciler.hints import MOST_WAITING, Hint, is_knock
-from saltext_ha.reconciler.keeper import Keeper, Merged
-from saltext_ha.reconciler.observer import MINION, Seen
+from saltext_ha.common.errors import HaError
+from saltext_ha.reconciler import work_queue
+from saltext_ha.reconciler.hints import Hint, tasks
+from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import Vouch
 
 log = logging.getLogger(__name__)
-
-# Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
-SETTLE = 0.25
-# How soon what could not be written is tried again.
-RETRY = 5.0
 
 T = TypeVar("T")
 
@@ -48,13 +45,11 @@ class Core:
         )
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
-        self._late: list[Hint] = []
-        """Deletions that Salt told of, and that could not be written down yet."""
-        self._unsettled: set[str] = set()
         self._passes = 0
+        self._settled = 0.0
+        """When all that the last pass found is settled: whether too much is gone shows then."""
         self._began: float | None = None
-        self._recheck: asyncio.TimerHandle | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,7 +60,10 @@ class Core:
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """*function* in the keeper's thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, self._timed, function, *arguments)
+        try:
+            return await loop.run_in_executor(self._worker, self._timed, function, *arguments)
+        finally:
+            self._wait(loop)
 
     async def glance(self, function: Callable[[], T], patience: float) -> T | None:
         """
@@ -95,9 +93,8 @@ class Core:
 
     def close(self) -> None:
         """Finish what is being done, and close the replica."""
-        for timer in (self._recheck, self._retry):
-            if timer:
-                timer.cancel()
+        if self._timer:
+            self._timer.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.replica.close()
 
@@ -122,11 +119,13 @@ class Core:
             return await self._pass()
         finally:
             self._passes -= 1
+            self._settled = time.monotonic() + work_queue.SETTLE
+            self._wait(asyncio.get_running_loop())
 
     async def _pass(self) -> float:
         try:
             ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
-            portions = await self.run(lambda: self.keeper.weigh({*ids, *self.keeper.missed}))
+            portions = await self.run(self.keeper.weigh, ids)
         except HaError as exc:
             self._note(str(exc))
             return 0.0
@@ -140,33 +139,8 @@ class Core:
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""
-        await self._work(partial(self._look_at_hints, hints))
-
-    def _look_at_hints(self, hints: Sequence[Hint]) -> Seen:
-        """Also at those that could not be followed before; in the keeper's thread."""
-        waiting = dict.fromkeys([*self._late, *hints])
-        self._late = []
-        found = Seen()
-        problem = None
-        # What operators did one after the other; knocks, which may be thousands, together.
-        together = [[hint] for hint in waiting if not is_knock(hint)]
-        for by in ("", MINION):
-            if knocks := [hint for hint in waiting if is_knock(hint) and hint.by == by]:
-                together.append(knocks)
-        for hints in together:
-            ids, (_, by, gone) = [hint.minion_id for hint in hints], hints[0]
-            if not isinstance(problem, ReplicaError):  # else nothing can be written down
-                try:
-                    found.extend(self.keeper.observe(ids, by=by, deleted=gone))
-                    continue
-                except HaError as exc:
-                    problem = exc
-            # All else is seen in the store, too.
-            if gone and len(self._late) < MOST_WAITING:
-                self._late += hints
-        if problem:
-            raise problem
-        return found
+        keeper = self.keeper
+        await self._work(lambda: keeper.look([*keeper.work.late(), *tasks(hints)]))
 
     async def learn(
         self, records: Sequence[Record], sender: str = "", *, vouched: Sequence[Vouch] = ()
@@ -183,7 +157,7 @@ class Core:
         except HaError as exc:
             self._note(str(exc))
             raise
-        self._follow(merged.seen)
+        self._follow(merged.records)
         if merged.learned or merged.disowned:
             await self.apply()
         return merged
@@ -204,11 +178,11 @@ class Core:
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
         """A peer dropped these records; see :meth:`Keeper.dropped_elsewhere`."""
         if told:
-            await self._work(lambda: Seen(self.keeper.dropped_elsewhere(told)))
+            await self._work(lambda: self.keeper.dropped_elsewhere(told))
 
     async def apply(self) -> None:
         """Bring the store to what the records say."""
-        await self._work(lambda: Seen())
+        await self._work(lambda: [])
 
     async def release(self, by: str, ids: Sequence[str]) -> None:
         """
@@ -244,11 +218,11 @@ class Core:
         :raises HaError: it could not be written down, and is as it was.
         """
 
-        def note() -> Seen:
+        def note() -> list[Record]:
             with self.replica.transaction():
                 self.replica.meta.paused = paused
                 self.replica.meta.paused_by = by
-            return Seen()
+            return []
 
         await self._order(note)
 
@@ -263,9 +237,9 @@ class Core:
         """
         changed: list[Record] = []
 
-        def decide() -> Seen:
+        def decide() -> list[Record]:
             changed.extend(self.keeper.decide(minion_id, states, by, shown))
-            return Seen(changed)
+            return changed
 
         await self._order(decide)
         return changed
@@ -278,7 +252,7 @@ class Core:
         """
         await self._order(lambda: self.keeper.rewrite(minion_id, by))
 
-    async def _order(self, look: Callable[[], Seen]) -> None:
+    async def _order(self, look: Callable[[], list[Record]]) -> None:
         """:meth:`_work` for an operator, who alone can try it again."""
         try:
             await self._work(look, asked=True)
@@ -287,7 +261,7 @@ class Core:
                 f"{exc}; so this is not done. Mend that (is the disk full?), and run it again"
             ) from exc
 
-    async def _work(self, look: Callable[[], Seen], *, asked: bool = False) -> None:
+    async def _work(self, look: Callable[[], list[Record]], *, asked: bool = False) -> None:
         """
         *look*, publish what it found, then apply; problems are kept for the status.
 
@@ -295,8 +269,10 @@ class Core:
             What is written down and cannot be applied yet will be.
         """
 
-        def finish() -> tuple[Seen, bool]:
-            return self.keeper.apply(), self.keeper.unfinished()
+        def finish() -> None:
+            self.keeper.apply()
+            if self.keeper.unfinished():
+                self.keeper.work.wake()
 
         try:
             found = await self.run(look)
@@ -307,58 +283,40 @@ class Core:
             return
         self._follow(found)
         try:
-            seen, unfinished = await self.run(finish)
-            self._follow(seen)
+            await self.run(finish)
         except HaError as exc:
             self._note(str(exc))
         else:
             self._note("")
-            if unfinished:
-                self._try_later()
 
     def _note(self, problem: str) -> None:
         self._complaint.note(problem)
         self.problem = problem
         if problem:
-            self._try_later()
+            self.keeper.work.wake()
+            self._wait(asyncio.get_running_loop())
 
-    def _try_later(self) -> None:
-        if self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+    def _follow(self, changed: Sequence[Record]) -> None:
+        if changed:
+            self._publish(changed)
 
-    def _try_again(self) -> None:
-        self._retry = None
-        self.start(self._again())
-
-    async def _again(self) -> None:
-        await self.hinted([])
-        await self._work(lambda: self.keeper.observe(self.keeper.missed))
-
-    def _follow(self, seen: Seen) -> None:
-        if seen.records:
-            self._publish(seen.records)
-        if seen.unsettled:
-            self._unsettled.update(seen.unsettled)
-            self._look_soon()
-
-    def _look_soon(self) -> None:
-        if self._recheck is None:
-            loop = asyncio.get_running_loop()
-            self._recheck = loop.call_later(SETTLE, self._look_again)
-
-    def _look_again(self) -> None:
-        self._recheck = None
-        if self._passes:
-            # Whether too much is gone can be said when all that is gone was seen.
-            self._look_soon()
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have done what is due next when it is; not in the middle of a pass."""
+        at = max(self.keeper.work.next, self._settled)
+        if self._passes or at == math.inf:
             return
-        ids, self._unsettled = self._unsettled, set()
-        self.start(self._certain(ids))
+        if self._timer:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at, self._begin_due)
+
+    def _begin_due(self) -> None:
+        self._timer = None
+        if not self._passes:
+            self.start(self._work(lambda: self.keeper.look(self.keeper.work.take())))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _certain(self, ids: Iterable[str]) -> None:
-        await self._work(lambda: self.keeper.observe(ids, certain=True))

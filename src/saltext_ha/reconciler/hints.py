@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
 from saltext_ha.reconciler.observer import MINION, OPERATOR
+from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.salt_bus.intake import FROM_PEER
 
@@ -113,3 +114,14 @@ class Hints:
 def is_knock(hint: Hint) -> bool:
     """Whether it tells of no operator's doing."""
     return not hint.gone and hint.by in ("", MINION)
+
+
+def tasks(hints: Iterable[Hint]) -> list[Task]:
+    """What operators did one after the other; knocks, which may be thousands, together."""
+    hints = dict.fromkeys(hints)
+    one_by_one = [Task([h.minion_id], h.by, deleted=h.gone) for h in hints if not is_knock(h)]
+    together = []
+    for by in ("", MINION):
+        if knocking := [h.minion_id for h in hints if is_knock(h) and h.by == by]:
+            together.append(Task(knocking, by))
+    return one_by_one + together

@@ -15,6 +15,7 @@ from typing import Any
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, UNSIGNED, Provenance
+from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.change import still_accepted
@@ -34,6 +35,8 @@ class Holds:
     Decides what to hold back, and remembers it in the replica.
 
     :param guard: how many accepted keys may go or come back at once.
+    :param work: takes the ids that are held whenever they may be back and nothing else says so: at
+        the start, and when the store that was missing is there again.
     """
 
     def __init__(
@@ -45,14 +48,10 @@ class Holds:
         name: str,
         clock: Callable[[], float],
         announce: Announce,
+        work: WorkQueue,
     ) -> None:
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""
-        self.look_again = True
-        """
-        Whether what is held may be back, and nothing else will say so: the store that was missing
-        is there again, or this is the first look since the engine started.
-        """
         self._hold_all = False
         """Whether all accepted keys are still to be held: the disk was full."""
         self.provenance = Provenance(store, replica, name)
@@ -62,6 +61,8 @@ class Holds:
         self._name = name
         self._clock = clock
         self._announce = announce
+        self._work = work
+        work.add(replica.held())
 
     def look(self) -> str:
         """
@@ -75,7 +76,7 @@ class Holds:
         if found != MISSING:
             if self.doubt:
                 log.info("ha store: the key store of %s is back", self._name)
-                self.look_again = True
+                self._work.add(self._replica.held())
             self.doubt = ""
             self._hold_all = False
         elif not self.doubt:

@@ -9,50 +9,42 @@ records say. Everything is written to the replica first. One thread only; no net
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.reconciler.applier import Applier, Move
-from saltext_ha.reconciler.observer import Seen, contexts
+from saltext_ha.keystore.base import KeyStore
+from saltext_ha.reconciler.applier import Applier
+from saltext_ha.reconciler.holds import Announce, Holds
+from saltext_ha.reconciler.journal import Journal
+from saltext_ha.reconciler.merging import Merged, Merger
+from saltext_ha.reconciler.newcomers import Newcomers
+from saltext_ha.reconciler.observer import Observer
+from saltext_ha.reconciler.races import Races
+from saltext_ha.reconciler.refused import RefusedIds
+from saltext_ha.reconciler.revocations import Revocations, Revoke
+from saltext_ha.reconciler.work_queue import WorkQueue
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.history import Receipt
-from saltext_ha.replica.replica import Records
-from saltext_ha.replication.poisoned import is_poisoned, mends, rewritten
+from saltext_ha.replica.replica import Records, Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.poisoned import is_poisoned, rewritten
 from saltext_ha.replication.record import (
     DELETED,
     OBSERVATIONS,
     PENDING,
     Record,
-    Value,
     decide,
     join,
-    merge,
     observe,
     record_digest,
-    strictest,
     within,
-    without_dropped,
 )
-from saltext_ha.replication.vouching import MAX_COUNTER, MOST_WRITES, Vouch, bounded, is_sound, sift
-
-
-@dataclass
-class Merged:
-    """What :meth:`Keeper.learn` did."""
-
-    learned: int = 0
-    """How many records taught us something."""
-    seen: Seen = field(default_factory=Seen)
-    """Local changes that were found on the way."""
-    dropped: list[Record] = field(default_factory=list)
-    """Records that all masters dropped, and of which the peer is to be told so."""
-    refused: list[str] = field(default_factory=list)
-    """What was wrong with records, of which only a part counts, or nothing."""
-    disowned: dict[str, list[str]] = field(default_factory=dict)
-    """As :meth:`Keeper.meet` returns it."""
+from saltext_ha.replication.vouching import MAX_COUNTER, MOST_WRITES, Vouch, bounded, sift
 
 
 class Dropping(NamedTuple):
@@ -63,15 +55,100 @@ class Dropping(NamedTuple):
     epoch: int
 
 
-class Keeper(Applier):
+class Keeper:
     """
-    An applier that also takes in what peers and operators decided.
+    One key store and one replica, and what brings them together.
 
-    It is made as :class:`Applier` is.
+    :param name: this master's name, written into values for people to read.
+    :param guard: says which mass disappearances to hold back.
+    :param revoke: as :class:`.Revocations` takes it.
+    :param mode: whether the store is written; default: it is.
+    :param announce: told, by tag and data, what reactors may want to know.
+    :param newcomers: how many new ids may be recorded that nobody has decided about; None: all.
+    :param adopting: the replica was lost: nothing is recorded or applied before ``adopt``.
+    :param who: as :class:`.Observer` takes it. :param deleted_by_salt: likewise.
     """
 
     name_of: Callable[[bytes], str] = staticmethod(lambda owner: "")
     """The name of the peer with that certificate, by its fingerprint; empty: it is none."""
+
+    def __init__(
+        self,
+        store: KeyStore,
+        replica: Replica,
+        *,
+        name: str,
+        guard: RevocationGuard,
+        revoke: Revoke,
+        mode: WriteMode | None = None,
+        adopting: bool = False,
+        clock: Callable[[], float] = time.time,
+        announce: Announce = lambda tag, data: None,
+        who: Callable[[str, str], str] = lambda minion_id, state: "",
+        deleted_by_salt: bool = False,
+        newcomers: Newcomers | None = None,
+    ) -> None:
+        self.store = store
+        self.replica = replica
+        self.mode = mode or WriteMode()
+        self.mode.adopting = adopting
+        self.work = work = WorkQueue()
+        self.refused = RefusedIds()
+        self.newcomers = newcomers or Newcomers(10**9, 10**9)
+        self.holds = Holds(
+            store, replica, guard, name=name, clock=clock, announce=announce, work=work
+        )
+        self._writer = Writer(replica, name, clock, announce)
+        self._merger = Merger(replica, self._writer)
+        self._journal = Journal(replica, self._writer, store.one_denied)
+        self._revocations = Revocations(store, replica, work, revoke)
+        races = Races()
+        self._observer = observer = Observer(
+            store,
+            replica,
+            mode=self.mode,
+            work=work,
+            holds=self.holds,
+            refused=self.refused,
+            newcomers=self.newcomers,
+            races=races,
+            journal=self._journal,
+            revocations=self._revocations,
+            writer=self._writer,
+            who=who,
+            deleted_by_salt=deleted_by_salt,
+        )
+        self._applier = applier = Applier(
+            store,
+            replica,
+            mode=self.mode,
+            work=work,
+            holds=self.holds,
+            refused=self.refused,
+            races=races,
+            journal=self._journal,
+            revocations=self._revocations,
+            writer=self._writer,
+        )
+        # What the store shows is told by the one, and what it should show done by the other.
+        self.scan = observer.scan
+        self.weigh = observer.weigh
+        self.observe = observer.observe
+        self.look = observer.look
+        self.release = observer.release
+        self.adopt = observer.adopt
+        self.shown = observer.shown
+        self.shown_of = observer.shown_of
+        self.peek = observer.peek
+        self.newcomers_are_due = observer.newcomers_are_due
+        self.apply = applier.apply
+        self.unfinished = applier.unfinished
+        self.is_active = applier.is_active
+
+    @property
+    def adopting(self) -> bool:
+        """Whether the replica was lost, and nothing is recorded or applied before ``adopt``."""
+        return self.mode.adopting
 
     # -- from the peers to the replica
 
@@ -98,140 +175,42 @@ class Keeper(Applier):
         finally:
             if moved:  # at once: when it is the turn of apply, the master may be paused
                 with contextlib.suppress(ReplicaError, StoreError):
-                    self._revoke_if_due()
+                    self._revocations.follow_up()
         return merged
 
     def _learn_batch(
         self, theirs: Mapping[str, Sequence[Record]], merged: Merged, sender: str
     ) -> bool:
         """:meth:`learn` for a part of it; whether the store was to be changed."""
-        found = self.observe(theirs)
-        merged.seen.extend(found)
+        merged.records += self.observe(theirs)
         horizon = self.replica.dropped.horizon()
         self.replica.bring(theirs)
         at_once = self.is_active() and self.holds.is_ours()
-        unsettled = set(found.unsettled)
         learned = 0
-        moves: list[Move] = []
+        moving: list[str] = []
         point("merge.begin")
         with self.replica.transaction():
-            self.replica.received(Receipt(sender, self._clock()))
+            self.replica.received(Receipt(sender, self._writer.clock()))
             for minion_id, records in theirs.items():
                 before = self.replica.get(minion_id)
-                after = self._merge(before, records, horizon, merged)
+                after = self._merger.merge(before, records, horizon, merged)
                 if not after:
                     continue
                 learned += len(after)
-                move = self._mark(
+                if self._journal.mark(
                     minion_id,
                     before,
                     before | after,
-                    unsettled=minion_id in unsettled,
+                    unsettled=minion_id in self.work,
                     at_once=at_once,
-                )
-                if move:
-                    moves.append(move)
+                ):
+                    moving.append(minion_id)
             point("merge.record")
         point("merge.done")
         merged.learned += learned
         with contextlib.suppress(ReplicaError, StoreError):  # apply comes to it, and says so
-            self._carry_out(self._undisturbed(moves, merged.seen), merged.seen)
-        return bool(moves)
-
-    def _merge(
-        self,
-        ours: Records,
-        theirs: Iterable[Record],
-        horizon: Mapping[str, int],
-        merged: Merged,
-    ) -> Records:
-        """
-        Write *theirs*, of one id, to the replica.
-
-        :param merged: there comes what all masters dropped, and what was wrong.
-        :return: those that taught something, merged with *ours*.
-        """
-        changed: Records = {}
-        for record in theirs:
-            known = changed.get(record.fingerprint) or ours.get(record.fingerprint)
-            if known and mends(known, record):
-                # It comes on purpose, or of a member that was down when it was written anew.
-                merged.refused.append(
-                    f"record of {record.minion_id!a}: it claims writes that no master made, and "
-                    "says nothing that is not known here"
-                )
-                continue
-            if known and mends(record, known):
-                known = None  # merged, it would claim as much as before
-            sound = self._sifted(record, known, merged)
-            if sound is None:
-                continue
-            rest = without_dropped(sound, known, horizon) if horizon else sound
-            if known is None and not rest.values:
-                merged.dropped.append(record)
-                continue
-            after = merge(known, rest) if known else rest
-            if known and not after.values:
-                after = self._settle_dispute(known, rest, after, merged)
-            after = self._named_apart(after, known, merged)
-            if after != known:
-                changed[record.fingerprint] = after
-                self.replica.put(after)
-        return changed
-
-    def _sifted(self, record: Record, known: Record | None, merged: Merged) -> Record | None:
-        """What of a peer's *record* counts; see ``replication/vouching.py``."""
-        vouched = self.replica.vouched
-        if is_sound(record, vouched.highs):
-            return record
-        sound, reason = sift(record, known, vouched.highs, vouched.owners)
-        if reason:
-            merged.refused.append(f"record of {record.minion_id!a}: {reason}")
-        return sound
-
-    def _settle_dispute(self, ours: Record, theirs: Record, met: Record, merged: Merged) -> Record:
-        """
-        Each of two records claims to have seen, and overruled, all that the other says, which
-        cannot be by honest means; nothing would be left. The strictest of it holds, as a decision
-        of this master's, which knew both: so all masters come to the same.
-        """
-        merged.refused.append(
-            f"record of {ours.minion_id!a}: it and the one that is known here each claim to have "
-            "overruled the other"
-        )
-        state = strictest((*ours.values, *theirs.values)).state
-        value = Value(self.replica.next_dot(), state, self._clock(), "", self._name)
-        settled = decide(met, dict(met.context), value)
-        merged.seen.records.append(settled)
-        return settled
-
-    def _named_apart(self, record: Record, known: Record | None, merged: Merged) -> Record:
-        """
-        One write says one thing about one key. A value under the name of a write that is known to
-        say something else would stand in no history: it is written anew under a name of this
-        master's, which is noted as come from the sender.
-
-        Which of the two the writer made, nobody here can tell; so none is left out.
-        """
-        there = known.values if known else ()
-        double = [
-            value
-            for value in record.values
-            if value not in there and self.replica.said_otherwise(record, value)
-        ]
-        if not double:
-            return record
-        merged.refused.append(
-            f"record of {record.minion_id!a}: it names a write that said something else"
-        )
-        anew = [value._replace(dot=self.replica.next_dot()) for value in double]
-        values = [value for value in record.values if value not in double] + anew
-        context = join(dict(record.context), *({v.dot.node: v.dot.counter} for v in anew))
-        apart = record._replace(
-            values=tuple(sorted(values)), context=tuple(sorted(context.items()))
-        )
-        merged.seen.records.append(apart)
-        return apart
+            self._applier.bring(moving)
+        return bool(moving)
 
     # -- what writers vouch for
 
@@ -274,7 +253,7 @@ class Keeper(Applier):
         for batch in batches(self.replica.ids()):
             self.replica.bring(batch)
             with self.replica.transaction():
-                self.replica.received(Receipt(owner, self._clock()))
+                self.replica.received(Receipt(owner, self._writer.clock()))
                 for minion_id in batch:
                     before = self.replica.get(minion_id)
                     after: Records = {}
@@ -285,51 +264,16 @@ class Keeper(Applier):
                         if sound is None:  # what it showed stays, in the name of this master
                             state = record.state or DELETED
                             bare = record._replace(values=(), context=())
-                            value = Value(
-                                self.replica.next_dot(), state, self._clock(), "", self._name
-                            )
+                            value = self._writer.value(state)
                             sound = decide(bare, {}, value)
                         after[key] = sound
                         self.replica.put(sound)
                         reasons.append(f"record of {minion_id!a}: {reason}")
                     if after:
-                        self._mark(minion_id, before, before | after)
+                        self._journal.mark(minion_id, before, before | after)
         with self.replica.transaction():
             self.replica.unsee({node: highs[node] for node in false if node in highs})
         return reasons
-
-    def _mark(
-        self,
-        minion_id: str,
-        before: Records,
-        records: Records,
-        *,
-        unsettled: bool = False,
-        at_once: bool = False,
-    ) -> Move | None:
-        """
-        Note that the store is to be changed, if it is.
-
-        :param before: the records that it agreed with. :param records: those of now.
-        :param unsettled: somebody did something to the id that is not recorded yet, and could not
-            know what came since *before*.
-        :param at_once: nothing stands in the way of changing it now.
-        :return: the move that is to be made now, if any is.
-        """
-        applied = self._applied(minion_id)
-        self._explain(minion_id, before, records)
-        known = contexts(before) if applied.known is None else applied.known
-        waiting = applied._replace(dirty=True, known=known)
-        move = self._move(minion_id, applied.stored, waiting, records)
-        if not (move.change.steps or applied.dirty or unsettled):
-            return None
-        # What has no record may be no key at all.
-        known_slot = not applied.stored.slot or applied.stored.key in records
-        if not at_once or unsettled or applied.dirty or not known_slot:
-            self.replica.set_applied(minion_id, waiting)
-            return None
-        self.replica.set_applied(minion_id, move.doing)
-        return move
 
     # -- dropping tombstones
 
@@ -387,10 +331,10 @@ class Keeper(Applier):
 
     def _delete(self, record: Record) -> Record:
         before = self.replica.get(record.minion_id)
-        value = Value(self.replica.next_dot(), DELETED, self._clock(), "", self._name)
+        value = self._writer.value(DELETED)
         changed = decide(record, dict(record.context), value)
         self.replica.put(changed)
-        self._mark(record.minion_id, before, {**before, record.fingerprint: changed})
+        self._journal.mark(record.minion_id, before, {**before, record.fingerprint: changed})
         return changed
 
     # -- from an operator to the replica
@@ -413,7 +357,7 @@ class Keeper(Applier):
         with self.replica.transaction():
             for key, state in sorted(states.items()):
                 said = DELETED if state == PENDING else state
-                value = Value(self.replica.next_dot(), said, self._clock(), by, self._name)
+                value = self._writer.value(said, by)
                 # All masters may have dropped it in between.
                 record = before.get(key, shown[key])
                 record = decide(record, dict(shown[key].context), value)
@@ -422,7 +366,9 @@ class Keeper(Applier):
                     record = observe(record, dict(shown[key].context), knock)
                 self.replica.put(record)
                 changed.append(record)
-            self._mark(minion_id, before, before | {new.fingerprint: new for new in changed})
+            self._journal.mark(
+                minion_id, before, before | {new.fingerprint: new for new in changed}
+            )
         point("decide.done")
         return changed
 
@@ -444,23 +390,23 @@ class Keeper(Applier):
             for record in poisoned
         }
 
-    def rewrite(self, minion_id: str, by: str) -> Seen:
+    def rewrite(self, minion_id: str, by: str) -> list[Record]:
         """
         Write the poisoned records of an id anew, as :meth:`shown_anew` says; under a node that
         they cannot have named (:meth:`.Replica.take_node`).
 
         :return: the new ones, to be pushed: whoever has a poisoned one takes them in its place.
         """
-        states, seen = self.shown_anew(minion_id), Seen()
+        states, changed = self.shown_anew(minion_id), list[Record]()
         before = self.replica.get(minion_id)
         with self.replica.transaction():
             for key, state in sorted(states.items()):
-                value = Value(self.replica.next_dot(), state, self._clock(), by, self._name)
+                value = self._writer.value(state, by)
                 past = self.replica.history.decisions(minion_id, key)
                 record = rewritten(before[key], [dot for dot, _ in past], value)
                 self.replica.forget(before[key].context, MOST_WRITES)
                 self.replica.put(record)
-                seen.records.append(record)
-            after = {record.fingerprint: record for record in seen.records}
-            self._mark(minion_id, before, {**before, **after})
-        return seen
+                changed.append(record)
+            after = {record.fingerprint: record for record in changed}
+            self._journal.mark(minion_id, before, {**before, **after})
+        return changed

@@ -9,34 +9,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
-from saltext_ha.reconciler.holds import Announce, Holds, wanted
+from saltext_ha.reconciler.holds import Holds, wanted
+from saltext_ha.reconciler.journal import Journal, contexts
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.provenance import NEWER, OLDER
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds, new_record
+from saltext_ha.reconciler.revocations import Revocations
+from saltext_ha.reconciler.work_queue import Task, WorkQueue
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import change, plan
-from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.digest import in_order
-from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys, place
+from saltext_ha.replication.placement import ABSENT, Stored, place
 from saltext_ha.replication.record import (
     DECISIONS,
     DELETED,
     OBSERVATIONS,
     PENDING,
     Record,
-    Value,
     decide,
     join,
     observe,
@@ -47,21 +48,6 @@ log = logging.getLogger(__name__)
 # Names for people: of whoever knocks, and of whoever decides and is not told.
 MINION = "minion"
 OPERATOR = "operator"
-
-
-@dataclass
-class Seen:
-    """What :meth:`Observer.observe` found."""
-
-    records: list[Record] = field(default_factory=list)
-    """Records that changed: to be pushed to the peers."""
-    unsettled: list[str] = field(default_factory=list)
-    """Ids to look at again shortly: a key is being written, or has just gone."""
-
-    def extend(self, more: Seen) -> None:
-        """Add what was found later."""
-        self.records += more.records
-        self.unsettled += more.unsettled
 
 
 class Look(NamedTuple):
@@ -86,66 +72,36 @@ class Found(NamedTuple):
     """The id was deleted in a race, by somebody who knew this of its keys."""
 
 
+@dataclass
 class Observer:
     """
     Watches one key store, and writes what changed there to one replica.
 
-    :param name: this master's name, written into values for people to read.
-    :param guard: says which mass disappearances to hold back.
-    :param announce: told, by tag and data, what reactors may want to know.
     :param who: the name of whoever is bringing an id into a state, as far as Salt tells; asked when
         a change is found that nobody pointed to.
     :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
         were deleted on another member, but leaves this master's AES key as it is.
-    :param newcomers: how many new ids may be recorded that nobody has decided about; None: all.
-    :param adopting: the replica was lost: nothing is recorded or applied before :meth:`adopt`.
     """
 
-    def __init__(
-        self,
-        store: KeyStore,
-        replica: Replica,
-        *,
-        name: str,
-        guard: RevocationGuard,
-        adopting: bool = False,
-        clock: Callable[[], float] = time.time,
-        announce: Announce = lambda tag, data: None,
-        who: Callable[[str, str], str] = lambda minion_id, state: "",
-        deleted_by_salt: bool = False,
-        newcomers: Newcomers | None = None,
-    ) -> None:
-        self.store = store
-        self.replica = replica
-        self.adopting = adopting
-        self.holds = Holds(store, replica, guard, name=name, clock=clock, announce=announce)
-        self.refused = RefusedIds()
-        self.newcomers = newcomers or Newcomers(10**9, 10**9)
-        self.missed: set[str] = set()
-        """
-        Ids that were looked at, and what was seen is not written down: unsettled, or the disk was
-        full. The store takes them for known, so the next pass has to name them.
-        """
-        self._name = name
-        self._clock = clock
-        self._announce = announce
-        self._who = who
-        self._deleted_by_salt = deleted_by_salt
-        self._races = Races()
-        self._begun = set(replica.dirty())
-        """
-        Ids of which an apply may have put something into the store that is not written down as
-        done: it failed half way, or a process that was killed was at it. Of all others, the store
-        shows nothing by our doing, whatever an apply was to aim at.
-        """
-        self._gone: set[str] | None = None if replica.meta.revocation_due else set()
-        """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
+    store: KeyStore
+    replica: Replica
+    mode: WriteMode
+    work: WorkQueue
+    holds: Holds
+    refused: RefusedIds
+    newcomers: Newcomers
+    races: Races
+    journal: Journal
+    revocations: Revocations
+    writer: Writer
+    who: Callable[[str, str], str]
+    deleted_by_salt: bool
 
     # -- from the store to the replica
 
-    def scan(self) -> Seen:
+    def scan(self) -> list[Record]:
         """Look at every id whose entry in the store may have changed."""
-        return self.observe(self.store.changed())
+        return self.observe({*self.store.changed(), *self.work.ids()})
 
     def weigh(self, ids: Iterable[str]) -> list[list[str]]:
         """
@@ -155,9 +111,9 @@ class Observer:
             that is interrupted.
         """
         due = self.newcomers.due(self._pending(), time.monotonic())
-        ids = in_order({*ids, *due})
-        self.missed.update(ids)
-        if not self.adopting and self.holds.is_ours():
+        ids = in_order({*ids, *self.work.ids(), *due})
+        self.work.begin(ids)
+        if not self.mode.adopting and self.holds.is_ours():
             self.holds.hold_back(ids)
         return list(batches(ids))
 
@@ -169,7 +125,7 @@ class Observer:
         certain: bool = False,
         deleted: bool = False,
         released: bool = False,
-    ) -> Seen:
+    ) -> list[Record]:
         """
         Record what changed in the store for *ids*; nothing before :meth:`adopt` when it is due.
 
@@ -179,9 +135,10 @@ class Observer:
         :param deleted: Salt said that these ids were deleted. A key that is pending as before then
             has knocked again since.
         :param released: an operator confirmed the disappearance of these ids.
+        :return: the records that changed, to be pushed to the peers.
         """
-        if self.adopting:
-            return Seen()
+        if self.mode.adopting:
+            return []
         if not released:
             found = self.holds.look()
             if found == OLDER:
@@ -189,27 +146,42 @@ class Observer:
             if found == NEWER:
                 # As good as lost: what it knows is out of date.
                 log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
-                self.adopting = True
+                self.mode.adopting = True
                 with self.replica.transaction():
                     self.replica.meta.blank = True
-                return Seen()
+                return []
             if self.holds.doubt:
-                return Seen()
-            if self.holds.look_again:
-                self.holds.look_again = False
-                ids = {*ids, *self.replica.held()}
-        seen = Seen()
+                return []
+        changed: list[Record] = []
         ids = in_order(ids)
         look = Look(by, certain=certain or deleted, deleted=deleted, released=released)
-        self.missed.update(ids)
+        self.work.begin(ids, by, deleted)
         if not released:
             self.holds.hold_back(ids, look.certain, by, deleted)
         for batch in batches(ids):
-            self._observe_batch(batch, look, seen)
-        self.missed.difference_update(set(ids).difference(seen.unsettled))
-        return seen
+            changed += self._observe_batch(batch, look)
+        return changed
 
-    def release(self, by: str = "", ids: Iterable[str] | None = None) -> Seen:
+    def look(self, tasks: Iterable[Task]) -> list[Record]:
+        """
+        :meth:`observe` each of *tasks*; one that fails does not hold up the others.
+
+        :raises HaError: one of them failed.
+        """
+        changed: list[Record] = []
+        problem: HaError | None = None
+        for task in tasks:
+            try:
+                changed += self.observe(
+                    task.ids, by=task.by, certain=task.certain, deleted=task.deleted
+                )
+            except HaError as exc:
+                problem = exc
+        if problem:
+            raise problem
+        return changed
+
+    def release(self, by: str = "", ids: Iterable[str] | None = None) -> list[Record]:
         """
         Believe what the store shows, and changes that were held back; says *by*.
 
@@ -217,11 +189,10 @@ class Observer:
         """
         held = sorted(self.replica.held() if ids is None else ids)
         self.holds.provenance.forget()
-        seen = self.observe(held, by=by, released=True)
-        seen.extend(self.observe(self.store.changed(), by=by))
-        return seen
+        changed = self.observe(held, by=by, released=True)
+        return changed + self.observe(self.store.changed(), by=by)
 
-    def adopt(self) -> Seen:
+    def adopt(self) -> list[Record]:
         """
         Take the store's content in as nobody's work: after the replica was lost and the
         knowledge of peers was pulled, or when the store is an older copy of itself.
@@ -230,18 +201,18 @@ class Observer:
         recorded as if it had happened now. But once the group has dropped records since the store
         was signed, an unknown accepted key may be one that was deleted: it is pending then.
         """
-        seen = Seen()
+        changed: list[Record] = []
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         for batch in batches(in_order({*self.replica.ids(), *self.store.changed()})):
-            self._adopt_batch(batch, seen, outdated)
+            changed += self._adopt_batch(batch, outdated)
         with self.replica.transaction():
             self.replica.meta.blank = False
         self.holds.provenance.forget()
-        self.adopting = False
+        self.mode.adopting = False
         self.holds.doubt = ""
         point("adopt.done")
-        return seen
+        return changed
 
     def shown(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
         """(id, what the store shows) of every id that matches *glob*; see :meth:`shown_of`."""
@@ -270,7 +241,7 @@ class Observer:
 
         :raises StoreError: the store cannot be read.
         """
-        self.missed.add(minion_id)  # the store takes it for known when it was read
+        self.work.add([minion_id])  # the store takes it for known when it was read
         return self.store.read(minion_id)
 
     def newcomers_are_due(self) -> bool:
@@ -292,7 +263,8 @@ class Observer:
             return False
         return not self.newcomers.admit(minion_id)
 
-    def _adopt_batch(self, ids: Sequence[str], seen: Seen, outdated: bool) -> None:
+    def _adopt_batch(self, ids: Sequence[str], outdated: bool) -> list[Record]:
+        changed: list[Record] = []
         self.newcomers.look(self._pending(), time.monotonic(), at_once=True)
         with self.replica.transaction():
             self.replica.unhold(ids)
@@ -302,8 +274,9 @@ class Observer:
                     self.refused.add(minion_id, NO_KEY)
                     continue
                 if not self._must_wait(minion_id, content):
-                    seen.records.extend(self._adopt_one(minion_id, content, outdated))
+                    changed += self._adopt_one(minion_id, content, outdated)
             point("adopt.record")
+        return changed
 
     def _adopt_one(self, minion_id: str, content: Content, outdated: bool) -> list[Record]:
         records = self.replica.get(minion_id)
@@ -317,24 +290,27 @@ class Observer:
             if record is None:
                 continue
             write, name = (observe, MINION) if state in OBSERVATIONS else (decide, "")
-            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
+            value = self.writer.value(state, name)
             records[key] = write(record, dict(record.context), value)
             self.replica.put(records[key])
             changed.append(records[key])
-        self._explain(minion_id, before, records)
+        self.writer.explain(minion_id, before, records)
         slot = content.stored.slot
         mark = content.mark if not slot or slot[1] in records else 0
         self._settle(minion_id, content.stored, records, contexts(records), frozenset(), mark)
         return changed
 
-    def _observe_batch(self, ids: Sequence[str], look: Look, seen: Seen) -> None:
+    def _observe_batch(self, ids: Sequence[str], look: Look) -> list[Record]:
         news: list[Found] = []
         back: list[str] = []
+        unsettled: set[str] = set()
         held = self.replica.held()
         self.newcomers.look(self._pending(), time.monotonic())
         for minion_id in self.replica.brought(ids):
-            found = self._find(minion_id, look.certain, seen)
+            found = self._find(minion_id, look.certain)
             if found is None:
+                if not look.certain:
+                    unsettled.add(minion_id)
                 continue
             if minion_id in held:
                 if not look.released:
@@ -345,61 +321,60 @@ class Observer:
             if look.deleted:
                 at = time.monotonic()
                 before = found.applied.stored
-                raced = self._races.known_then(minion_id, found.content, before, at)
+                raced = self.races.known_then(minion_id, found.content, before, at)
                 found = found._replace(raced=raced)
             if not self._is_news(found, look):
                 self.newcomers.discard(minion_id)
                 continue
             if not look.certain and not look.released and self._vanished(found):
-                seen.unsettled.append(minion_id)
+                unsettled.add(minion_id)
                 continue
             if not self._must_wait(minion_id, found.content):
                 news.append(found)
-        if not news and not back:
-            return
-        if not look.released and not self.holds.is_ours():
-            # The folder was taken away, or another one put there, while it was being read.
-            seen.unsettled.extend(ids)
-            return
+        changed: list[Record] = []
+        if news or back:
+            if look.released or self.holds.is_ours():
+                changed = self._record_all(news, back, look)
+            else:
+                # The folder was taken away, or another one put there, while it was being read.
+                unsettled.update(ids)
+        for minion_id in unsettled:
+            self.work.settle(minion_id)
+        self.work.done(unsettled.symmetric_difference(ids), look.deleted)
+        return changed
+
+    def _record_all(self, news: Iterable[Found], back: Iterable[str], look: Look) -> list[Record]:
+        changed: list[Record] = []
         with self.replica.transaction():
             self.replica.unhold(back)
             for found in news:
-                seen.records.extend(self._record(found, look.by))
+                changed += self._record(found, look.by)
             point("observe.record")
         for found in news:
             if found.raced is not None:
-                self._races.forget(found.minion_id)
+                self.races.forget(found.minion_id)
         point("observe.done")
+        return changed
 
-    def _find(self, minion_id: str, certain: bool, seen: Seen) -> Found | None:
+    def _find(self, minion_id: str, certain: bool) -> Found | None:
         """
-        What one id shows. None, and it is noted as refused or unsettled, when that is no key, or
-        cannot be told yet.
+        What one id shows. None when that is no key, and it is noted as refused, or, where it is
+        not *certain*, when it cannot be told yet.
         """
         content = self.store.read(minion_id, certain)
         if content is None:
             if certain:
                 self.refused.add(minion_id, NO_KEY)
-            else:
-                seen.unsettled.append(minion_id)
             return None
         if content.junk:
             self.refused.add(minion_id, NO_KEY)
         elif not content.stored.slot and not content.stored.denied:
             self.refused.discard(minion_id)
-        applied = self._applied(minion_id)
+        applied = self.journal.applied(minion_id)
         # Who really has such an id is recorded a moment later.
         if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
-            seen.unsettled.append(minion_id)
             return None
         return Found(minion_id, content, applied)
-
-    def _applied(self, minion_id: str) -> Applied:
-        """What was last applied to an id, and what may have been since."""
-        applied = self.replica.applied(minion_id)
-        if applied.aims and minion_id not in self._begun:
-            return applied._replace(aims=frozenset())
-        return applied
 
     def _is_news(self, found: Found, look: Look) -> bool:
         """Whether an id shows something else than it is compared with, or was deleted meanwhile."""
@@ -439,7 +414,7 @@ class Observer:
             writes = change.knocked_again(now)
         else:
             return []
-        by = by or self._who(minion_id, now.state if now.state in DECISIONS else DELETED)
+        by = by or self.who(minion_id, now.state if now.state in DECISIONS else DELETED)
         if not by and applied != NEVER:
             by = OPERATOR  # what has never been seen here may have come with the folder
         before = dict(records)
@@ -450,38 +425,23 @@ class Observer:
                 if record is None:
                     continue
             write, name = (observe, MINION) if state in OBSERVATIONS else (decide, by)
-            value = Value(self.replica.next_dot(), state, self._clock(), name, self._name)
+            value = self.writer.value(state, name)
             changed[key] = write(record, known.get(key, {}), value)
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
         for record in changed.values():
             self.replica.put(record)
         records.update(changed)
-        self._explain(minion_id, before, records)
-        if plan.revokes(applied.stored, now) and (applied.dirty or self._deleted_by_salt):
+        self.writer.explain(minion_id, before, records)
+        if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
             # Our own removal, finished before a crash; or one that Salt did by halves.
-            self.replica.meta.revocation_due = True
+            self.revocations.due = True
         if now == ABSENT:
-            self._is_gone(minion_id)
+            self.revocations.is_gone(minion_id)
         # What was refused is looked at again after a restart, to be reported again.
         known_slot = not now.slot or now.key in records
         mark = content.mark if known_slot and not content.junk else 0
         self._settle(minion_id, now, records, known, applied.aims, mark)
         return list(changed.values())
-
-    def _is_gone(self, minion_id: str) -> None:
-        if self._gone is not None:
-            self._gone.add(minion_id)
-
-    def _explain(
-        self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
-    ) -> None:
-        """Write down for people what met, and announce a conflict; inside a transaction."""
-        for account in accounts(before, after):
-            self.replica.history.explain(minion_id, account, self._clock())
-            if account.kind == BEGAN:
-                accepted = accepted_keys(after.values())
-                shown = [minion_key.show(key, short=False) for key in accepted]
-                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def _new_record(
         self,
@@ -518,7 +478,7 @@ class Observer:
             # beside the entry that counts is tidied up in the same way.
             aims = aims | now.extra
             if now.extra:
-                self._begun.add(minion_id)
+                self.journal.began([minion_id])
             self.replica.set_applied(minion_id, Applied(shown, True, known, aims), mark)
         else:
             settled = NEVER if shown == ABSENT else Applied(shown)
@@ -551,8 +511,3 @@ def _without_held(found: Found) -> Found:
 
 def _is_pending(applied: Applied) -> bool:
     return applied.stored.state == PENDING and not applied.dirty
-
-
-def contexts(records: Records) -> Known:
-    """The causal contexts of an id's records."""
-    return {key: dict(record.context) for key, record in records.items()}

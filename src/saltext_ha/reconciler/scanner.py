@@ -46,7 +46,7 @@ class Scanner:
         wait = FOLDER_INTERVAL
         while True:
             await asyncio.sleep(wait)
-            looked = bool(await core.run(core.keeper.store.touched) or core.keeper.missed)
+            looked = await core.run(core.keeper.store.touched)
             if not looked:
                 looked = await core.run(core.keeper.newcomers_are_due)
             cost = await core.scan() if looked else 0.0

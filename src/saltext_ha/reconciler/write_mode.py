@@ -21,6 +21,9 @@ class WriteMode:
         self.paused = ""
         """That it is paused, since when and by whom, in words; empty when it is not."""
 
+        self.adopting = False
+        """Whether the replica was lost: before peers were asked, nothing is recorded or written."""
+
     @property
     def never(self) -> str:
         """Why this master never writes its key store, whatever an operator says; else empty."""

@@ -17,7 +17,7 @@ from saltext_ha.commands.dealings import Pin, introduced_by
 from saltext_ha.commands.undoing import Undo, undo
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
-from saltext_ha.reconciler import keeper
+from saltext_ha.reconciler import merging
 from saltext_ha.replica.history import Write
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED, Dot, Record, Value
 from saltext_ha.replication.vouching import Vouch
@@ -490,8 +490,8 @@ def test_what_an_older_release_took_is_written_anew(
             await until(lambda: len(there(m2.place)) == 3, "accepted")
             await level(m1, m2)
             with monkeypatch.context() as old:
-                old.setattr(keeper, "is_sound", lambda record, highs: True)
-                old.setattr(keeper, "mends", lambda theirs, ours: False)
+                old.setattr(merging, "is_sound", lambda record, highs: True)
+                old.setattr(merging, "mends", lambda theirs, ours: False)
                 await poison(thief, m2, "web1", **{m1.parts.core.replica.node: 2**53 - 1})
                 await poison(thief, m2, "web2", **wide())
                 await level(m1, m2)

@@ -305,7 +305,7 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
 
             def pull() -> None:
-                keeper.adopting = True
+                keeper.mode.adopting = True
 
             await core.run(pull)
             await until(lambda: not keeper.adopting, "it has pulled")

@@ -43,7 +43,7 @@ def meet(one: Master, other: Master) -> None:
     for source, target in ((one, other), (other, one)) * 2:
         source.scan()
         merged = target.hear(source.records())
-        target.keeper.observe(merged.seen.unsettled, certain=True)
+        target.look_again()
         target.settle()
         told = {(r.minion_id, r.fingerprint): record_digest(r) for r in merged.dropped}
         source.keeper.dropped_elsewhere(told)

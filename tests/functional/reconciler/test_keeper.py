@@ -12,7 +12,7 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
-from saltext_ha.reconciler.observer import MINION, Seen
+from saltext_ha.reconciler.observer import MINION
 from saltext_ha.reconciler.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
 from tests.functional.keepers import (
@@ -67,11 +67,11 @@ def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Ma
     m1.knock("web1", state=ACCEPTED)
     m1.settle()
     m1.remove("web1")
-    seen = m1.keeper.scan()
-    assert (seen.records, seen.unsettled) == ([], ["web1"])
+    assert m1.keeper.scan() == []
+    assert m1.keeper.work.ids() == ["web1"]
     m1.knock("web1", state=REJECTED)
-    seen = m1.keeper.observe(["web1"], certain=True)
-    assert [[v.state for v in record.values] for record in seen.records] == [[REJECTED]]
+    changed = m1.keeper.observe(["web1"], certain=True)
+    assert [[v.state for v in record.values] for record in changed] == [[REJECTED]]
 
 
 def test_a_denied_key_is_recorded_beside_the_accepted_one(m1: Master, m2: Master) -> None:
@@ -170,23 +170,23 @@ def test_more_ids_than_one_batch(m1: Master, m2: Master) -> None:
     assert m1.replica.placements.root == m2.replica.placements.root
 
 
-def gone_when_a_third_speaks(m1: Master, m2: Master, root: Path) -> Seen:
+def gone_when_a_third_speaks(m1: Master, m2: Master, root: Path) -> None:
     """web1 is gone from the folder of *m2*, and a third master tells of another key for it."""
     m3 = Master(root, "m3")
     shared(m1, m2, "web1")
     m3.knock("web1", 1, REJECTED)
     m3.scan()
     m2.remove("web1")
-    return m2.hear(m3.records()).seen
+    m2.hear(m3.records())
 
 
 def test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it(
     m1: Master, m2: Master, tmp_path: Path
 ) -> None:
     """Found by torture: the deletion stood in a full disk's folder only, and then a peer spoke."""
-    seen = gone_when_a_third_speaks(m1, m2, tmp_path)
-    assert seen.unsettled == ["web1"]
-    m2.keeper.observe(seen.unsettled, certain=True)
+    gone_when_a_third_speaks(m1, m2, tmp_path)
+    assert m2.keeper.work.ids() == ["web1"]
+    m2.look_again()
     assert (m2.state("web1"), m2.state("web1", 1)) == (DELETED, REJECTED)
     m2.settle()
     assert m2.file(REJECTED, "web1").read_text() == KEYS[1]
@@ -347,9 +347,8 @@ def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
     m2.keeper.apply()
     assert m2.gone == [{"web2"}]
     # It was looked at by the way, and is not taken for known.
-    assert m2.keeper.missed == {"web1"}
+    assert m2.keeper.work.ids() == ["web1"]
     m2.settle()
-    m2.keeper.observe(m2.keeper.missed)
     assert m2.state("web1", 1) == PENDING
 
 
@@ -495,8 +494,8 @@ def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master)
     ids = [f"web{number}" for number in range(11)]
     shared(m1, m2, *ids)
     wipe(m1)
-    seen = m1.keeper.observe(m1.replica.held(), released=True)
-    assert {record.state for record in seen.records} == {DELETED}
+    changed = m1.keeper.observe(m1.replica.held(), released=True)
+    assert {record.state for record in changed} == {DELETED}
     assert m1.replica.held() == {}
     exchange(m1, m2)
     assert m2.files() == {}
@@ -615,8 +614,7 @@ def test_a_second_file_of_an_id_is_tidied_up(m1: Master, m2: Master, key: int) -
 @pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
 def test_junk_that_stays_is_reported(m1: Master, state: str) -> None:
     m1.file(state, "web1").write_text("junk")
-    seen = m1.keeper.scan()
-    m1.keeper.observe(seen.unsettled, certain=True)
+    m1.scan()
     assert "web1" in m1.keeper.refused.reasons
     assert m1.files() == {(state, "web1"): "junk"}
 
@@ -733,7 +731,7 @@ def test_what_a_peer_decided_is_told_when_it_is_in_the_store(m1: Master, m2: Mas
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     told: list[tuple[str, str, str]] = []
-    m1.keeper._announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
+    m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
     m1.learn(m2.records())
     m1.knock("web1", 1, DENIED)  # that changes nothing of the key that counts
     exchange(m1, m2)
@@ -757,8 +755,8 @@ def test_junk_does_not_hide_a_deletion(m1: Master, m2: Master, junk: str) -> Non
 def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
     path = m1.file(PENDING, "web1")
     path.write_text(KEYS[0][:80])
-    seen = m1.keeper.scan()
-    assert (seen.records, seen.unsettled) == ([], ["web1"])
+    assert m1.keeper.scan() == []
+    assert m1.keeper.work.ids() == ["web1"]
     path.write_text(KEYS[0])
     assert [r.state for r in m1.scan()] == [PENDING]
     assert m1.keeper.refused.reasons == {}
@@ -770,9 +768,9 @@ def test_an_event_that_names_a_path_changes_nothing(m1: Master, minion_id: str) 
     m1.knock("web1", 0, ACCEPTED)
     (m1.root / "outside").write_text(KEYS[1])
     m1.settle()
-    seen = m1.keeper.observe([minion_id], certain=True)
+    changed = m1.keeper.observe([minion_id], certain=True)
     m1.settle()
-    assert seen.records == []
+    assert changed == []
     assert m1.file(ACCEPTED, "web1").exists()
     assert (m1.root / "outside").exists()
     assert list(m1.replica.ids()) == ["web1"]
@@ -811,7 +809,7 @@ def test_after_a_lost_replica_what_peers_decided_holds(m1: Master, m2: Master) -
     assert m1.scan() == [], "nothing is recorded before it is known what peers decided"
     m1.learn(m2.records())
     adopted = m1.keeper.adopt()
-    assert [(r.minion_id, r.state) for r in adopted.records] == [("new", PENDING)]
+    assert [(r.minion_id, r.state) for r in adopted] == [("new", PENDING)]
     m1.settle()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0], (PENDING, "new"): KEYS[0]}
@@ -830,7 +828,7 @@ def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2
     m1.open(adopting=True)
     m1.keeper.learn(m2.records())
     adopted = m1.keeper.adopt()
-    assert [(r.minion_id, r.state) for r in adopted.records] == [("web1", ACCEPTED)]
+    assert [(r.minion_id, r.state) for r in adopted] == [("web1", ACCEPTED)]
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "web2"): KEYS[0]}
 
@@ -859,7 +857,7 @@ def test_a_conflict_that_adopting_finds_is_told(m1: Master, m2: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.restart(adopting=True)
     told: list[tuple[str, Any]] = []
-    m1.keeper._announce = lambda tag, data: told.append((tag, data["id"]))
+    m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"]))
     m1.hear(m2.records())
     assert told == []
     m1.keeper.adopt()
@@ -879,8 +877,8 @@ def test_an_event_of_a_deletion_that_nobody_made_after_adopting(
     if not unchanged:
         m1.remove("web1")
         m1.knock("web1")  # deleted indeed, and it knocked again: the entry is another one
-    seen = m1.keeper.observe(["web1"], by="operator", deleted=True)
-    assert bool(seen.records) is not unchanged
+    changed = m1.keeper.observe(["web1"], by="operator", deleted=True)
+    assert bool(changed) is not unchanged
 
 
 def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
@@ -910,8 +908,9 @@ def test_a_key_that_is_deleted_here_before_a_peers_word_is_applied_stays_deleted
     m2.scan()
     m1.hear(m2.records())
     m1.remove("web1")
-    seen = m1.keeper.apply()
-    assert (seen.unsettled, m1.files()) == (["web1"], {}), "first it is recorded"
+    m1.keeper.apply()
+    assert "web1" in m1.keeper.work
+    assert m1.files() == {}, "first it is recorded"
     m1.settle()
     assert m1.files() == {}
     exchange(m1, m2)
@@ -941,7 +940,7 @@ def test_nobody_deletes_a_pending_key_by_an_event(m1: Master, m2: Master) -> Non
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     for _ in range(3):
-        assert m1.keeper.observe(["web1"], by="operator", deleted=True).records == []
+        assert m1.keeper.observe(["web1"], by="operator", deleted=True) == []
     exchange(m1, m2)
     assert m1.files() == m2.files()
     assert {state for state, _ in m1.files()} == {ACCEPTED}

@@ -87,8 +87,8 @@ def test_whoever_decided_here_before_is_heard_first(m1: Master, m2: Master) -> N
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
     m2.move("web1", PENDING, REJECTED)
-    seen = m2.keeper.learn(m1.records()).seen
-    assert [record.state for record in seen.records] == [REJECTED]
+    changed = m2.keeper.learn(m1.records()).records
+    assert [record.state for record in changed] == [REJECTED]
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
 
@@ -99,10 +99,10 @@ def test_a_deletion_that_is_not_certain_yet_is_waited_for(m1: Master, m2: Master
     m1.move("web1", PENDING, ACCEPTED)
     m1.scan()
     m2.remove("web1")
-    seen = m2.keeper.learn(m1.records()).seen
-    assert seen.unsettled == ["web1"]
+    m2.keeper.learn(m1.records())
+    assert m2.keeper.work.ids() == ["web1"]
     assert m2.files() == {}
-    m2.keeper.observe(seen.unsettled, certain=True)
+    m2.look_again()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.state("web1") == DELETED
@@ -238,10 +238,11 @@ def test_whoever_deletes_what_was_held_is_heard(m1: Master, m2: Master, peer_spe
     if peer_speaks:
         m1.move("web0", REJECTED, ACCEPTED)
         m1.scan()
-    found = m2.keeper.learn(m1.records()).seen if peer_speaks else m2.keeper.scan()
-    assert found.unsettled == ["web0"]
-    assert m2.keeper.missed == {"web0"}
-    m2.keeper.observe(found.unsettled, certain=True)
+        m2.keeper.learn(m1.records())
+    else:
+        m2.keeper.scan()
+    assert m2.keeper.work.ids() == ["web0"]
+    m2.look_again()
     assert m2.state("web0") == DELETED
     exchange(m1, m2)
     assert not m2.file(ACCEPTED, "web0").exists()
@@ -266,12 +267,11 @@ def test_whoever_acts_while_it_is_being_written_down_is_heard(
                 m2.knock("web1", 1)
 
     monkeypatch.setattr(keeper, "point", strike)
-    seen = m2.keeper.learn(m1.records()).seen
+    m2.keeper.learn(m1.records())
     monkeypatch.undo()
     assert not m2.file(ACCEPTED, "web1").exists()
-    assert seen.unsettled == ["web1"]
-    assert m2.keeper.missed == {"web1"}
-    m2.keeper.observe(seen.unsettled, certain=True)
+    assert m2.keeper.work.ids() == ["web1"]
+    m2.look_again()
     exchange(m1, m2)
     assert m1.files() == m2.files()
     expected = {"deletes": DELETED, "rejects": REJECTED}.get(act, DELETED)
@@ -329,6 +329,29 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
 
 
+def test_a_rejection_after_a_restart_is_not_taken_for_a_move_that_never_began(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+
+    def strike(name: str) -> None:
+        if name == "merge.done":
+            monkeypatch.setattr(m2.store, "read", once_unreadable)
+
+    monkeypatch.setattr(keeper, "point", strike)
+    m2.keeper.learn(m1.records())
+    monkeypatch.undo()
+    m2.restart()
+    m2.move("web1", ACCEPTED, REJECTED)
+    m1.move("web1", REJECTED, ACCEPTED)
+    m1.scan()
+    m2.scan()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
+
+
 @pytest.mark.parametrize("key", [0, 1])
 def test_who_accepts_a_key_while_another_is_being_put_there_is_heard(
     m1: Master, m2: Master, key: int
@@ -339,10 +362,10 @@ def test_who_accepts_a_key_while_another_is_being_put_there_is_heard(
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
     m2.store.before = lambda: m2.move("web1", PENDING, ACCEPTED)
-    seen = m2.keeper.learn(m1.records()).seen
+    m2.keeper.learn(m1.records())
     assert m2.files() == {(ACCEPTED, "web1"): KEYS[key]}
-    assert seen.unsettled == ["web1"]
-    m2.keeper.observe(seen.unsettled, certain=True)
+    assert m2.keeper.work.ids() == ["web1"]
+    m2.look_again()
     assert "m2" in {value.on for value in m2.replica.get("web1")[PRINTS[key]].values}
     exchange(m1, m2)
     assert m1.replica.conflicts() == (["web1"] if key else [])

@@ -133,6 +133,7 @@ def test_what_changes_something_is_no_read() -> None:
 def test_each_of_our_runner_functions_either_reads_or_changes_something() -> None:
     changing = {
         "cmd",
+        "deploy",
         "drain",
         "invite",
         "join",
@@ -147,6 +148,7 @@ def test_each_of_our_runner_functions_either_reads_or_changes_something() -> Non
         "restore",
         "resume",
         "rewrite",
+        "rollback",
         "sync",
         "withdraw",
     }

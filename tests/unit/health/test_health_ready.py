@@ -34,6 +34,7 @@ def watcher(
     links: Mapping[str, Any] | None = None,
     peers: tuple[str, ...] = (),
     damage: str = "",
+    behind: str = "",
     doubt: str = "",
     held: int = 0,
     busy: float = 0.0,
@@ -54,6 +55,7 @@ def watcher(
         links=dict(links or {}),
         echoes=Echoes("m1", EventBus({}), lambda tag, data: None, PROOFS),
         damage=lambda: damage,
+        behind=lambda: behind,
     )
     made.draining = draining
     made.state = state
@@ -71,6 +73,7 @@ def watcher(
         (watcher(settings=None, draining=True), False, "draining: an operator takes it out"),
         (watcher(damage="/x was removed"), False, "/x was removed"),
         (watcher(settings=None, damage="/x was removed"), False, "/x was removed"),
+        (watcher(behind="tree states is not served yet"), False, "tree states is not served yet"),
         (watcher(held=3), False, "its key store does not show what is known: 3 keys are held back"),
         (watcher(held=3, doubt="wiped?"), False, "wiped?"),
         (watcher(settings=None, doubt="wiped?"), False, "wiped?"),

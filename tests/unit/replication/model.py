@@ -255,10 +255,10 @@ class Master:
         """Record what the store shows, certain of what is absent, and apply what is due."""
         self.keeper.observe(self.store.changed(), certain=True)
         for _ in range(10):
-            seen = self.keeper.apply()
-            if not seen.unsettled:
+            self.keeper.apply()
+            if not self.keeper.work.ids():
                 return
-            self.keeper.observe(seen.unsettled, certain=True)
+            self.keeper.observe(self.keeper.work.ids(), certain=True)
         raise AssertionError("apply does not come to an end")
 
     # -- what operators and minions do to the store, as Salt would

@@ -1,0 +1,76 @@
+"""What follows when keys went: the AES key is rotated, and caches are cleaned, once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore.base import KeyStore
+from saltext_ha.reconciler.work_queue import WorkQueue
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.placement import ABSENT
+
+Revoke = Callable[[Iterable[str] | None, bool], None]
+
+
+class Revocations:
+    """
+    Those that are still to be followed up. That a rotation is due outlives a crash.
+
+    :param revoke: rotates the AES key and cleans caches, in this order; called once for all that is
+        learned or applied together, with the ids that have no key any more, or None where these are
+        not known since a crash, and whether any key was accepted: otherwise there is nothing to
+        rotate for.
+    """
+
+    def __init__(self, store: KeyStore, replica: Replica, work: WorkQueue, revoke: Revoke) -> None:
+        self._store = store
+        self._replica = replica
+        self._work = work
+        self._revoke = revoke
+        self._gone: set[str] | None = None if self.due else set()
+        """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the AES key is to be rotated; set inside a transaction only."""
+        return self._replica.meta.revocation_due
+
+    @due.setter
+    def due(self, due: bool) -> None:
+        self._replica.meta.revocation_due = due
+
+    def is_gone(self, minion_id: str) -> None:
+        """An id lost its last key."""
+        if self._gone is not None:
+            self._gone.add(minion_id)
+
+    def leave_to_others(self) -> None:
+        """Who deletes keys here cleans up after them."""
+        if self._gone and not self.due:
+            self._gone.clear()
+
+    def follow_up(self) -> None:
+        """
+        Do what is due.
+
+        :raises StoreError: it cannot be done, and stays due.
+        """
+        due = self.due
+        if not due and not self._gone:
+            return
+        point("revoke.begin")
+        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
+        point("revoke.done")
+        if due:
+            with self._replica.transaction():
+                self.due = False
+        self._gone = set()
+        point("revoke.marked")
+
+    def _has_no_key(self, minion_id: str) -> bool:
+        content = self._store.read(minion_id)
+        if content is not None and content.stored == ABSENT:
+            return True
+        self._work.add([minion_id])  # the store takes it for known now
+        return False

@@ -1,0 +1,118 @@
+"""
+The ids of the key store that are to be looked at: when, and why.
+
+An id stays here until what it shows is written down, whatever fails or is interrupted meanwhile:
+the store takes it for known once it was read, and does not name it again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+# Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
+SETTLE = 0.25
+# How soon what could not be written is tried again.
+RETRY = 5.0
+# Minions can have Salt fire such events.
+MOST_DELETIONS = 10_000
+
+
+class Task(NamedTuple):
+    """Ids to look at together, as :meth:`.Observer.observe` takes them."""
+
+    ids: Sequence[str]
+    by: str = ""
+    certain: bool = False
+    deleted: bool = False
+
+
+class Work(NamedTuple):
+    """``at``: not before. ``certain_at``: from when on an absent key is believed to be gone."""
+
+    at: float
+    certain_at: float = math.inf
+
+
+class WorkQueue:
+    """
+    Filled and emptied in one thread; :attr:`next` and :meth:`wake` are for any. Times are seconds
+    of *clock*, which only grows.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next = self._wake = math.inf
+        self._waiting: dict[str, Work] = {}
+        self._deletions: dict[str, str] = {}
+        """Those that Salt said were deleted, and by whom; what it said is told nowhere else."""
+
+    def __contains__(self, minion_id: str) -> bool:
+        return minion_id in self._waiting
+
+    @property
+    def next(self) -> float:
+        """When something may be due; never too late."""
+        return min(self._next, self._wake)
+
+    def ids(self) -> list[str]:
+        """All that wait, due or not."""
+        return list(self._waiting)
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Have *ids* looked at as soon as may be."""
+        self._put(ids, 0.0)
+
+    def begin(self, ids: Iterable[str], by: str = "", deleted: bool = False) -> None:
+        """*ids* are being looked at; where that is not :meth:`done`, they are due again."""
+        self._put(ids, RETRY)
+        if deleted:
+            for minion_id in ids:
+                if minion_id in self._deletions or len(self._deletions) < MOST_DELETIONS:
+                    self._deletions[minion_id] = by
+
+    def done(self, ids: Iterable[str], deleted: bool = False) -> None:
+        """What *ids* show is written down; with *deleted*, what Salt said of them, too."""
+        for minion_id in ids:
+            if deleted:
+                self._deletions.pop(minion_id, None)
+            if minion_id not in self._deletions:
+                self._waiting.pop(minion_id, None)
+
+    def settle(self, minion_id: str) -> None:
+        """What an id shows may change in a moment; what it shows then is believed."""
+        known = self._waiting.get(minion_id)
+        at = min(self._clock() + SETTLE, known.certain_at if known else math.inf)
+        self._waiting[minion_id] = Work(at, at)
+        self._next = min(self._next, at)
+
+    def wake(self) -> None:
+        """Something that is no id is to be tried again."""
+        self._wake = self._clock() + RETRY
+
+    def late(self) -> list[Task]:
+        """The deletions that Salt told of and that could not be written down yet."""
+        return [Task([minion_id], by, deleted=True) for minion_id, by in self._deletions.items()]
+
+    def take(self) -> list[Task]:
+        """What is due, and what is late; due again after a while unless it is :meth:`done`."""
+        self._wake = math.inf
+        now = self._clock()
+        due = {i: work.certain_at <= now for i, work in self._waiting.items() if work.at <= now}
+        self._put(due, RETRY)
+        self._next = min((work.at for work in self._waiting.values()), default=math.inf)
+        tasks = self.late()
+        for certain in (True, False):
+            ids = [i for i in due if due[i] is certain and i not in self._deletions]
+            if ids:
+                tasks.append(Task(ids, certain=certain))
+        return tasks
+
+    def _put(self, ids: Iterable[str], delay: float) -> None:
+        at = self._clock() + delay
+        for minion_id in ids:
+            known = self._waiting.get(minion_id)
+            self._waiting[minion_id] = known._replace(at=at) if known else Work(at)
+        self._next = min(self._next, at)

@@ -1,0 +1,56 @@
+"""What this master writes about keys, in its own name: values, what met, and what it announces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from saltext_ha.keystore import minion_key
+from saltext_ha.reconciler.holds import Announce
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.account import BEGAN, accounts
+from saltext_ha.replication.placement import Stored, accepted_keys
+from saltext_ha.replication.record import DELETED, Record, Value
+
+
+class Writer:
+    """
+    Writes to one replica; inside a transaction only, where nothing else is said.
+
+    :param name: this master's name, written into values for people to read.
+    :param announce: told, by tag and data, what reactors may want to know.
+    """
+
+    def __init__(
+        self, replica: Replica, name: str, clock: Callable[[], float], announce: Announce
+    ) -> None:
+        self.clock = clock
+        self._replica = replica
+        self._name = name
+        self._announce = announce
+
+    def value(self, state: str, by: str = "") -> Value:
+        """A write of now, under the next name that this node has for one."""
+        return Value(self._replica.next_dot(), state, self.clock(), by, self._name)
+
+    def explain(
+        self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
+    ) -> None:
+        """Write down for people what met, and announce a conflict."""
+        for account in accounts(before, after):
+            self._replica.history.explain(minion_id, account, self.clock())
+            if account.kind == BEGAN:
+                accepted = accepted_keys(after.values())
+                shown = [minion_key.show(key, short=False) for key in accepted]
+                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
+
+    def announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
+        """Tell of a key that was moved from *before* to *after*; in no transaction."""
+        state, key = after.slot or (DELETED, before.key)
+        data = {
+            "id": minion_id,
+            "act": state,
+            "before": before.state,
+            "fingerprint": minion_key.show(key, short=False) if key else None,
+            "master": self._name,
+        }
+        self._announce(f"key/{state}", data)

@@ -1,0 +1,77 @@
+"""What is still to be looked at is due in time, and is forgotten only when it is written down."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from saltext_ha.reconciler.work_queue import RETRY, SETTLE, Task, WorkQueue
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def work(clock: Clock) -> WorkQueue:
+    return WorkQueue(clock)
+
+
+def test_what_is_begun_and_not_done_is_due_again(work: WorkQueue, clock: Clock) -> None:
+    work.begin(["web1", "web2"])
+    work.done(["web1"])
+    assert work.take() == []
+    clock.now += RETRY
+    assert work.next <= clock.now
+    assert work.take() == [Task(["web2"])]
+    assert work.take() == []
+    assert work.ids() == ["web2"]
+    assert work.next == clock.now + RETRY
+
+
+def test_what_is_unsettled_is_certain_a_moment_later(work: WorkQueue, clock: Clock) -> None:
+    work.begin(["web1"])
+    work.settle("web1")
+    assert work.next == clock.now + SETTLE
+    assert work.take() == []
+    clock.now += SETTLE
+    assert work.take() == [Task(["web1"], certain=True)]
+
+
+def test_however_often_it_is_looked_at_meanwhile(work: WorkQueue, clock: Clock) -> None:
+    work.settle("web1")
+    for _ in range(4):
+        clock.now += SETTLE / 4
+        work.begin(["web1"])
+        work.settle("web1")
+    assert work.take() == [Task(["web1"], certain=True)]
+
+
+def test_a_deletion_is_kept_until_it_is_written_down(work: WorkQueue, clock: Clock) -> None:
+    work.begin(["web1"], "alice", deleted=True)
+    work.begin(["web1"])
+    work.done(["web1"])  # by a pass, which sees nothing of it
+    assert work.late() == [Task(["web1"], "alice", deleted=True)]
+    clock.now += RETRY
+    assert work.take() == work.late()
+    work.done(["web1"], deleted=True)
+    assert work.late() == []
+    assert "web1" not in work
+
+
+def test_something_else_is_tried_again(work: WorkQueue, clock: Clock) -> None:
+    assert work.next == math.inf
+    work.wake()
+    assert work.next == clock.now + RETRY
+    clock.now += RETRY
+    assert work.take() == []
+    assert work.next == math.inf
