@@ -123,7 +123,7 @@ class Inside:
         service, listener = self.service, self.service._status
         assert listener
         await self._engine._until(
-            lambda: self.peer.name in service.parts.links and listener._acceptor is not None,
+            lambda: self.peer.name in service.parts.links and listener._http._server is not None,
             "is ready",
         )
         # Nothing is recorded before the peer was asked what it knows.
@@ -170,11 +170,8 @@ class Inside:
             raise self._caught.errors[0]
         return found
 
-    def request(
-        self, acceptor: Acceptor | None, data: bytes, certificate: bytes | None = None
-    ) -> int:
+    def request(self, acceptor: Acceptor, data: bytes, certificate: bytes | None = None) -> int:
         """Send a request to what *acceptor* lets in; the status of the answer."""
-        assert acceptor
         head, _, body = data.partition(PARTING)
         lines = [line.strip() for line in head.split(b"\n")]
         kept = [line for line in lines if not line.lower().startswith(UNFRAMED)]
@@ -260,7 +257,7 @@ def peer(folder: Path) -> Iterator[Door]:
         methods = payloads.methods(engine.attacker)
 
         def take(data: bytes) -> bool:
-            return engine.request(engine.service.listener._acceptor, data, certificate) == 200
+            return engine.request(engine.service.listener._http.acceptor, data, certificate) == 200
 
         yield Door(take, [_call(name, sample) for name, sample in methods.items()])
 
@@ -290,7 +287,7 @@ def strangers(folder: Path) -> Iterator[Door]:
             head, _, body = data.partition(PARTING)
             if b"/v1/plan" in head:
                 data = head + PARTING + proven(body)
-            return engine.request(service.listener._acceptor, data) == 200
+            return engine.request(service.listener._http.acceptor, data) == 200
 
         known = replace(engine.attacker, group=config.group)
         methods = payloads.methods(known)
@@ -312,7 +309,7 @@ def control(folder: Path) -> Iterator[Door]:
         shown = minion_key.fingerprint(next(key_folders.public_keys(1))).hex()
 
         def take(data: bytes) -> bool:
-            return engine.request(engine.service.control._acceptor, data) == 200
+            return engine.request(engine.service.control._http.acceptor, data) == 200
 
         yield Door(
             take,
@@ -340,7 +337,7 @@ def status(folder: Path) -> Iterator[Door]:
             # With a token as without one.
             token = b"the token" if b"Authorization" in data else None
             listener._settings = replace(listener._settings, token=token)
-            return engine.request(listener._acceptor, data) == 200
+            return engine.request(listener._http.acceptor, data) == 200
 
         shown = ("Bearer the token", "Basic eDp0aGUgdG9rZW4=")
         yield Door(

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from aiohttp import web
-
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
 from saltext_ha.transport.framing import Framing, Unframed
@@ -49,6 +47,9 @@ class Limits:
     body: float = 30.0
     keepalive: float = 75.0
     max_body: int = 8 * 1024 * 1024
+    max_line: int = 8190
+    # So many are let in at a time, and so many may wait.
+    backlog: int = 128
     max_handshakes: int = 64
     max_anonymous: int = 16
     max_connections: int = 256
@@ -84,27 +85,25 @@ class Acceptor:
         self._listening: list[socket.socket] = []
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
-    def listen(self, server: asyncio.Server, backlog: int) -> None:
+    def listen(self, server: asyncio.Server) -> None:
         """
-        Let in who connects to the addresses that *server* has bound; it does not serve itself.
+        Let callers in at the addresses that *server* has bound; it does not serve itself.
 
-        :param backlog: so many may wait, and so many are let in at a time.
         :raises OSError: an address was taken by another between the two.
         """
         for bound in server.sockets:
             listening = bound.dup()
             self._listening.append(listening)
             listening.setblocking(False)
-            listening.listen(backlog)
-            self._watch(listening, backlog)
+            listening.listen(self.limits.backlog)
+            self._watch(listening)
 
-    def _watch(self, listening: socket.socket, backlog: int) -> None:
+    def _watch(self, listening: socket.socket) -> None:
         self._pauses.pop(listening, None)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(listening, self._accept, listening, backlog)
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def _accept(self, listening: socket.socket, backlog: int) -> None:
-        for _ in range(backlog):
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(self.limits.backlog):
             try:
                 sock, address = listening.accept()
             except OSError as exc:
@@ -113,7 +112,7 @@ class Acceptor:
                     self.refuse("no file descriptor is left", "?")
                     loop = asyncio.get_running_loop()
                     loop.remove_reader(listening)
-                    again = partial(self._watch, listening, backlog)
+                    again = partial(self._watch, listening)
                     self._pauses[listening] = loop.call_later(_PAUSE, again)
                 return
             Connection(self).begin(sock, str((address or ["?"])[0]))
@@ -352,24 +351,3 @@ def _handshake_failure(exc: Exception) -> str:
     if isinstance(exc, ConnectionAbortedError):
         return LATE
     return HUNG_UP
-
-
-async def wind_up(
-    server: asyncio.Server | None,
-    http: web.Server | None,
-    acceptor: Acceptor | None,
-    grace: float,
-) -> None:
-    """Stop listening; requests being answered get *grace* seconds to finish."""
-    if acceptor is not None:
-        acceptor.stop_listening()
-    if server is not None:
-        server.close()
-    if http is not None:
-        for idle in http.connections:
-            idle.close()
-        await http.shutdown(grace)
-    if acceptor is not None:
-        acceptor.close()
-    if server is not None:
-        await server.wait_closed()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,18 +11,18 @@ from typing import Any
 from aiohttp import web
 
 from saltext_ha.common.errors import HaError, reason_of
-from saltext_ha.common.refusals import HttpLog, Refusals
-from saltext_ha.transport.connection import Acceptor, Connection, Limits, wind_up
+from saltext_ha.common.refusals import Refusals
+from saltext_ha.transport.connection import Connection, Limits
+from saltext_ha.transport.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
-# Who asks has ten seconds to say what, and a minute to take the answer.
-LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=256)
+# A caller has ten seconds to say what it wants, and a minute to take the answer. Few are let in at
+# a time, the others wait: so a caller has said what it wants before so many others have come that
+# it would have to go.
+LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=256, backlog=8)
 # At a time. Fewer than connections: who has to go when these are too many is never one of them.
 MAX_COMMANDS = 32
-# So many are let in at a time, the others wait. Few beside the connections: whoever is let in has
-# time to say what it wants before so many others have come that it would have to go.
-BACKLOG = 8
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -45,12 +42,9 @@ class ControlServer:
     ) -> None:
         self._path = path
         self._commands = commands
-        self._limits = limits
         self._refusals = Refusals()
         self._working = 0
-        self._http: web.Server | None = None
-        self._acceptor: Acceptor | None = None
-        self._server: asyncio.Server | None = None
+        self._http = HttpServer(self._respond, self._refuse, limits)
 
     @property
     def refused(self) -> dict[str, int]:
@@ -68,25 +62,8 @@ class ControlServer:
 
         :raises HaError: the socket cannot be made.
         """
-        self._http = web.Server(
-            self._respond,
-            access_log=None,
-            keepalive_timeout=86400.0,  # connections end by our own deadlines
-            lingering_time=1.0,
-            logger=HttpLog(self._refuse),
-        )
-        self._acceptor = Acceptor(lambda: None, self._http, self._refuse, self._limits)
         try:
-            self._path.unlink(missing_ok=True)
-            # The socket must not be open to others even for an instant.
-            mask = os.umask(0o177)
-            try:
-                self._server = await asyncio.get_running_loop().create_unix_server(
-                    asyncio.Protocol, str(self._path), start_serving=False
-                )
-            finally:
-                os.umask(mask)
-            self._acceptor.listen(self._server, BACKLOG)
+            await self._http.listen_unix(self._path)
         except OSError as exc:
             raise HaError(f"{self._path}: control socket cannot be made: {exc}") from None
 
@@ -97,24 +74,15 @@ class ControlServer:
         :param grace: seconds that a command may still take: one that hangs does not hold up the
             end of the master.
         """
-        listened = self._server is not None
-        await wind_up(self._server, self._http, self._acceptor, grace)
-        self._server = self._http = self._acceptor = None
-        if listened:
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)
+        await self._http.stop(grace)
 
     def _refuse(self, reason: str, host: str) -> None:
         self._refusals.add(reason, "the control socket")
 
-    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._acceptor and self._acceptor.by_requests.get(request.protocol)
-        if not connection:
-            return _error(408, "too late")  # hung up meanwhile; nobody hears this
-        try:
-            response = await self._answer(request, connection)
-        finally:
-            connection.idle()
+    async def _respond(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> web.StreamResponse:
+        response = await self._answer(request, connection)
         response.force_close()  # what runners do in any case: a connection is one command
         return response
 

@@ -17,10 +17,11 @@ from typing import Any
 from aiohttp import web
 
 from saltext_ha.common.errors import HaError, InvalidRecord, TokenError, TrustError, reason_of
-from saltext_ha.common.refusals import Allowance, HttpLog, Refusals
+from saltext_ha.common.refusals import Allowance, Refusals
 from saltext_ha.config.mapping import make_url
 from saltext_ha.transport import tls, wire
-from saltext_ha.transport.connection import Acceptor, Connection, Limits, wind_up
+from saltext_ha.transport.connection import Connection, Limits
+from saltext_ha.transport.http_server import HttpServer
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Peer, Trust
 
@@ -35,8 +36,6 @@ OPEN = ("join", "plan", "certificates", "renewed")
 # What is larger is unpacked and carried out by few at a time: it may need twenty times the memory.
 LARGE = 256 * 1024
 LARGE_AT_ONCE = 2
-# So many connections are let in at a time, and so many may wait.
-BACKLOG = 128
 _PREFIX = "/v1/"
 
 
@@ -85,9 +84,7 @@ class PeerListener:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._context: ssl.SSLContext | None = None
         self._context_generation = -1
-        self._http: web.Server | None = None
-        self._acceptor: Acceptor | None = None
-        self._server: asyncio.Server | None = None
+        self._http = HttpServer(self._respond, self._refusals.add, self._limits, self._tls_context)
 
     @property
     def refused(self) -> dict[str, int]:
@@ -112,40 +109,18 @@ class PeerListener:
         :raises TrustError: our own certificate cannot be used.
         """
         self._tls_context()
-        self._http = web.Server(
-            self._respond,
-            access_log=None,
-            auto_decompress=False,
-            # Connections end by our own deadlines, which do not depend on aiohttp's release.
-            keepalive_timeout=86400.0,
-            lingering_time=1.0,
-            logger=HttpLog(self._refusals.add),
-        )
-        self._acceptor = Acceptor(self._tls_context, self._http, self._refusals.add, self._limits)
-        loop = asyncio.get_running_loop()
         try:
-            # Bound only: who connects is let in by the acceptor.
-            self._server = await loop.create_server(
-                asyncio.Protocol,
-                self._host,
-                self._port,
-                reuse_address=True,
-                start_serving=False,
-            )
-            self._acceptor.listen(self._server, BACKLOG)
+            self._port = await self._http.listen(self._host, self._port)
         except OSError as exc:
-            await self.stop()
             raise HaError(
                 f"cannot listen on {make_url(self._host, self._port)}: {reason_of(exc)}; "
                 f"see ha: listen_host and ha: port"
             ) from None
-        self._port = self._server.sockets[0].getsockname()[1]
         log.info("listening host=%s port=%d", self._host, self._port)
 
     async def stop(self, grace: float = 1.0) -> None:
         """Stop listening; requests being answered get *grace* seconds to finish."""
-        await wind_up(self._server, self._http, self._acceptor, grace)
-        self._server = self._http = self._acceptor = None
+        await self._http.stop(grace)
 
     def show(self, identity: Identity) -> None:
         """Show another certificate to whoever connects from now on."""
@@ -160,10 +135,9 @@ class PeerListener:
             self._context_generation = generation
         return self._context
 
-    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._acceptor and self._acceptor.by_requests.get(request.protocol)
-        if not connection:
-            return _message(408, {})  # hung up meanwhile; nobody hears this
+    async def _respond(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> web.StreamResponse:
         connection.busy()
         try:
             return _message(200, await self._answer(request, connection))
@@ -176,8 +150,6 @@ class PeerListener:
             if unread or connection.fingerprint is None or exc.code == "not_pinned":
                 response.force_close()
             return response
-        finally:
-            connection.idle()
 
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> bytes:
         method, peer = self._admit(request, connection)

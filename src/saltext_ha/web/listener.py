@@ -20,16 +20,17 @@ from aiohttp import web
 
 from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import ConfigError, HaError, reason_of
-from saltext_ha.common.refusals import Allowance, HttpLog, Refusals
+from saltext_ha.common.refusals import Allowance, Refusals
 from saltext_ha.config.web import Settings
-from saltext_ha.transport.connection import Acceptor, Connection, Limits, wind_up
+from saltext_ha.transport.connection import Connection, Limits
+from saltext_ha.transport.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
 # Nobody holds a connection for longer than that without asking, and a page asks every few seconds.
-LIMITS = Limits(header=5.0, keepalive=20.0, max_handshakes=32, max_anonymous=64)
-MAX_LINE = 4096
-BACKLOG = 64
+LIMITS = Limits(
+    header=5.0, keepalive=20.0, max_line=4096, max_handshakes=32, max_anonymous=64, backlog=64
+)
 OPEN = ("/live", "/ready")
 RETRY = 5.0
 
@@ -65,13 +66,10 @@ class StatusListener:
     ) -> None:
         self._settings = settings
         self._pages: dict[str, Page] = {}
-        self._limits = limits
         self._context = _context(settings, source)
         self._refusals = Refusals()
         self._failures = Allowance()
-        self._http: web.Server | None = None
-        self._acceptor: Acceptor | None = None
-        self._server: asyncio.Server | None = None
+        self._http = HttpServer(self._respond, self._refusals.add, limits, lambda: self._context)
         self.port = settings.port
 
     @property
@@ -86,53 +84,26 @@ class StatusListener:
         :raises HaError: the address cannot be bound.
         """
         self._pages = dict(pages)
-        self._http = web.Server(
-            self._respond,
-            access_log=None,
-            keepalive_timeout=86400.0,
-            lingering_time=1.0,
-            max_line_size=MAX_LINE,
-            max_field_size=MAX_LINE,
-            logger=HttpLog(self._refusals.add),
-        )
-        self._acceptor = Acceptor(
-            lambda: self._context, self._http, self._refusals.add, self._limits
-        )
         try:
-            # Bound only: who connects is let in by the acceptor.
-            self._server = await asyncio.get_running_loop().create_server(
-                asyncio.Protocol,
-                self._settings.host,
-                self.port,
-                reuse_address=True,
-                start_serving=False,
-            )
-            self._acceptor.listen(self._server, BACKLOG)
+            self.port = await self._http.listen(self._settings.host, self.port)
         except (OSError, ValueError, OverflowError) as exc:
-            await self.stop()
             # A name that cannot be encoded is a ValueError, and must not end the engine.
             raise HaError(
                 f"status page: cannot listen on {self._settings.url}: "
                 f"{reason_of(exc)}; see ha: status: (another host or port, "
                 "or false)"
             ) from None
-        self.port = self._server.sockets[0].getsockname()[1]
         log.info("ha status page: url=%s", self._settings.url)
 
     async def stop(self, grace: float = 0.5) -> None:
         """Stop listening, and end what is being answered."""
-        await wind_up(self._server, self._http, self._acceptor, grace)
-        self._server = self._http = self._acceptor = None
+        await self._http.stop(grace)
 
-    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._acceptor and self._acceptor.by_requests.get(request.protocol)
-        if not connection:
-            return _text(408, "too late")  # hung up meanwhile; nobody hears this
+    async def _respond(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> web.StreamResponse:
         connection.busy()
-        try:
-            response = await self._answer(request, connection)
-        finally:
-            connection.idle()
+        response = await self._answer(request, connection)
         for name, value in HEADERS.items():
             if not response.prepared:
                 response.headers.setdefault(name, value)

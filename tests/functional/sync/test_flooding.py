@@ -79,8 +79,7 @@ def test_one_address_only_keeps_itself_out(m1: Master) -> None:
 
     async def main() -> None:
         async with m1.running(limits=Limits(max_handshakes=4)) as listener:
-            assert listener._acceptor is not None
-            there = listener._acceptor.handshakes
+            there = listener._http.acceptor.handshakes
             slow = await asyncio.open_connection("127.0.0.1", m1.port)
             await until(lambda: len(there) == 1)
             flood = [
@@ -102,7 +101,6 @@ def test_without_descriptors_it_pauses_and_goes_on(
 
     async def main() -> None:
         async with m1.running() as listener:
-            assert listener._acceptor is not None
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             with contextlib.ExitStack() as callers, contextlib.ExitStack() as hogs:
                 for _ in range(3):
@@ -113,9 +111,9 @@ def test_without_descriptors_it_pauses_and_goes_on(
                 hogs.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
                 await until(lambda: "no file descriptor is left" in listener.refused)
                 assert listener.refused == {"no file descriptor is left": 1}
-                assert not listener._acceptor.handshakes
+                assert not listener._http.acceptor.handshakes
                 hogs.close()
-                await until(lambda: len(listener._acceptor.handshakes) == 3)  # type: ignore[union-attr]
+                await until(lambda: len(listener._http.acceptor.handshakes) == 3)
 
     asyncio.run(main())
     assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) == 1
@@ -129,10 +127,9 @@ def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path
         limits = Limits(max_connections=8, max_per_peer=3)
         async with m1.running({"echo": echo}, limits) as listener, m3.calling(m1) as honest:
             await honest.call("echo")
-            assert listener._acceptor is not None
             held = [asyncio.ensure_future(raw_call(m1, b"", m2)) for _ in range(10)]
             await until(lambda: listener.refused.get("too many connections", 0) == 7)
-            names = [one.fingerprint for one in listener._acceptor.authenticated]
+            names = [one.fingerprint for one in listener._http.acceptor.authenticated]
             assert names.count(m2.identity.fingerprint) == 3
             assert names.count(m3.identity.fingerprint) == 1
             for one in held:

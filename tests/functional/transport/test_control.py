@@ -278,7 +278,7 @@ def test_who_never_comes_to_the_end_is_cut_off(path: Path, begun: bytes) -> None
 
 
 def test_many_who_say_nothing_keep_nobody_out(path: Path) -> None:
-    engine = Engine(path, Limits(header=30, max_anonymous=8, max_handshakes=8))
+    engine = Engine(path, Limits(header=30, max_anonymous=8, max_handshakes=8, backlog=8))
     crowd = [connected(path) for _ in range(60)]
     assert control_client.request(path, "echo") == {"got": {}}
     assert sum(is_over(sock) for sock in crowd[:50]) == 50
@@ -312,7 +312,7 @@ def test_a_flood_of_connections_keeps_no_runner_out(engine: Engine) -> None:
 
 
 def test_a_command_that_is_carried_out_gives_way_to_nobody(path: Path) -> None:
-    engine = Engine(path, Limits(max_anonymous=8, max_handshakes=8))
+    engine = Engine(path, Limits(max_anonymous=8, max_handshakes=8, backlog=8))
     with connected(path) as waiting:
         waiting.sendall(b"POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
         wait_for(lambda: engine.server._working == 1, 10, "it is carried out")

@@ -52,8 +52,7 @@ def test_calls_share_one_connection(m1: Master, m2: Master) -> None:
         async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
             for _ in range(5):
                 await client.call("echo")
-            assert listener._acceptor is not None
-            assert len(listener._acceptor.authenticated) == 1
+            assert len(listener._http.acceptor.authenticated) == 1
 
     asyncio.run(main())
 
@@ -80,8 +79,7 @@ def test_a_client_that_was_closed_opens_nothing_any_more(m1: Master, m2: Master)
             await client.close()
             with pytest.raises(PeerUnreachable, match=r"127\.0\.0\.1:\d+ is not called any more"):
                 await client.call("echo")
-            assert listener._acceptor is not None
-            await until(lambda: not listener._acceptor.authenticated)
+            await until(lambda: not listener._http.acceptor.authenticated)
 
     asyncio.run(main())
 
@@ -153,8 +151,7 @@ def test_unpinning_ends_open_connections(m1: Master, m2: Master) -> None:
             with pytest.raises(PeerRefused, match="not pinned here any more"):
                 await client.call("echo")
             assert listener.refused == {"not pinned": 1}
-            assert listener._acceptor is not None
-            await until(lambda: not listener._acceptor.authenticated)  # type: ignore[union-attr]
+            await until(lambda: not listener._http.acceptor.authenticated)
 
     asyncio.run(main())
 
@@ -287,8 +284,7 @@ def test_silent_connections_do_not_keep_peers_out(m1: Master, m2: Master) -> Non
             silent = [await asyncio.open_connection("127.0.0.1", m1.port) for _ in range(10)]
             assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
             assert listener.refused["too many connections"] >= 6
-            assert listener._acceptor is not None
-            assert len(listener._acceptor.handshakes) <= 4
+            assert len(listener._http.acceptor.handshakes) <= 4
             for _, writer in silent:
                 writer.close()
 
@@ -544,13 +540,12 @@ def test_stopping_while_a_connection_is_being_closed(m1: Master, m2: Master) -> 
     async def main() -> None:
         async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
             await client.call("echo")
-            assert listener._acceptor is not None
-            (connection,) = listener._acceptor.authenticated
+            (connection,) = listener._http.acceptor.authenticated
             assert connection._transport is not None
             connection._transport.close()
             connection._transport.close()
             connection.drop()
-            assert not listener._acceptor.authenticated
+            assert not listener._http.acceptor.authenticated
 
     asyncio.run(main())
 

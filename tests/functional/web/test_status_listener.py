@@ -86,7 +86,7 @@ def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
 async def served(engine: Engine) -> None:
     """Wait until the page is there."""
     status = engine.service._status
-    await until(lambda: bool(status and status._server), "the status page is served")
+    await until(lambda: bool(status and status._http._server), "the status page is served")
 
 
 def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> None:
