@@ -147,8 +147,8 @@ class Deploy:
         rows = []
         for tree in trees:
             register = self._trees.registers[tree.name]
-            where = {
-                name: _said(state.get(tree.name), unknown.get(name))
+            where: dict[str, int | str] = {
+                name: _said(state.get(tree.name), register.entries)
                 for name, state in sorted(states.items())
             }
             where |= dict.fromkeys(errors, "unknown")
@@ -160,7 +160,7 @@ class Deploy:
                     "secret": tree.secret,
                     "current": register.current.entry.number if register.current else None,
                     "conflict": conflict(tree.name, register) if register.conflict else "",
-                    "deployments": [_entry_row(entry, where) for entry in register.entries],
+                    "deployments": [_entry_row(tree, entry, where) for entry in register.entries],
                     "masters": where,
                     "edits": _edits(states, tree.name),
                 }
@@ -207,8 +207,12 @@ class Deploy:
         found = [e for e in entries if str(e.number) == text]
         found = found or [e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)]
         if len({entry.version for entry in found}) > 1:
-            versions = ", ".join(entry.version.hex()[:12] for entry in found)
-            raise HaError(f"tree {name}: {text} is more than one: name its version: {versions}")
+            shown = self._trees.stores[name].tree.shown
+            sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
+            raise HaError(
+                f"tree {name}: there are several of number {text} ({sides}): name one by its "
+                f"version, or salt-run ha.deploy {name} on the master that is right"
+            )
         if not found:
             numbers = ", ".join(str(entry.number) for entry in entries) or "none"
             raise HaError(f"tree {name}: deployment {text} is not kept; kept: {numbers}")
@@ -246,7 +250,15 @@ class Deploy:
         }
         if test or not todo:
             return answer
+        known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
         await self._stage(todo, sorted(states.keys() - {self._group.name}), job)
+        await self._trees.compare()
+        for name, register in known.items():
+            if self._trees.registers[name] != register:
+                raise HaError(
+                    f"nothing was switched: tree {name} was deployed on another master meanwhile; "
+                    "look at it by test=True, and deploy again"
+                )
         job.text = "switching"
         for each in todo:
             entry = Entry(
@@ -406,7 +418,7 @@ class Deploy:
             "tree": name,
             "secret": each.tree.secret,
             "source": each.words,
-            "version": each.version.hex(),
+            "version": each.tree.shown(each.version),
             "number": None,
             "current": register.current.entry.number if register.current else None,
             "same": not register.conflict
@@ -449,27 +461,27 @@ def _edits(states: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
     return found
 
 
-def _said(state: Any, why: str | None) -> str:
-    """Which version a master serves, in words: empty where it serves none."""
+def _said(state: Any, entries: Iterable[Entry]) -> int | str:
+    """Which deployment a master serves; in words where it is none of these."""
     if not isinstance(state, Mapping):
-        return "unknown" if why else "not configured"
-    version = state.get("version")
+        return "not configured"
     if state.get("live") == FOREIGN:
         return "a folder of its own"
-    return version.hex() if isinstance(version, bytes) else ""
+    if not state.get("version"):
+        return "nothing"
+    found = (entry.number for entry in entries if entry.version == state["version"])
+    return next(found, "one that is not kept")
 
 
 def _serves(row: Mapping[str, Any]) -> bool:
-    current = [d["version"] for d in row["deployments"] if d["number"] == row["current"]]
-    return all(version in current for version in row["masters"].values())
+    return all(number == row["current"] for number in row["masters"].values())
 
 
-def _entry_row(entry: Entry, where: Mapping[str, str]) -> dict[str, Any]:
-    version = entry.version.hex()
+def _entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:
     return {
         **entry._asdict(),
-        "version": version,
-        "live_on": [name for name, serves in where.items() if serves == version],
+        "version": tree.shown(entry.version),
+        "live_on": [name for name, serves in where.items() if serves == entry.number],
     }
 
 

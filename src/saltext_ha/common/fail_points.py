@@ -55,6 +55,7 @@ Point = Literal[
     # A new version of a tree, on its way to what is served.
     "tree.linked",  # what other versions have of it is there
     "tree.staged",  # all of it is durable, and not yet among the versions
+    "tree.record",  # what is current, in the transaction, before it is committed
     "tree.decided",  # it is current in replica.db, and served nowhere
     "tree.switch",  # the link is made, and not yet in its place
     "tree.switched",

@@ -40,6 +40,13 @@ class Tree:
         """Where its versions are, on the file system of the live folder."""
         return self.live.parent / f".{self.live.name}.ha"
 
+    def shown(self, version: bytes) -> str:
+        """
+        What people and events are told of a version; nothing where the tree is secret: it is a
+        hash of what is in the files, and short secrets are found by trying.
+        """
+        return "" if self.secret else version.hex()
+
 
 def _globs(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):

@@ -1029,9 +1029,10 @@ def deployments(*trees: str) -> Answer:
 
     Returns a dict: ``trees`` (a list: ``tree``, ``live``, ``source``, ``secret``, ``current`` (a
     number, None in a conflict), ``conflict``, ``deployments`` (newest first, the last five:
-    ``number``, ``version``, ``at``, ``by``, ``on``, ``source``, ``message``, ``files``, ``size``,
-    ``live_on``), ``masters`` (name → version that is served), ``edits`` (master → what was changed
-    by hand in the live folder)), and ``unknown``. Exit code 2 where a master could not be asked, 1
+    ``number``, ``version`` (empty where the tree is secret), ``at``, ``by``, ``on``, ``source``,
+    ``message``, ``files``, ``size``, ``live_on``), ``masters`` (name → number of the deployment
+    that it serves, else in words what), ``edits`` (master → what was changed by hand in the live
+    folder)), and ``unknown``. Exit code 2 where a master could not be asked, 1
     where one serves something else, or something was edited; else 0.
 
     CLI Example:

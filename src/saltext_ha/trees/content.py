@@ -67,6 +67,8 @@ def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str
         [p, *node] for p, node in sorted(manifest.items()) if p > after and known.get(p) != node
     ]
     gone = [] if after else sorted(known.keys() - manifest.keys())
+    if len(gone) > ROWS:  # too many for one message
+        return _page(store, version, b"", after)
     return {
         "base": before is not None,
         "rows": rows[:ROWS],
@@ -82,7 +84,11 @@ def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
         path = store.holder(digest) if room > 0 and offset >= 0 else None
         if path is None:
             continue
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue  # that version was removed just now
+        with os.fdopen(opened, "rb") as file:
             file.seek(offset)
             data = file.read(min(PART, room))
         parts.append([digest, offset, data])

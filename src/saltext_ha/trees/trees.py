@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.common.errors import HaError, PeerError, reason_of
 from saltext_ha.common.fail_points import point
 from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler.core import Core
@@ -35,6 +36,8 @@ MOST_OUTPUT = 4000  # characters of what a check says
 LISTED = 20
 # A fileserver that listed the old files just before the switch writes that down just after it.
 SETTLED = 2.0
+# Deployments of one tree that several people prepare at the same time.
+AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
 
 
@@ -80,9 +83,12 @@ class Trees:
         self._asked: set[str] = set()
         self._met = False
         """Whether all peers that are up were asked since the start."""
+        self._late: dict[str, str] = {}
+        """Tree → why what is current is not served here."""
         self._troubles: dict[str, str] = {}
-        self._staged: dict[str, bytes] = {}
-        """The version of each tree that was verified last, and is not served yet."""
+        """Peer → why what it says is not taken."""
+        self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
+        """Versions of each tree that were verified, and were not served since: some may soon be."""
         self.registers = {name: self._stored(name) for name in self.stores}
 
     def _stored(self, name: str) -> Register:
@@ -123,7 +129,7 @@ class Trees:
         current = self.registers[name].current
         if current is None or self.stores[name].live() == (LINKED, current.version):
             return ""
-        why = self._troubles.get(name) or "it is being fetched"
+        why = self._late.get(name) or "it is being fetched"
         return f"tree {name}: deployment {current.entry.number} is not served here yet: {why}"
 
     def notes(self) -> Iterator[str]:
@@ -132,6 +138,8 @@ class Trees:
             if register.conflict:
                 yield conflict(name, register)
             yield self.lag(name)
+        for name, why in self._troubles.items():
+            yield f"trees: what {name} says is not taken: {why}"
 
     async def _registers(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         have = wire.field(payload, "have", dict)
@@ -235,6 +243,7 @@ class Trees:
         def write() -> None:
             with replica.transaction():
                 replica.trees.put(name, register_rows.pack(register))
+                point("tree.record")
 
         await self._core.run(write)
         self.registers[name] = register
@@ -268,13 +277,18 @@ class Trees:
             told = wire.field(answer, "trees", dict)
             for tree in self.registers.keys() & told.keys():
                 await self.learn(tree, register_rows.from_rows(told[tree]))
-        except InvalidRecord as exc:
-            log.warning("ha trees: %s sends nonsense: %s", name, exc)
-            return str(exc)
         except PeerError as exc:
             # A release without trees says no; it has none to be asked for.
             self._asked.add(name)
             return str(exc)
+        except (HaError, OSError) as exc:
+            # Nonsense, or our own disk is full: it is asked again.
+            why = reason_of(exc)
+            if self._troubles.get(name) != why:
+                log.warning("ha trees: what %s says is not taken: %s", name, why)
+            self._troubles[name] = why
+            return why
+        self._troubles.pop(name, None)
         self._asked.add(name)
         return ""
 
@@ -283,12 +297,12 @@ class Trees:
         current = self.registers[name].current
         store = self.stores[name]
         if current is None or store.live() == (LINKED, current.version):
-            self._troubles.pop(name, None)
+            self._late.pop(name, None)
             return
         try:
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
-            if self._staged.get(name) != current.version:
+            if current.version not in self._staged[name]:
                 await self.stage(name, current.version)
             async with self._locks[name]:
                 if store.live() == (LINKED, current.version):
@@ -296,13 +310,14 @@ class Trees:
                 await asyncio.to_thread(store.switch, current.version, adopt)
         except (HaError, OSError) as exc:
             why = reason_of(exc)
-            if self._troubles.get(name) != why:
+            if self._late.get(name) != why:
                 log.error("ha trees: %s is not served: %s", name, why)
                 self._announce("deploy/failed", {"tree": name, "reason": why})
-            self._troubles[name] = why
+            self._late[name] = why
             return
-        self._troubles.pop(name, None)
-        self._staged.pop(name, None)  # from here on somebody may edit it
+        self._late.pop(name, None)
+        if current.version in self._staged[name]:
+            self._staged[name].remove(current.version)  # from here on somebody may edit it
         log.info("ha trees: %s: deployment %d is served", name, current.entry.number)
         self._clear_lists()
         asyncio.get_running_loop().call_later(SETTLED, self._clear_lists)
@@ -311,7 +326,7 @@ class Trees:
             {
                 "tree": name,
                 "number": current.entry.number,
-                "version": current.version.hex(),
+                "version": self.stores[name].tree.shown(current.version),
                 "by": current.entry.by,
                 "source": current.entry.source,
             },
@@ -322,6 +337,7 @@ class Trees:
     async def _tidy(self, name: str) -> None:
         """Remove what nobody goes back to any more."""
         keep = {entry.version for entry in self.registers[name].entries[:KEPT]}
+        keep |= set(self._staged[name])
         async with self._locks[name]:
             with contextlib.suppress(OSError):  # it is tried again after the next
                 await asyncio.to_thread(self.stores[name].keep, keep)
@@ -355,7 +371,7 @@ class Trees:
             staging = await asyncio.to_thread(store.begin, version, manifest)
             await content.fetch_files(calls, store, staging, progress)
             await asyncio.to_thread(store.finish, version, staging)
-            self._staged[name] = version
+            self._staged[name].append(version)
 
     def _calls(self, first: str) -> dict[str, Call]:
         links = sorted(self._links.items(), key=lambda item: item[0] != first)
@@ -394,7 +410,7 @@ class Trees:
 
         async with self._locks[name]:
             await asyncio.to_thread(work)
-            self._staged[name] = version
+            self._staged[name].append(version)
 
     async def check(self, name: str, version: bytes) -> None:
         """
@@ -432,7 +448,7 @@ class Trees:
 def conflict(name: str, register: Register) -> str:
     """What is said of a tree that was deployed twice, by people who did not know of each other."""
     sides = ", ".join(
-        f"{value.version.hex()[:12]} on {value.entry.on} by {value.entry.by}"
+        f"number {value.entry.number} on {value.entry.on} by {value.entry.by}"
         for value in register.values
     )
     return (

@@ -129,6 +129,18 @@ def test_a_full_disk_switches_nowhere(pair: tuple[Master, Master], point: str, f
     heals(m1, m2)
 
 
+def test_a_master_that_cannot_write_down_what_is_current_goes_on(
+    pair: tuple[Master, Master],
+) -> None:
+    m1, m2 = pair
+    with m2.failing("ENOSPC tree.record"):
+        assert deploy(m1)["retcode"] == 2
+        wait_for(lambda: "is not taken" in m2.note(), SOON, "m2 says so", poll=0.1)
+        assert (served(m1), served(m2)) == (NEW, OLD)
+    wait_for(lambda: served(m2) == NEW, SOON, "m2 follows")
+    heals(m1, m2)
+
+
 def test_a_master_that_cannot_switch_says_so_and_follows(pair: tuple[Master, Master]) -> None:
     m1, m2 = pair
     with m2.failing("ENOSPC tree.switch"):

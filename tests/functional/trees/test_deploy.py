@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -272,6 +273,23 @@ async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path) -> N
 
 
 @in_a_loop
+async def test_of_two_who_deploy_at_once_the_second_looks_again(tmp_path: Path) -> None:
+    wait = "sh -c 'test ! -e slow || while test ! -e ../../../../go; do sleep 0.05; done'"
+    two = places(tmp_path, "m1", "m2", check=wait)
+    put(source(two[0]), {"slow": "m1"})
+    put(source(two[1]), {"quick": "m2"})
+    async with met(*two):
+        slow = asyncio.ensure_future(run(two[0], "deploy"))
+        await until(lambda: any(versions(two[0]).glob("versions/*/slow")), "it is being checked")
+        assert (await run(two[1], "deploy"))["retcode"] == 0
+        (tmp_path / "trees" / "go").touch()
+        refused = await slow
+        assert refused["retcode"] == 2
+        assert "deployed on another master meanwhile" in refused["error"]
+        assert served(two[0]) == served(two[1]) == {"quick": "m2"}
+
+
+@in_a_loop
 async def test_a_master_without_that_tree_is_named(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2", own={"m2": None})
     put(source(two[0]), STATES)
@@ -286,11 +304,17 @@ async def test_a_master_without_that_tree_is_named(tmp_path: Path) -> None:
 async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2", secret=True)
     put(source(two[0]), {"users/root.sls": "password: hunter2\n"})
-    async with met(*two):
+    async with met(*two) as (one, _):
         planned = await deployed(two[0], test=True)
         assert planned["trees"][0]["diff"] == []
         assert "hunter2" not in str(planned)
-        await deployed(two[0])
+        done = await deployed(two[0])
+        shown = await run(two[1], "deployments")
+        version = one.service.parts.trees.stores["states"].live()[1]
+        assert version is not None
+        for answer in (planned, done, shown):
+            assert version.hex()[:8] not in str(answer)
+        assert shown["trees"][0]["masters"] == {"m1": 1, "m2": 1}
         for place in two:
             for path in (versions(place), *versions(place).rglob("*")):
                 if not path.is_symlink():
