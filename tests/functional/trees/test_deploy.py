@@ -375,3 +375,19 @@ async def test_five_are_kept(tmp_path: Path) -> None:
         back = await run(two[0], "rollback", 4)
         assert back["retcode"] == 0
         assert served(two[1]) == {"n.sls": "4"}
+
+
+@in_a_loop
+async def test_a_version_that_somebody_edited_is_not_removed_with_the_old_ones(
+    tmp_path: Path,
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    async with running(place):
+        put(source(place), {"n.sls": "0"})
+        await deployed(place)
+        put(live(place), {"mine.sls": "by hand"})
+        for number in range(1, 8):
+            put(source(place), {"n.sls": f"{number}"})
+            await deployed(place)
+        kept = [path.read_text() for path in versions(place).rglob("mine.sls")]
+        assert kept == ["by hand"]
