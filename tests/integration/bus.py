@@ -17,6 +17,7 @@ from tests.integration.group import SOON
 Events = list[tuple[str, dict[str, Any]]]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
+DEPLOYED = ("salt/ha/deployed", "salt/ha/deploy/failed")  # of trees
 CHECKED = ("salt/ha/drift", "salt/ha/consistent")  # of the consistency check
 
 

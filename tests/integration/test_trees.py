@@ -11,7 +11,7 @@ import pytest
 
 from lab import Lab, Master, wait_for
 from lab.cli import Result
-from tests.integration.bus import heard
+from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 
@@ -107,6 +107,8 @@ def test_minions_of_all_masters_get_what_was_deployed_on_one(lab: Lab) -> None:
         deploy(m1, message="the first").check()
         wait_for(lambda: len(events) >= 2, SOON, "both are told of")
     assert {data["tree"] for _, data in events} == {"states", "pillar"}
+    for tag, data in events:
+        assert set(data) - {"_stamp", "fired", "proof"} == documented()[tag]
     change(lab, "2")
     deploy(m1).check()
     assert said(everywhere(lab, "state.apply")) == {
