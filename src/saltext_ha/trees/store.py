@@ -272,8 +272,10 @@ class TreeStore:
         point("tree.staged")
         there = self.path_of(version)
         if there.exists():  # damaged, or edited by hand: kept, and out of the way
-            exchange(staging.folder, there)
-            staging.folder.rename(self._versions / f"{name}.edited-{time.time_ns()}")
+            # Under its last name at once: a crash must not leave the edits where it is tidied.
+            aside = self._versions / f"{name}.edited-{time.time_ns()}"
+            staging.folder.rename(aside)
+            exchange(aside, there)
         else:
             staging.folder.rename(there)
         sync_dir(self._versions)

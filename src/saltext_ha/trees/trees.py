@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shlex
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -221,7 +223,7 @@ class Trees:
             merged = deployment.merge(self.registers[name], theirs)
             if merged != self.registers[name]:
                 await self._write(name, merged)
-        self._wake.set()
+                self._wake.set()
 
     async def decide(self, name: str, entry: Entry) -> Register:
         """Make *entry* current, over all that is known here; what came of it, for the peers."""
@@ -430,13 +432,15 @@ class Trees:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
             )
         except OSError as exc:
             raise HaError(f"check: {tree.check}: {reason_of(exc)}") from None
         try:
             said, _ = await asyncio.wait_for(process.communicate(), tree.check_timeout)
         except asyncio.TimeoutError:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
             await process.wait()
             raise HaError(f"check: {tree.check}: not within {tree.check_timeout:g} s") from None
         if process.returncode != 0:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,18 @@ async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path) -> N
         for words in ("m2", "no good", "exit code 3", "nothing was switched"):
             assert words in failed["error"]
         assert served(two[0]) == served(two[1]) == {"top.sls": "good"}
+
+
+@in_a_loop
+async def test_a_check_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1", check="sh -c 'sleep 60; true'", check_timeout=1)
+    put(source(place), STATES)
+    async with running(place):
+        began = time.monotonic()
+        failed = await run(place, "deploy")
+        assert time.monotonic() - began < 30
+    assert failed["retcode"] == 2
+    assert "not within 1 s" in failed["error"]
 
 
 @in_a_loop

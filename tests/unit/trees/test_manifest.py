@@ -79,6 +79,13 @@ def test_what_is_refused(rows: Any) -> None:
         manifests.read(rows)
 
 
+def test_a_circle_is_found_at_once() -> None:
+    """Each turn of this one would make what is left to follow longer by a thousand parts."""
+    rows = [folder("d"), link("d/a", "/".join(["..", "d", "a"] + [".", ""] * 500).strip("/"))]
+    with pytest.raises(InvalidRecord, match="leads out"):
+        manifests.read(rows)
+
+
 def test_there_are_at_most_so_many() -> None:
     with pytest.raises(InvalidRecord, match="at most"):
         manifests.read([file(f"{number}") for number in range(MOST_ENTRIES + 1)])
