@@ -270,6 +270,8 @@ class Core:
         """
 
         def finish() -> None:
+            if self.problem:
+                self.replica.check_writable()
             self.keeper.apply()
             if self.keeper.unfinished():
                 self.keeper.work.wake()

@@ -218,6 +218,15 @@ class Replica:
         if done.held:
             self.held_count = self._count_held()
 
+    def check_writable(self) -> None:
+        """
+        Write something that changes nothing.
+
+        :raises ReplicaError: when it cannot be written.
+        """
+        with self.transaction():
+            self.meta.set("node", self.node)
+
     # -- who writes here
 
     def next_dot(self) -> Dot:

@@ -142,6 +142,22 @@ def test_a_full_disk_delays_and_loses_nothing(
     assert m2.rotation.exists()
 
 
+def test_a_full_disk_is_said_until_something_could_be_written(group: Group) -> None:
+    """Also where a later look finds nothing to write: it proves nothing about the disk."""
+    m1, m2 = group.masters
+    m1.engine.kill()
+    full = LimitedFiles(m2)
+    full.fill()
+    m2.accept("web5")
+    m2.ask("sync")
+    for _ in range(10):
+        m2.ask("sync")
+        assert says(m2, m2, UNUSABLE)
+    full.free()
+    wait_for(lambda: not says(m2, m2, UNUSABLE), SOON, "it says that it can write again")
+    wait_for(lambda: ("minions", "web5") in m2.shown(), SOON, "and has written it down")
+
+
 @pytest.fixture
 def torn(tmp_path: Path) -> Iterator[Group]:
     """Two masters with a conflict of ``db``, and a deleted ``web0``; m2 has lost many keys."""
