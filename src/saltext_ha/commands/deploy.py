@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import itertools
+import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from saltext_ha.commands.deploy_plan import (
+    Planned,
+    all_serve,
+    edits,
+    entry_row,
+    foreign,
+    is_served,
+    plan_row,
+    serves,
+)
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
 from saltext_ha.config.trees import Tree
 from saltext_ha.replication.deployment import Entry
@@ -18,30 +27,14 @@ from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.manifest import FILE, Changes, Manifest
-from saltext_ha.trees.source import Source, take
-from saltext_ha.trees.store import FOREIGN, LINKED
+from saltext_ha.trees.source import take
+from saltext_ha.trees.store import FOREIGN
 from saltext_ha.trees.trees import FAILED, STAGED, Trees, conflict
 
-LISTED = 1000
-DIFF_LINES = 500
-DIFF_SIZE = 64 * 1024
 POLL = 0.05
 SLOWEST_POLL = 1.0
 LONGEST = 200  # characters of a message
 KEPT_JOBS = 8
-
-
-class Planned(NamedTuple):
-    """One tree, and the version of it that is to be current."""
-
-    tree: Tree
-    version: bytes
-    manifest: Manifest
-    words: str
-    """Where it is from."""
-    source: Source | None
-    """The folder that it is read from; None: it was deployed before."""
 
 
 class _Job:
@@ -61,7 +54,6 @@ class Deploy:
 
     def __init__(self, group: Group, trees: Trees, digests: Path) -> None:
         self._group, self._trees, self._digests = group, trees, digests
-        self._one_at_a_time = asyncio.Lock()
         self._jobs: dict[str, _Job] = {}
 
     def commands(self) -> dict[str, Command]:
@@ -75,18 +67,13 @@ class Deploy:
 
     def _begun(self, work: Callable[[dict[str, Any], _Job], Awaitable[dict[str, Any]]]) -> Command:
         async def begin(payload: dict[str, Any]) -> dict[str, Any]:
-            if self._one_at_a_time.locked():
+            if any(job.task and not job.task.done() for job in self._jobs.values()):
                 raise HaError("a deployment is under way on this master; wait until it has ended")
             for old in list(self._jobs)[: 1 - KEPT_JOBS]:
                 del self._jobs[old]
             name, job = secrets.token_hex(8), _Job()
             self._jobs[name] = job
-
-            async def run() -> dict[str, Any]:
-                async with self._one_at_a_time:
-                    return await work(payload, job)
-
-            job.task = asyncio.ensure_future(run())
+            job.task = asyncio.ensure_future(work(payload, job))
             # Retrieved, lest asyncio complain of it when nobody asks any more.
             job.task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return {"job": name}
@@ -117,12 +104,18 @@ class Deploy:
                     f"tree {tree.name}: ha: trees: {tree.name}: source: is not set on this master"
                 )
             job.text = f"reading {tree.source}"
-            found = await asyncio.to_thread(
-                take, tree.source, tree.ignore, tree.secret, self._digests / tree.name
-            )
-            version = await asyncio.to_thread(manifests.version_of, found.manifest)
-            planned.append(Planned(tree, version, found.manifest, found.words, found))
+            planned.append(await self._read(tree, tree.source))
         return await self._carry_out(planned, payload, job)
+
+    async def _read(self, tree: Tree, folder: Path) -> Planned:
+        remembered = self._digests / tree.name
+
+        def read() -> Planned:
+            found = take(folder, tree.ignore, tree.secret, remembered)
+            version = manifests.version_of(found.manifest)
+            return Planned(tree, version, found.manifest, found.words, found)
+
+        return await asyncio.to_thread(read)
 
     async def rollback(self, payload: dict[str, Any], job: _Job) -> dict[str, Any]:
         """``ha.rollback``."""
@@ -148,7 +141,7 @@ class Deploy:
         for tree in trees:
             register = self._trees.registers[tree.name]
             where: dict[str, int | str] = {
-                name: _said(state.get(tree.name), register.entries)
+                name: serves(state.get(tree.name), register.entries)
                 for name, state in sorted(states.items())
             }
             where |= dict.fromkeys(errors, "unknown")
@@ -160,13 +153,13 @@ class Deploy:
                     "secret": tree.secret,
                     "current": register.current.entry.number if register.current else None,
                     "conflict": conflict(tree.name, register) if register.conflict else "",
-                    "deployments": [_entry_row(tree, entry, where) for entry in register.entries],
+                    "deployments": [entry_row(tree, entry, where) for entry in register.entries],
                     "masters": where,
-                    "edits": _edits(states, tree.name),
+                    "edits": edits(states, tree.name),
                 }
             )
         differ = any(
-            row["conflict"] or row["edits"] or not _serves(row)
+            row["conflict"] or row["edits"] or not all_serve(row)
             for row in rows
             if row["deployments"]
         )
@@ -232,11 +225,13 @@ class Deploy:
         await self._trees.compare()
         names = [each.tree.name for each in planned]
         states = await self._ready(names, left_out, adopt or test)
-        rows = await asyncio.to_thread(self._plan, planned, states)
+        rows = await asyncio.to_thread(
+            lambda: [plan_row(each, self._trees, states) for each in planned]
+        )
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
-            if not row["same"] or row["edits"] or not _is_served(states, each)
+            if not row["same"] or row["edits"] or not is_served(states, each)
         ]
         answer: dict[str, Any] = {
             "kind": "deploy",
@@ -244,13 +239,14 @@ class Deploy:
             "trees": rows,
             "masters": dict.fromkeys(sorted(states), ""),
             "left_out": sorted(left_out),
-            "adopt": _foreign(states),
+            "adopt": foreign(states),
             "unknown": {},
             "retcode": 0,
         }
         if test or not todo:
             return answer
         known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
+        adopted = await self._adopt(todo, by, job) if adopt else {}
         await self._stage(todo, sorted(states.keys() - {self._group.name}), job)
         await self._trees.compare()
         for name, register in known.items():
@@ -261,18 +257,9 @@ class Deploy:
                 )
         job.text = "switching"
         for each in todo:
-            entry = Entry(
-                0,
-                each.version,
-                time.time(),
-                by[:64],
-                self._group.name,
-                each.words[:LONGEST],
-                message,
-                manifests.files(each.manifest),
-                manifests.size(each.manifest),
-            )
-            problems = await self._switch(each.tree.name, entry, states.keys(), adopt)
+            entry = self._entry_of(each, by, message)
+            old = adopted.get(each.tree.name)
+            problems = await self._switch(each.tree.name, entry, old, states.keys(), adopt)
             row = next(row for row in rows if row["tree"] == each.tree.name)
             current = self._trees.registers[each.tree.name].current
             row["number"] = current.entry.number if current else None
@@ -280,6 +267,37 @@ class Deploy:
         answer["masters"] |= answer["unknown"]
         answer["retcode"] = 2 if answer["unknown"] else 0
         return answer
+
+    async def _adopt(self, todo: Sequence[Planned], by: str, job: _Job) -> dict[str, Entry]:
+        """
+        What is live here by hand, as versions to go back to, before the first deployment. Folders
+        that no version can be made of are only kept beside.
+        """
+        found: dict[str, Entry] = {}
+        for tree, *_ in todo:
+            live, _ = self._trees.stores[tree.name].live()
+            if live != FOREIGN or self._trees.registers[tree.name].entries:
+                continue
+            job.text = f"keeping {tree.live}"
+            with contextlib.suppress(HaError):
+                old = await self._read(tree, tree.live)
+                assert old.source is not None  # nosec B101
+                await self._trees.stage_from(tree.name, old.version, old.source)
+                found[tree.name] = self._entry_of(old, by, "what was live before")
+        return found
+
+    def _entry_of(self, each: Planned, by: str, message: str) -> Entry:
+        return Entry(
+            0,
+            each.version,
+            time.time(),
+            by[:64],
+            self._group.name,
+            each.words[:LONGEST],
+            message,
+            manifests.files(each.manifest),
+            manifests.size(each.manifest),
+        )
 
     def _left_out(self, without: Any) -> set[str]:
         names = without if isinstance(without, list) else str(without or "").split(",")
@@ -373,10 +391,14 @@ class Deploy:
             pause = min(2 * pause, SLOWEST_POLL)
 
     async def _switch(
-        self, name: str, entry: Entry, masters: Iterable[str], adopt: bool
+        self, name: str, entry: Entry, old: Entry | None, masters: Iterable[str], adopt: bool
     ) -> dict[str, str]:
-        """From here on *entry* is current; why masters do not say that they serve it."""
-        register = await self._trees.decide(name, entry)
+        """
+        From here on *entry* is current; why masters do not say that they serve it.
+
+        :param old: what was served before the first deployment, to go back to.
+        """
+        register = await self._trees.decide(name, entry, old)
         payload = self._trees.told(name, register, adopt)
 
         async def tell(peer: str) -> str:
@@ -397,124 +419,3 @@ class Deploy:
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
         problems = await asyncio.gather(*works)
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
-
-    # -- what is shown
-
-    def _plan(
-        self, planned: Sequence[Planned], states: Mapping[str, dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        return [self._row(each, states) for each in planned]
-
-    def _row(self, each: Planned, states: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        name, store = each.tree.name, self._trees.stores[each.tree.name]
-        register = self._trees.registers[name]
-        live, version = store.live()
-        served = version if live == LINKED else None
-        before = (store.manifest(served) if served else None) or {}
-        found = manifests.changes(before, each.manifest)
-        new = each.source.folder if each.source else store.path_of(each.version)
-        old = store.path_of(served) if served else None
-        return {
-            "tree": name,
-            "secret": each.tree.secret,
-            "source": each.words,
-            "version": each.tree.shown(each.version),
-            "number": None,
-            "current": register.current.entry.number if register.current else None,
-            "same": not register.conflict
-            and register.current is not None
-            and register.current.version == each.version,
-            "files": manifests.files(each.manifest),
-            "size": manifests.size(each.manifest),
-            "counts": {kind: len(paths) for kind, paths in found._asdict().items()},
-            **{
-                kind: [_file_row(path, each.manifest, before) for path in paths[:LISTED]]
-                for kind, paths in found._asdict().items()
-            },
-            "diff": [] if each.tree.secret else _diff(found, before, each.manifest, old, new),
-            "conflict": conflict(name, register) if register.conflict else "",
-            "edits": _edits(states, name),
-        }
-
-
-def _is_served(states: Mapping[str, dict[str, Any]], each: Planned) -> bool:
-    return all(state[each.tree.name].get("version") == each.version for state in states.values())
-
-
-def _foreign(states: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """Tree → masters where something else is at the live path."""
-    found: dict[str, list[str]] = {}
-    for master, state in sorted(states.items()):
-        for name, tree in state.items():
-            if tree.get("live") == FOREIGN:
-                found.setdefault(name, []).append(master)
-    return found
-
-
-def _edits(states: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """Master → what was changed there by hand, in the folder that is served."""
-    found = {}
-    for master, state in sorted(states.items()):
-        tree = state.get(name) or {}
-        if tree.get("edited"):
-            found[master] = {"count": tree["edited"], "paths": list(tree.get("edits") or ())}
-    return found
-
-
-def _said(state: Any, entries: Iterable[Entry]) -> int | str:
-    """Which deployment a master serves; in words where it is none of these."""
-    if not isinstance(state, Mapping):
-        return "not configured"
-    if state.get("live") == FOREIGN:
-        return "a folder of its own"
-    if not state.get("version"):
-        return "nothing"
-    found = (entry.number for entry in entries if entry.version == state["version"])
-    return next(found, "one that is not kept")
-
-
-def _serves(row: Mapping[str, Any]) -> bool:
-    return all(number == row["current"] for number in row["masters"].values())
-
-
-def _entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:
-    return {
-        **entry._asdict(),
-        "version": tree.shown(entry.version),
-        "live_on": [name for name, serves in where.items() if serves == entry.number],
-    }
-
-
-def _file_row(path: str, after: Manifest, before: Manifest) -> dict[str, Any]:
-    node = after.get(path) or before[path]
-    return {"path": path, "kind": node.kind, "size": node.size}
-
-
-def _diff(
-    found: Changes, before: Manifest, after: Manifest, old: Path | None, new: Path
-) -> list[str]:
-    """Differences of text, as ``diff -u`` writes them; of what is small, and text."""
-    lines: list[str] = []
-    for path in sorted([*found.added, *found.changed, *found.removed]):
-        left = _text(old, path, before)
-        right = _text(new, path, after)
-        if left is None or right is None:
-            continue
-        some = difflib.unified_diff(left, right, f"a/{path}", f"b/{path}", lineterm="")
-        lines += itertools.islice(some, DIFF_LINES + 1 - len(lines))
-        if len(lines) > DIFF_LINES:
-            return [*lines[:DIFF_LINES], "… more"]
-    return lines
-
-
-def _text(folder: Path | None, path: str, manifest: Manifest) -> list[str] | None:
-    """The lines of a file; none where it is not; None where it is no text to show."""
-    node = manifest.get(path)
-    if node is None or folder is None:
-        return []
-    if node.kind != FILE or node.size > DIFF_SIZE:
-        return None
-    try:
-        return (folder / path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None

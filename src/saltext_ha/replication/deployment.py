@@ -95,15 +95,16 @@ def merge(ours: Register, theirs: Register) -> Register:
     return _register(values, join(our_context, their_context))
 
 
-def deploy(register: Register, node: str, entry: Entry) -> Register:
+def deploy(register: Register, node: str, entry: Entry, old: Entry | None = None) -> Register:
     """
     *register* after *entry* was deployed by somebody who knew all of it; its number follows.
 
     :param node: the name under which this master writes.
+    :param old: what was served before the first deployment: number 0, where this is the first.
     """
     context = dict(register.context)
     dot = Dot(node, context.get(node, 0) + 1)
-    before = register.entries
+    before = register.entries or ([old] if old else [])
     number = 1 + max((old.number for old in before), default=0)
     kept = (entry._replace(number=number), *before[: KEPT - 1])
     return _register([Deployment(dot, kept)], join(context, {node: dot.counter}))

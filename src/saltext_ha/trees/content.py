@@ -19,7 +19,8 @@ from saltext_ha.trees.store import Staging, TreeStore
 PART = 1 << 20
 MOST = 4 << 20
 MOST_WANTED = 4096
-ROWS = 20_000
+# Of one entry of a manifest or a list of paths in a message, beside its texts; at most.
+ROW = 32
 TIMEOUT = 60.0
 
 Call = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
@@ -63,18 +64,22 @@ def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str
         raise HaError("that version is not here")
     before = store.manifest(base) if base else None
     known = before or {}
-    rows = [
-        [p, *node] for p, node in sorted(manifest.items()) if p > after and known.get(p) != node
-    ]
     gone = [] if after else sorted(known.keys() - manifest.keys())
-    if len(gone) > ROWS:  # too many for one message
+    room = MOST - sum(_weight(path) for path in gone)
+    if room < 0:  # too many for one message
         return _page(store, version, b"", after)
-    return {
-        "base": before is not None,
-        "rows": rows[:ROWS],
-        "removed": gone,
-        "more": len(rows) > ROWS,
-    }
+    rows: list[list[Any]] = []
+    for path, node in sorted(manifest.items()):
+        if path > after and known.get(path) != node:
+            room -= _weight(path) + len(node.what)
+            if room < 0 and rows:
+                break
+            rows.append([path, *node])
+    return {"base": before is not None, "rows": rows, "removed": gone, "more": room < 0}
+
+
+def _weight(path: str) -> int:
+    return ROW + len(path.encode())
 
 
 def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:

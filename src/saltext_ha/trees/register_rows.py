@@ -51,7 +51,7 @@ def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
         if (
             len(entry.version) != 32
             or not 0 <= entry.at <= MAX_TIME
-            or not 0 < entry.number <= MOST_WRITES
+            or not 0 <= entry.number <= MOST_WRITES
             or min(entry.files, entry.size) < 0
             or any(len(text) > LONGEST for text in texts)
         ):

@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import stat
 import time
@@ -38,12 +39,14 @@ from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Changes, Manifest
 
 BLOCK = 1 << 20
 NEXT = "next"
+ENDS = (".manifest", ".marks")
 # With more new files than these, one sync of the file system is cheaper than one of each.
 FEW = 32
 LINKED, FREE, FOREIGN = "linked", "free", "foreign"
 
 # fcntl.h and linux/fs.h
 _HERE, _RENAME_EXCHANGE = -100, 2
+_HEX = re.compile("[0-9a-f]{64}")
 
 Marks = dict[str, tuple[int, int, int]]
 
@@ -68,7 +71,9 @@ class Staging:
 
 
 class TreeStore:
-    """Of one *tree*; used from one thread at a time. What fails raises OSError or HaError."""
+    """
+    Of one *tree*. Several threads may read while one writes. What fails raises OSError or HaError.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -102,20 +107,24 @@ class TreeStore:
 
     def manifest(self, version: bytes) -> Manifest | None:
         """What is in a version; None: it is not here, or is damaged."""
-        if version not in self._loaded:
+        if not self.path_of(version).is_dir():  # somebody may have deleted it by hand
+            self._forget(version)
+            return None
+        found = self._loaded.get(version)
+        if found is None:
             try:
                 data = (self._versions / f"{version.hex()}.manifest").read_bytes()
-                if hashlib.sha256(data).digest() != version or not self.path_of(version).is_dir():
+                if hashlib.sha256(data).digest() != version:
                     return None
-                self._loaded[version] = manifests.unpack(data)
+                found = self._loaded[version] = manifests.unpack(data)
             except (FileNotFoundError, InvalidRecord):
                 return None
-        return self._loaded[version]
+        return found
 
     def live(self) -> tuple[str, bytes | None]:
         """
-        What is at the live path: ``linked`` and which version, ``free`` (nothing, or an empty
-        folder), or ``foreign``: a folder or a link that is none of ours.
+        What is at the live path: ``linked`` and which version (None: that folder is gone), ``free``
+        (nothing, or an empty folder), or ``foreign``: a folder or a link that is none of ours.
         """
         try:
             target = str(self.tree.live.readlink())
@@ -126,7 +135,8 @@ class TreeStore:
         folder, name = os.path.split(target)
         if folder == f"{self.tree.folder.name}/versions":
             with contextlib.suppress(ValueError):
-                return LINKED, bytes.fromhex(name)
+                version = bytes.fromhex(name)
+                return LINKED, version if self.path_of(version).is_dir() else None
         return FOREIGN, None
 
     def edits(self, version: bytes) -> Changes:
@@ -343,23 +353,39 @@ class TreeStore:
                 continue
             path = self.path_of(version)
             # The manifest first: without it, what is left of a version is none.
-            for end in ("manifest", "marks"):
-                path.with_name(f"{path.name}.{end}").unlink(missing_ok=True)
+            for end in ENDS:
+                path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
             shutil.rmtree(path)
             self._forget(version)
-        for left in (*_folders(self._staging), *self._parts_of_old()):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+        for left in self._left_over():
+            shutil.rmtree(left) if _is_folder(left) else left.unlink(missing_ok=True)
         return edited
 
-    def _parts_of_old(self) -> list[Path]:
-        return [*self._parts.iterdir()] if self._parts.is_dir() else []
+    def _left_over(self) -> list[Path]:
+        """What was being put together, or removed, when that was cut."""
+        left = [path for path in _in(self._staging) if path != self._parts] + _in(self._parts)
+        for path in _in(self._versions):
+            name, end = path.name[:64], path.name[64:]
+            if not _HEX.fullmatch(name):
+                continue
+            whole = (self._versions / name).is_dir()
+            manifest = (self._versions / f"{name}{ENDS[0]}").exists()
+            if (end in ENDS and not whole) or (not end and not manifest):
+                left.append(path)
+        return left
+
+    def close(self) -> None:
+        """Close it to other users where it is secret, and only there; it may not be here yet."""
+        for folder in (self.tree.folder, self._versions):
+            with contextlib.suppress(FileNotFoundError):
+                folder.chmod(0o700 if self.tree.secret else 0o755)
 
     # -- below
 
     def _make_folders(self) -> None:
         for folder in (self.tree.folder, self._versions):
             folder.mkdir(mode=0o755, exist_ok=True)
-            folder.chmod(0o700 if self.tree.secret else 0o755)
+        self.close()
         for folder in (self._staging, self._parts):
             folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -406,10 +432,12 @@ def _is_empty(path: Path) -> bool:
         return False
 
 
-def _folders(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return []
-    return [entry for entry in path.iterdir() if entry.is_dir() and entry.name != "parts"]
+def _in(folder: Path) -> list[Path]:
+    return [*folder.iterdir()] if folder.is_dir() else []
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _mark(status: os.stat_result) -> tuple[int, int, int]:

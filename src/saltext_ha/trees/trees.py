@@ -35,6 +35,7 @@ from saltext_ha.trees.store import FOREIGN, LINKED, Staging, TreeStore, copy_par
 log = logging.getLogger(__name__)
 
 MOST_OUTPUT = 4000  # characters of what a check says
+MOST_READ = 64 * 1024
 LISTED = 20
 # A fileserver that listed the old files just before the switch writes that down just after it.
 SETTLED = 2.0
@@ -178,8 +179,7 @@ class Trees:
                 "edits": paths[:LISTED],
             }
 
-        async with self._locks[name]:
-            return await asyncio.to_thread(look)
+        return await asyncio.to_thread(look)
 
     async def _stage(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         name, version = self._named(payload), wire.field(payload, "version", bytes)
@@ -225,11 +225,15 @@ class Trees:
                 await self._write(name, merged)
                 self._wake.set()
 
-    async def decide(self, name: str, entry: Entry) -> Register:
-        """Make *entry* current, over all that is known here; what came of it, for the peers."""
+    async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
+        """
+        Make *entry* current, over all that is known here; what came of it, for the peers.
+
+        :param old: as :func:`.deployment.deploy` takes it.
+        """
         async with self._writing:
             node = self._core.replica.node
-            register = deployment.deploy(self.registers[name], node, entry)
+            register = deployment.deploy(self.registers[name], node, entry, old)
             await self._write(name, register)
         point("tree.decided")
         return register
@@ -254,6 +258,9 @@ class Trees:
 
     async def run(self) -> None:
         """For as long as the engine runs."""
+        for store in self.stores.values():
+            with contextlib.suppress(OSError):  # staging comes to it, and says so
+                await asyncio.to_thread(store.close)
         while self.stores:
             self._wake.clear()
             await self.compare()
@@ -304,7 +311,7 @@ class Trees:
         try:
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
-            if current.version not in self._staged[name]:
+            if current.version not in self._staged[name] or not store.manifest(current.version):
                 await self.stage(name, current.version)
             async with self._locks[name]:
                 if store.live() == (LINKED, current.version):
@@ -394,7 +401,11 @@ class Trees:
         raise HaError("; ".join(why) or "no other master is up that may have it")
 
     async def stage_from(
-        self, name: str, version: bytes, source: Source, progress: content.Progress
+        self,
+        name: str,
+        version: bytes,
+        source: Source,
+        progress: content.Progress = lambda done, of: None,
     ) -> None:
         """As :meth:`stage`, from a folder here. :raises HaError: it changed meanwhile."""
         store = self.stores[name]
@@ -437,16 +448,24 @@ class Trees:
         except OSError as exc:
             raise HaError(f"check: {tree.check}: {reason_of(exc)}") from None
         try:
-            said, _ = await asyncio.wait_for(process.communicate(), tree.check_timeout)
+            said, code = await asyncio.wait_for(_ended(process), tree.check_timeout)
         except asyncio.TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
             await process.wait()
             raise HaError(f"check: {tree.check}: not within {tree.check_timeout:g} s") from None
-        if process.returncode != 0:
-            text = said.decode(errors="replace").strip()[-MOST_OUTPUT:]
-            shown = "run it there to see why (the tree is secret)" if tree.secret else text
-            raise HaError(f"check: {tree.check}: exit code {process.returncode}: {shown}")
+        if code != 0:
+            shown = "run it there to see why (the tree is secret)" if tree.secret else said
+            raise HaError(f"check: {tree.check}: exit code {code}: {shown}")
+
+
+async def _ended(process: asyncio.subprocess.Process) -> tuple[str, int]:
+    """The last of what it said, and how it ended; it may say more than there is memory."""
+    said = b""
+    assert process.stdout is not None  # nosec B101
+    while more := await process.stdout.read(MOST_READ):
+        said = (said + more)[-MOST_OUTPUT:]
+    return said.decode(errors="replace").strip(), await process.wait()
 
 
 def conflict(name: str, register: Register) -> str:

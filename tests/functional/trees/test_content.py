@@ -13,6 +13,7 @@ import pytest
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable
 from saltext_ha.config.trees import Tree
+from saltext_ha.transport import wire
 from saltext_ha.trees import content
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.content import PART, Call, Content
@@ -203,3 +204,35 @@ async def test_a_version_that_is_not_there(tmp_path: Path) -> None:
     store = store_in(tmp_path / "m2")
     with pytest.raises(HaError, match="not here"):
         await content.fetch_manifest(call_of(there), store, bytes(32), b"")
+
+
+@in_a_loop
+async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Path) -> None:
+    there = store_in(tmp_path / "m1")
+    here = store_in(tmp_path / "m2")
+    long = "/".join(["x" * 250] * 8)
+    folders = [long[: 251 * n - 1] for n in range(1, 9)]
+    manifest = {path: Node(FOLDER, 0o755, 0, b"") for path in folders}
+    empty = hashlib.sha256().digest()
+    manifest |= {f"{long}/{n}": Node(FILE, 0o644, 0, empty) for n in range(6000)}
+    version = manifests.version_of(manifest)
+    copy_part(there, empty, Path("/dev/null"))
+    staging = there.begin(version, manifest)
+    assert there.settle(staging, empty)
+    there.finish(version, staging)
+    sizes: list[int] = []
+
+    async def watched(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+        answer = await call_of(there)(method, payload, timeout)
+        sizes.append(len(wire.pack(answer)))
+        return answer
+
+    assert await content.fetch_manifest(watched, here, version, b"") == manifest
+    assert len(sizes) > 2
+    assert max(sizes) < wire.MAX_BODY
+    # What only the other version has is a list of paths as long.
+    base = manifests.version_of({})
+    there.finish(base, there.begin(base, {}))
+    sizes.clear()
+    assert await content.fetch_manifest(watched, here, base, version) == {}
+    assert max(sizes) < wire.MAX_BODY

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Place
+from saltext_ha.config import mapping
 from tests.engines import QUICK, in_a_loop, met, run, running, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -245,6 +246,26 @@ async def test_a_real_folder_is_adopted_and_kept(tmp_path: Path) -> None:
         assert served(two[1]) == STATES
         (kept,) = versions(two[1]).glob("before-*/old.sls")
         assert kept.read_text() == "m2"
+        # What the master that deployed had is the deployment before the first.
+        shown = await run(two[1], "deployments")
+        assert [row["number"] for row in shown["trees"][0]["deployments"]] == [1, 0]
+        back = await run(two[1], "rollback", 0)
+        assert back["retcode"] == 0, back
+        assert served(two[0]) == served(two[1]) == {"old.sls": "m1"}
+
+
+@in_a_loop
+async def test_a_folder_that_no_version_can_be_made_of_is_kept_beside(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    live(place).mkdir()
+    (live(place) / "out").symlink_to("/etc/passwd")
+    async with running(place):
+        await deployed(place, adopt=True)
+        assert served(place) == STATES
+        shown = await run(place, "deployments")
+    assert [row["number"] for row in shown["trees"][0]["deployments"]] == [1]
+    assert len(list(versions(place).glob("before-*/out"))) == 1
 
 
 @in_a_loop
@@ -404,3 +425,96 @@ async def test_a_version_that_somebody_edited_is_not_removed_with_the_old_ones(
             await deployed(place)
         kept = [path.read_text() for path in versions(place).rglob("mine.sls")]
         assert kept == ["by hand"]
+
+
+@in_a_loop
+async def test_a_version_that_was_deleted_by_hand_is_fetched_again(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        shutil.rmtree(live(two[1]).resolve())
+        # It is shown before anything mends it, and an engine that asks is not ended by it.
+        shown = await run(two[0], "deployments")
+        assert shown["retcode"] in (0, 1), shown
+        await until(lambda: served(two[1]) == STATES, "it is fetched from m1")
+    shutil.rmtree(live(two[0]).resolve())
+    shutil.rmtree(live(two[1]).resolve())
+    async with met(*two):
+        gone = await run(two[0], "deployments")
+        assert gone["retcode"] == 1
+        assert gone["trees"][0]["masters"] == {"m1": "nothing", "m2": "nothing"}
+        assert "is not served here" in (await run(two[0], "status"))["masters"][0]["note"]
+        await deployed(two[0])
+        assert served(two[0]) == served(two[1]) == STATES
+
+
+@in_a_loop
+async def test_what_is_served_is_told_while_something_is_staged(tmp_path: Path) -> None:
+    """A check takes as long as it likes; nobody who looks waits for it."""
+    go = tmp_path / "go"
+    command = f"sh -c 'while ! test -e {go}; do sleep 0.1; done'"
+    two = places(tmp_path, "m1", "m2", check=command)
+    put(source(two[0]), STATES)
+    async with met(*two):
+        deploying = asyncio.ensure_future(deployed(two[0]))
+        await until(lambda: any((versions(p) / "versions").glob("*") for p in two), "it is staged")
+        began = time.monotonic()
+        shown = await run(two[1], "deployments")
+        assert shown["trees"][0]["masters"] == {"m1": "nothing", "m2": "nothing"}
+        assert time.monotonic() - began < 5
+        go.touch()
+        await deploying
+
+
+@in_a_loop
+async def test_of_a_check_that_says_more_than_fits_the_end_is_shown(tmp_path: Path) -> None:
+    says = "sh -c 'head -c 50000000 /dev/zero | tr \\0 x; echo; echo why; exit 1'"
+    (place,) = places(tmp_path, "m1", check=says)
+    put(source(place), STATES)
+    async with running(place):
+        failed = await run(place, "deploy")
+    assert failed["error"].endswith("why")
+    assert len(failed["error"]) < 10_000
+
+
+@in_a_loop
+async def test_one_deployment_at_a_time(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1", check="sleep 1")
+    put(source(place), STATES)
+    async with running(place):
+        answers = await asyncio.gather(*(run(place, "deploy") for _ in range(3)))
+    assert sorted(answer["retcode"] for answer in answers) == [0, 2, 2]
+    refused = [answer["error"] for answer in answers if answer["retcode"]]
+    assert all("under way" in error for error in refused)
+
+
+@in_a_loop
+async def test_a_tree_that_becomes_secret_is_closed_at_the_start(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+    assert versions(place).stat().st_mode & 0o777 == 0o755
+    place.opts["ha"]["trees"]["states"]["secret"] = True
+    place.config = mapping.parse(place.opts)
+    async with running(place):
+        await until(lambda: versions(place).stat().st_mode & 0o777 == 0o700, "it is closed")
+        assert served(place) == STATES
+
+
+@in_a_loop
+async def test_what_a_tidying_that_was_cut_left_is_removed_later(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+        left = versions(place) / "versions" / ("a" * 64)
+        left.mkdir()
+        (left / "file").touch()
+        left.with_name(f"{'b' * 64}.manifest").touch()
+        put(source(place), {"new.sls": "{}"})
+        await deployed(place)
+        await until(lambda: not any(left.parent.glob("aaa*")), "it is tidied")
+        assert not any(left.parent.glob("bbb*"))
+        assert len([path for path in left.parent.iterdir() if path.is_dir()]) == 2

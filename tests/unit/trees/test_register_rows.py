@@ -33,7 +33,7 @@ def test_what_is_good_is_taken() -> None:
         lambda raw: raw[0][0].__setitem__(2, [ENTRY] * 6),
         lambda raw: raw[1][0].__setitem__(1, 2**50),
         lambda raw: raw[1].extend([[f"{n:016x}", 1] for n in range(5000)]),
-        lambda raw: raw[0][0][2][0].__setitem__(0, 0),
+        lambda raw: raw[0][0][2][0].__setitem__(0, -1),
         lambda raw: raw[0][0][2][0].__setitem__(1, b"short"),
         lambda raw: raw[0][0][2][0].__setitem__(2, float("nan")),
         lambda raw: raw[0][0][2][0].__setitem__(3, "x" * 1000),

@@ -1,0 +1,152 @@
+"""What a deployment would change, and what each master serves, as rows for people."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from saltext_ha.config.trees import Tree
+from saltext_ha.replication.deployment import Entry
+from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.manifest import FILE, Changes, Manifest
+from saltext_ha.trees.source import Source
+from saltext_ha.trees.store import FOREIGN, LINKED
+from saltext_ha.trees.trees import Trees, conflict
+
+LISTED = 1000
+DIFF_LINES = 500
+DIFF_SIZE = 64 * 1024
+
+States = Mapping[str, Mapping[str, Any]]
+"""Master → tree → how it is there, as :meth:`.Trees.state` says."""
+
+
+class Planned(NamedTuple):
+    """One tree, and the version of it that is to be current."""
+
+    tree: Tree
+    version: bytes
+    manifest: Manifest
+    words: str
+    """Where it is from."""
+    source: Source | None
+    """The folder that it is read from; None: it was deployed before."""
+
+
+def plan_row(each: Planned, trees: Trees, states: States) -> dict[str, Any]:
+    """What would change by it, from what this master serves."""
+    name, store = each.tree.name, trees.stores[each.tree.name]
+    register = trees.registers[name]
+    live, version = store.live()
+    served = version if live == LINKED else None
+    before = (store.manifest(served) if served else None) or {}
+    found = manifests.changes(before, each.manifest)
+    new = each.source.folder if each.source else store.path_of(each.version)
+    old = store.path_of(served) if served else None
+    return {
+        "tree": name,
+        "secret": each.tree.secret,
+        "source": each.words,
+        "version": each.tree.shown(each.version),
+        "number": None,
+        "current": register.current.entry.number if register.current else None,
+        "same": not register.conflict
+        and register.current is not None
+        and register.current.version == each.version,
+        "files": manifests.files(each.manifest),
+        "size": manifests.size(each.manifest),
+        "counts": {kind: len(paths) for kind, paths in found._asdict().items()},
+        **{
+            kind: [_file_row(path, each.manifest, before) for path in paths[:LISTED]]
+            for kind, paths in found._asdict().items()
+        },
+        "diff": [] if each.tree.secret else _diff(found, before, each.manifest, old, new),
+        "conflict": conflict(name, register) if register.conflict else "",
+        "edits": edits(states, name),
+    }
+
+
+def is_served(states: States, each: Planned) -> bool:
+    return all(state[each.tree.name].get("version") == each.version for state in states.values())
+
+
+def foreign(states: States) -> dict[str, list[str]]:
+    """Tree → masters where something else is at the live path."""
+    found: dict[str, list[str]] = {}
+    for master, state in sorted(states.items()):
+        for name, tree in state.items():
+            if tree.get("live") == FOREIGN:
+                found.setdefault(name, []).append(master)
+    return found
+
+
+def edits(states: States, name: str) -> dict[str, Any]:
+    """Master → what was changed there by hand, in the folder that is served."""
+    found = {}
+    for master, state in sorted(states.items()):
+        tree = state.get(name) or {}
+        if tree.get("edited"):
+            found[master] = {"count": tree["edited"], "paths": list(tree.get("edits") or ())}
+    return found
+
+
+def serves(state: Any, entries: Iterable[Entry]) -> int | str:
+    """Which deployment a master serves; in words where it is none of these."""
+    if not isinstance(state, Mapping):
+        return "not configured"
+    if state.get("live") == FOREIGN:
+        return "a folder of its own"
+    if not state.get("version"):
+        return "nothing"
+    found = (entry.number for entry in entries if entry.version == state["version"])
+    return next(found, "one that is not kept")
+
+
+def all_serve(row: Mapping[str, Any]) -> bool:
+    return all(number == row["current"] for number in row["masters"].values())
+
+
+def entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:
+    return {
+        **entry._asdict(),
+        "version": tree.shown(entry.version),
+        "live_on": [name for name, serves in where.items() if serves == entry.number],
+    }
+
+
+def _file_row(path: str, after: Manifest, before: Manifest) -> dict[str, Any]:
+    node = after.get(path) or before[path]
+    return {"path": path, "kind": node.kind, "size": node.size}
+
+
+def _diff(
+    found: Changes, before: Manifest, after: Manifest, old: Path | None, new: Path
+) -> list[str]:
+    """Differences of text, as ``diff -u`` writes them; of what is small, and text."""
+    lines: list[str] = []
+    for path in sorted([*found.added, *found.changed, *found.removed]):
+        left = _text(old, path, before)
+        right = _text(new, path, after)
+        if left is None or right is None:
+            continue
+        some = difflib.unified_diff(left, right, f"a/{path}", f"b/{path}", lineterm="")
+        lines += itertools.islice(some, DIFF_LINES + 1 - len(lines))
+        if len(lines) > DIFF_LINES:
+            return [*lines[:DIFF_LINES], "… more"]
+    return lines
+
+
+def _text(folder: Path | None, path: str, manifest: Manifest) -> list[str] | None:
+    """The lines of a file; none where it is not; None where it is no text to show."""
+    node = manifest.get(path)
+    if node is None or folder is None:
+        return []
+    if node.kind != FILE or node.size > DIFF_SIZE:
+        return None
+    try:
+        return (folder / path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
