@@ -15,7 +15,7 @@ from saltext_ha.consistency.rules import Rule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT
 
-HOW = "salt-run ha.deploy, rsync or git pull"
+HOW = "salt-run ha.deploy where it is of a tree (docs/trees.md); else rsync or git pull"
 COPY = f"put the same file in place on {{masters}} ({HOW}); no restart needed"
 MISSING = f"put the file in place on {{without}} ({HOW}); no restart needed"
 EXTRA = "remove the file on {having}, or put it in place on {without}, too; no restart needed"

@@ -28,6 +28,7 @@ from saltext_ha.lint import sources
 from saltext_ha.lint.model import MASTER, MINION, Facts, Member
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
+from saltext_ha.lint.rules.trees import trees_of
 from saltext_ha.minion import binding
 from saltext_ha.replica import state_owner as tenancies
 
@@ -128,7 +129,13 @@ def member(name: str, facts: Facts) -> Member:
     for option in ("schedule", "reactor"):
         options[option] = _names(options[option])
     ha = options["ha"] if isinstance(options["ha"], Mapping) else {}
-    options["ha"] = {"masters": [str(url) for url in ha.get("masters") or ()]}
+    options["ha"] = {
+        "masters": [str(url) for url in ha.get("masters") or ()],
+        "trees": {
+            name: {"live": str(tree["live"]), "secret": bool(tree.get("secret"))}
+            for name, tree in trees_of(facts.options).items()
+        },
+    }
     marks = {
         f"{folder}/{file}": mark
         for folder, files in MARKED.items()

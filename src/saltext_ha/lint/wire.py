@@ -57,7 +57,16 @@ def _option(option: str, value: Any) -> Any:
     if option in _LISTS:
         return [str(item) for item in value or ()]
     if option == "ha":
-        return {"masters": [str(url) for url in value["masters"]]}
+        ours: dict[str, Any] = {"masters": [str(url) for url in value["masters"]]}
+        if "trees" in value:  # older releases have none
+            ours["trees"] = {
+                str(name)[:MAX_TEXT]: {
+                    "live": str(tree["live"])[:MAX_TEXT],
+                    "secret": bool(tree["secret"]),
+                }
+                for name, tree in value["trees"].items()
+            }
+        return ours
     if value is None or isinstance(value, (bool, int, float)):
         return value
     return str(value)[:MAX_TEXT]

@@ -24,7 +24,8 @@ from saltext_ha.lint.rules.master import LOCKS
 BOOK = Book(GROUP)
 
 #: Options that a master tells its peers for these rules. None of them is a secret; of ``schedule``
-#: and ``reactor`` only names are told, of ``ha`` only ``masters``.
+#: and ``reactor`` only names are told, of ``ha`` only
+#: ``masters``, and of ``trees`` where each is served and whether it is secret.
 COMPARED = (
     *("publish_port", "ret_port", "master_sign_pubkey", "hash_type", "schedule", "reactor"),
     *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", "id"),
@@ -295,3 +296,27 @@ def unknown_member(members: Members) -> Hits:
             yield Hit(
                 "id", f"{name}: not in cluster_peers of {', '.join(without)}", master=member.name
             )
+
+
+@BOOK.rule(
+    "HA713",
+    ERROR,
+    "trees that masters do not have alike",
+    why="ha.deploy changes nothing as long as one master lacks the tree. Where it is served at "
+    "another path, file_roots must differ, too; where it is secret on some only, other users of "
+    "the other masters read it.",
+    fix="the same  ha: trees:  on all masters (source and check may differ); restart salt-master",
+    sources=("tests/functional/trees/test_deploy.py",),
+)
+def unlike_trees(members: Members) -> Hits:
+    trees = [(m, m.get("ha")["trees"]) for m in members if "trees" in (m.get("ha") or {})]
+    for name in sorted({name for _, theirs in trees for name in theirs}):
+        having = {m.name: theirs[name] for m, theirs in trees if name in theirs}
+        without = [m.name for m, theirs in trees if name not in theirs]
+        for what in ("live", "secret"):
+            if len({tree[what] for tree in having.values()}) > 1:
+                said = ", ".join(f"{master} {tree[what]}" for master, tree in having.items())
+                for master in having:
+                    yield Hit("ha", f"tree {name}: {what}: {said}", master=master)
+        for master in without:
+            yield Hit("ha", f"no tree {name}, as {', '.join(having)} have", master=master)

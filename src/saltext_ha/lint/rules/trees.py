@@ -1,0 +1,111 @@
+"""Rules on what a master serves beside its trees (``ha: trees:``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from saltext_ha.lint.cited import Line
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
+
+BOOK = Book(MASTER)
+SERVED = "tests/integration/test_trees.py"
+
+
+@BOOK.rule(
+    "HA801",
+    WARNING,
+    "a tree that Salt does not read",
+    why="It is deployed, and no minion sees anything of it: neither file_roots nor pillar_roots, "
+    "nor anything else in the configuration names its live folder.",
+    fix="name the live folder:  file_roots: {base: [/srv/salt]}; restart salt-master",
+    sources=(SERVED,),
+)
+def unread(facts: Facts) -> Hits:
+    others = {option: value for option, value in facts.options.items() if option != "ha"}
+    named = [path for path in map(PurePath, _texts(others)) if path.is_absolute()]
+    for name, tree in _trees(facts):
+        live = PurePath(str(tree["live"]))
+        above = (path for kind in ("file_roots", "pillar_roots") for path in _folders(facts, kind))
+        if not any(live in (path, *path.parents) for path in named) and not any(
+            path in live.parents for path in above
+        ):
+            yield Hit("ha", f"tree {name}: {live}")
+
+
+@BOOK.rule(
+    "HA802",
+    INFO,
+    "git beside a tree of the same kind",
+    why="Of files that both have, one hides the other; and what comes from git is fetched by each "
+    "master when it comes to it, so the masters do not switch at once.",
+    fix="take git out (fileserver_backend, ext_pillar), and deploy from a checkout of it; or leave "
+    "it, where it holds other files than the tree",
+    sources=(
+        Line("salt/fileserver/__init__.py", 595, "Fileserver.find_file", "for fsb in back:"),
+        "docs/trees.md",
+    ),
+)
+def beside_git(facts: Facts) -> Hits:
+    pillars = facts.get("ext_pillar", [])
+    git = {
+        "file_roots": bool(facts.get("gitfs_remotes"))
+        and bool({"git", "gitfs"} & set(map(str, facts.get("fileserver_backend", [])))),
+        "pillar_roots": any("git" in each for each in pillars if isinstance(each, dict)),
+    }
+    where = {"file_roots": "fileserver_backend", "pillar_roots": "ext_pillar"}
+    for name, tree in _trees(facts):
+        for kind, is_there in git.items():
+            if is_there and _is_served(facts, kind, tree):
+                yield Hit(where[kind], f"git, and tree {name}: {tree['live']}")
+
+
+@BOOK.rule(
+    "HA803",
+    ERROR,
+    "pillar in a tree that is not secret",
+    why="Every user of the masters may read its files, and ha.deploy shows what changes in them, "
+    "also to who follows Salt's events.",
+    fix="secret: true in  ha: trees:  on all masters; restart salt-master",
+    sources=("saltext_ha/config/trees.py", "tests/functional/trees/test_deploy.py"),
+)
+def open_pillar(facts: Facts) -> Hits:
+    for name, tree in _trees(facts):
+        if not tree.get("secret") and _is_served(facts, "pillar_roots", tree):
+            yield Hit("ha", f"tree {name}: {tree['live']} is in pillar_roots")
+
+
+def trees_of(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The trees in a master's configuration, by name; of what makes no sense nothing."""
+    ours = options.get("ha")
+    trees = ours.get("trees") if isinstance(ours, Mapping) else None
+    if not isinstance(trees, Mapping):
+        return {}
+    return {str(n): t for n, t in trees.items() if isinstance(t, Mapping) and t.get("live")}
+
+
+def _trees(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield from trees_of(facts.options).items()
+
+
+def _is_served(facts: Facts, kind: str, tree: Mapping[str, Any]) -> bool:
+    live = PurePath(str(tree["live"]))
+    folders = _folders(facts, kind)
+    return any(live in (path, *path.parents) or path in live.parents for path in folders)
+
+
+def _folders(facts: Facts, kind: str) -> list[PurePath]:
+    return [PurePath(text) for text in _texts(facts.get(kind, {}))]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in *value*, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts(each)
