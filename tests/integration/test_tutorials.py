@@ -120,6 +120,40 @@ def test_restoring_a_mistake(make_lab: MakeLab) -> None:
         assert Tutorial("restore-a-mistake", lab).follow() > 8
 
 
+def test_a_tree(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        git = lab.root / "git"
+        git.mkdir()
+        for name in ("m1", "m2"):
+            served = lab.root / "srv" / name
+            for kind in ("salt", "pillar"):
+                (served / kind).mkdir(parents=True)
+                (served / kind / "top.sls").write_text(f"base: {{}}  # of {name}\n")
+            trees = {
+                "states": {"source": str(git / "salt"), "live": str(served / "salt")},
+                "pillar": {
+                    "source": str(git / "pillar"),
+                    "live": str(served / "pillar"),
+                    "secret": True,
+                },
+            }
+            config = {
+                "file_roots": {"base": [str(served / "salt")]},
+                "pillar_roots": {"base": [str(served / "pillar")]},
+            }
+            lab.add_master(name, ha={**QUICK, "trees": trees}, config=config)
+        m1, m2 = lab.masters.values()
+        m1.share_master_key(m2)
+        web1 = lab.add_minion("web1", masters=[m1, m2])
+        lab.start_all()
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        wait_for(lambda: "web1" in m1.keys()["minions_pre"], SOON, "web1 knocks")
+        m1.salt_key("-a", "web1", "-y").check()
+        web1.wait_ready()
+        assert Tutorial("trees", lab, **{"/srv/git": str(git)}).follow() > 12
+
+
 def master_keys(master: Master) -> set[str]:
     """The fingerprints of the keys that minions know the masters of its group by."""
     return {row["master_key"] for row in master.control("status")["masters"]}

@@ -56,6 +56,7 @@ class Tutorial:
                 "salt-run ha.status",
                 "salt-run ha.keys",
                 "salt-run ha.reachability",
+                "salt-run ha.deployments",
                 "salt-key -L",
                 "salt ",
             )
@@ -122,7 +123,12 @@ class Tutorial:
 
 def _folders(node: Master | Minion) -> dict[str, Path]:
     kind = "master" if isinstance(node, Master) else "minion"
-    return {f"/etc/salt/pki/{kind}": node.pki_dir, f"/etc/salt/{kind}": node.config_file}
+    return {
+        f"/etc/salt/pki/{kind}": node.pki_dir,
+        f"/etc/salt/{kind}": node.config_file,
+        "/srv/salt": node.root.parent / "srv" / node.name / "salt",
+        "/srv/pillar": node.root.parent / "srv" / node.name / "pillar",
+    }
 
 
 def _steps(block: str) -> list[tuple[str, str, int, list[str]]]:

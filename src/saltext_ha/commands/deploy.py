@@ -225,8 +225,11 @@ class Deploy:
         await self._trees.compare()
         names = [each.tree.name for each in planned]
         states = await self._ready(names, left_out, adopt or test)
+        there = await self._by_hand(planned, job)
         rows = await asyncio.to_thread(
-            lambda: [plan_row(each, self._trees, states) for each in planned]
+            lambda: [
+                plan_row(each, there.get(each.tree.name), self._trees, states) for each in planned
+            ]
         )
         todo = [
             each
@@ -246,7 +249,7 @@ class Deploy:
         if test or not todo:
             return answer
         known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
-        adopted = await self._adopt(todo, by, job) if adopt else {}
+        adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
         await self._stage(todo, sorted(states.keys() - {self._group.name}), job)
         await self._trees.compare()
         for name, register in known.items():
@@ -258,7 +261,7 @@ class Deploy:
         job.text = "switching"
         for each in todo:
             entry = self._entry_of(each, by, message)
-            old = adopted.get(each.tree.name)
+            old = adopted[each.tree.name]
             problems = await self._switch(each.tree.name, entry, old, states.keys(), adopt)
             row = next(row for row in rows if row["tree"] == each.tree.name)
             current = self._trees.registers[each.tree.name].current
@@ -268,23 +271,27 @@ class Deploy:
         answer["retcode"] = 2 if answer["unknown"] else 0
         return answer
 
-    async def _adopt(self, todo: Sequence[Planned], by: str, job: _Job) -> dict[str, Entry]:
+    async def _by_hand(self, planned: Sequence[Planned], job: _Job) -> dict[str, Planned]:
         """
-        What is live here by hand, as versions to go back to, before the first deployment. Folders
-        that no version can be made of are only kept beside.
+        What is live here that no deployment put there, by tree; nothing of a folder that no version
+        can be made of.
         """
-        found: dict[str, Entry] = {}
-        for tree, *_ in todo:
+        found: dict[str, Planned] = {}
+        for tree, *_ in planned:
             live, _ = self._trees.stores[tree.name].live()
-            if live != FOREIGN or self._trees.registers[tree.name].entries:
-                continue
-            job.text = f"keeping {tree.live}"
-            with contextlib.suppress(HaError):
-                old = await self._read(tree, tree.live)
-                assert old.source is not None  # nosec B101
-                await self._trees.stage_from(tree.name, old.version, old.source)
-                found[tree.name] = self._entry_of(old, by, "what was live before")
+            if live == FOREIGN:
+                job.text = f"reading {tree.live}"
+                with contextlib.suppress(HaError):
+                    found[tree.name] = await self._read(tree, tree.live)
         return found
+
+    async def _keep(self, there: Planned | None, by: str) -> Entry | None:
+        """Have what is live by hand as a version to go back to, before the first deployment."""
+        if there is None or self._trees.registers[there.tree.name].entries:
+            return None
+        assert there.source is not None  # nosec B101
+        await self._trees.stage_from(there.tree.name, there.version, there.source)
+        return self._entry_of(there, by, "what was live before")
 
     def _entry_of(self, each: Planned, by: str, message: str) -> Entry:
         return Entry(

@@ -13,7 +13,7 @@ from saltext_ha.replication.deployment import Entry
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.manifest import FILE, Changes, Manifest
 from saltext_ha.trees.source import Source
-from saltext_ha.trees.store import FOREIGN, LINKED
+from saltext_ha.trees.store import FOREIGN
 from saltext_ha.trees.trees import Trees, conflict
 
 LISTED = 1000
@@ -36,16 +36,21 @@ class Planned(NamedTuple):
     """The folder that it is read from; None: it was deployed before."""
 
 
-def plan_row(each: Planned, trees: Trees, states: States) -> dict[str, Any]:
-    """What would change by it, from what this master serves."""
+def plan_row(each: Planned, there: Planned | None, trees: Trees, states: States) -> dict[str, Any]:
+    """
+    What would change by it, from what this master serves.
+
+    :param there: what is live by hand, if anything is.
+    """
     name, store = each.tree.name, trees.stores[each.tree.name]
     register = trees.registers[name]
-    live, version = store.live()
-    served = version if live == LINKED else None
+    _, served = store.live()
     before = (store.manifest(served) if served else None) or {}
+    old = store.path_of(served) if served else None
+    if there is not None and there.source is not None:
+        before, old = there.manifest, there.source.folder
     found = manifests.changes(before, each.manifest)
     new = each.source.folder if each.source else store.path_of(each.version)
-    old = store.path_of(served) if served else None
     return {
         "tree": name,
         "secret": each.tree.secret,

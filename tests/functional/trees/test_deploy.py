@@ -242,6 +242,9 @@ async def test_a_real_folder_is_adopted_and_kept(tmp_path: Path) -> None:
         assert served(two[1]) == {"old.sls": "m2"}
         planned = await deployed(two[0], test=True)
         assert planned["adopt"] == {"states": ["m1", "m2"]}
+        # It is compared with what is live there today.
+        assert [row["path"] for row in planned["trees"][0]["removed"]] == ["old.sls"]
+        assert "-m1" in planned["trees"][0]["diff"]
         await deployed(two[0], adopt=True)
         assert served(two[1]) == STATES
         (kept,) = versions(two[1]).glob("before-*/old.sls")
