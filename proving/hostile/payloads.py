@@ -139,6 +139,7 @@ def methods(known: Known) -> dict[str, Sample]:
         "tree_parts": lambda rng: {**tree(rng), "wanted": [[rng.randbytes(32), 0]]},
         "tree_stage": lambda rng: {**tree(rng), "begin": rng.random() < 0.5},
         "tree_switch": lambda rng: {**tree(rng), "register": register(rng), "adopt": True},
+        "restart": lambda rng: {"begin": rng.random() < 0.2},
         "join": lambda rng: join(rng, known),
         "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
         "certificates": lambda rng: {},
@@ -230,6 +231,7 @@ def commands() -> dict[str, Sample]:
         "rollback": lambda rng: {"trees": [], "to": rng.choice(("", 1, "0a0a")), "test": True},
         "deploy_progress": lambda rng: {"job": rng.randbytes(8).hex()},
         "deployments": lambda rng: {"trees": ["states"]},
+        "restart": lambda rng: {"name": rng.choice(("honest", "m9")), "begin": False},
         "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
         "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from saltext_ha.config import health, secret, trees
 from saltext_ha.config import web as status
 
 DEFAULT_PEER_PORT = 4530
+RESTART = ("systemctl", "--no-block", "restart", "salt-master")
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 
@@ -51,6 +53,7 @@ class HaConfig:
     ``pending_rate``: how many of them within a minute.
     ``repair``: write the key store of a member of Salt's own cluster, too.
     ``trees``: folders that all masters serve the same.
+    ``restart``: the command that restarts this salt-master; empty: only people do that.
     ``health`` and ``status`` are None where they are switched off.
     """
 
@@ -83,6 +86,7 @@ class HaConfig:
     health: health.Settings | None = field(default_factory=health.Settings)
     status: status.Settings | None = field(default_factory=status.Settings)
     trees: tuple[trees.Tree, ...] = ()
+    restart: tuple[str, ...] = RESTART
     source: str = field(default="the master configuration", compare=False)
 
     @property
@@ -150,6 +154,15 @@ def _name(value: Any) -> str:
     return value
 
 
+def _command(value: Any) -> tuple[str, ...]:
+    if value is False:
+        return ()
+    words = shlex.split(value) if isinstance(value, str) else []
+    if not words:
+        raise ValueError("takes a command as one text, without a shell; or False")
+    return tuple(words)
+
+
 _FIELDS: dict[str, validators.Check] = {
     "name": _name,
     "group": _name,
@@ -173,6 +186,7 @@ _FIELDS: dict[str, validators.Check] = {
     "minions_per_worker": validators.whole(1, 1_000_000),
     "pending_limit": validators.whole(0, 1_000_000),
     "pending_rate": validators.whole(1, 1_000_000),
+    "restart": _command,
 }
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,

@@ -22,6 +22,7 @@ from saltext_ha.commands.minions import Bound
 from saltext_ha.commands.proxy_config import ProxyConfig
 from saltext_ha.commands.reachability import Reachability
 from saltext_ha.commands.removal import Removal
+from saltext_ha.commands.restarting import Restarting
 from saltext_ha.commands.rewriting import Rewriting
 from saltext_ha.commands.summary import Summary
 from saltext_ha.commands.views import Views
@@ -110,6 +111,7 @@ def make(parts: Parts) -> Answering:
         fingerprint=lambda: parts.identity.fingerprint,
         refusals=parts.refusals,
     )
+    restarting = Restarting(group, config.restart, config.state_dir / "restart")
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
@@ -132,6 +134,7 @@ def make(parts: Parts) -> Answering:
         safe,
         proxy,
         Deploy(group, parts.trees, config.state_dir / "trees"),
+        restarting,
     )
     for_peers = (
         server,
@@ -150,6 +153,7 @@ def make(parts: Parts) -> Answering:
         endpoints,
         safe,
         proxy,
+        restarting,
     )
     own = Own(
         config.name,

@@ -29,6 +29,7 @@ from saltext_ha.output import (
     _lint,
     _minions,
     _removal,
+    _restarting,
     _trees,
 )
 from saltext_ha.output._text import (
@@ -420,6 +421,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "removal": _removal.render,
     "deploy": _trees.deploy,
     "deployments": _trees.deployments,
+    "restart_masters": _restarting.restart_masters,
     "lint": _lint.render,
     "current_master": lambda data, screen: _current.line(
         "", data, _current.names(__opts__), screen

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands import cmd_batches, deploying, engine_client
+from saltext_ha.commands import restart_masters as restarting
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
@@ -1043,6 +1044,34 @@ def deployments(*trees: str) -> Answer:
         salt-run ha.deployments states --out=json
     """
     return _ask("deployments", trees=list(trees))
+
+
+def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
+    """
+    Restart all salt-masters of the group one after the other, this one last: after a change of the
+    master configuration, or an upgrade.
+
+    test
+        Only say in which order and by which command, and what stands against it.
+    timeout
+        Seconds in which each has to serve again, and to have caught up.
+
+    Each master runs its own ``ha: restart:``, else ``systemctl --no-block restart salt-master``.
+    Nothing is restarted unless all masters serve and are level; it stops at the first one that does
+    not come back.
+
+    Returns a dict: ``masters`` (a list, in that order: ``name``, ``command``, ``restarted`` (None:
+    it was not its turn), ``seconds``, ``problem``). Exit code 1 where something stands against it,
+    or one did not come back; 2 where nothing was restarted.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.restart_masters test=True
+        salt-run ha.restart_masters
+    """
+    return _answer(lambda settings: restarting.run(settings, bool(test), float(timeout)))
 
 
 def _deploy(command: str, payload: Answer) -> Answer:

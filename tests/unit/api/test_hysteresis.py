@@ -144,6 +144,7 @@ def test_each_of_our_runner_functions_either_reads_or_changes_something() -> Non
         "release",
         "remove_peer",
         "renew",
+        "restart_masters",
         "resolve",
         "restore",
         "resume",

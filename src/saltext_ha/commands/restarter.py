@@ -1,0 +1,35 @@
+"""The process that runs ``ha: restart:``; it outlives the salt-master that it ends."""
+
+from __future__ import annotations
+
+import subprocess  # nosec B404
+from pathlib import Path
+
+from saltext_ha.common.files import write_whole
+from saltext_ha.minion.restarting import detached
+
+PATIENCE = 600.0
+MOST_OUTPUT = 1000
+
+
+def main() -> None:
+    """Run the command, and write down why it failed; empty: it did not."""
+    order = detached.take()
+    try:
+        done = subprocess.run(  # nosec B603
+            order["command"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=PATIENCE,
+        )
+        said = done.stdout.decode(errors="replace").strip()[-MOST_OUTPUT:]
+        problem = f"exit code {done.returncode}: {said}" if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        problem = str(exc)
+    write_whole(Path(order["result"]), problem.encode())
+
+
+if __name__ == "__main__":
+    main()

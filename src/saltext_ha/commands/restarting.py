@@ -1,0 +1,85 @@
+"""The engine's half of ``ha.restart_masters``: restarts the salt-master that it runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion.restarting import detached
+from saltext_ha.sync.group import Group
+from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+RESTARTER = "saltext_ha.commands.restarter"
+PAUSE = 10.0
+"""Seconds between two restarts: who asks for many has one process at a time started."""
+
+
+class Restarting:
+    """
+    :param command: ``ha: restart:``; empty: this master is not restarted by others.
+    :param result: the file where it is written down how that ended.
+    """
+
+    def __init__(self, group: Group, command: Sequence[str], result: Path) -> None:
+        self._group, self._command, self._result = group, command, result
+        self._start = secrets.token_hex(8)
+        self._not_before = 0.0
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"restart": self.restart}
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+
+        async def restart(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self._own(wire.field(payload, "begin", bool, False))
+
+        return {"restart": restart}
+
+    async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        Of the master ``name``: ``start`` (another one after each start of its engine), ``command``,
+        ``problem`` (why the last restart failed). With ``begin`` it is restarted.
+        """
+        name, begin = str(payload.get("name")), payload.get("begin") is True
+        if name == self._group.name:
+            return await self._own(begin)
+        link = self._group.links.get(name)
+        if link is None:
+            raise HaError(f"there is no master {name} in the group")
+        return await link.call("restart", {"begin": begin})
+
+    async def _own(self, begin: bool) -> dict[str, Any]:
+        if not self._command:
+            raise HaError("ha: restart: False: it is restarted by hand only")
+        if begin:
+            if time.monotonic() < self._not_before:
+                raise HaError("it was asked to restart just now")
+            self._not_before = time.monotonic() + PAUSE
+            await asyncio.to_thread(self._begin)
+        return {
+            "start": self._start,
+            "command": shlex.join(self._command),
+            "problem": await asyncio.to_thread(self._problem),
+        }
+
+    def _begin(self) -> None:
+        self._result.unlink(missing_ok=True)
+        order = {"command": list(self._command), "result": str(self._result)}
+        detached.start(RESTARTER, order)
+
+    def _problem(self) -> str:
+        try:
+            return self._result.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""

@@ -1,0 +1,60 @@
+"""``ha.restart_masters`` on real masters, whose service manager is this test."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from lab import Master, wait_for
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK, SOON, level
+
+pytestmark = pytest.mark.timeout(240)
+
+# What restarts a service in two steps: it has to outlive the salt-master from which it was started.
+COMMAND = (
+    "sh -c 'touch {0}.stop; while test -e {0}.stop; do sleep 0.1; done; sleep 1; touch {0}.start'"
+)
+
+
+def test_masters_are_restarted_one_after_the_other(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        for name in ("m1", "m2"):
+            lab.add_master(name, ha={**QUICK, "restart": COMMAND.format(lab.root / name)})
+        m1, m2 = lab.masters.values()
+        lab.start_all()
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        starts = {m.name: m.control("restart", {"name": m.name})["start"] for m in (m1, m2)}
+        order: list[str] = []
+        end = threading.Event()
+
+        def look(master: Master) -> None:
+            stop, start = (Path(f"{lab.root / master.name}.{verb}") for verb in ("stop", "start"))
+            if stop.exists():
+                master.stop()
+                order.append(master.name)
+                stop.unlink()
+            if start.exists():
+                start.unlink()
+                master.launch()
+
+        def work() -> None:
+            while not end.wait(0.1):
+                for master in (m1, m2):
+                    look(master)
+
+        services = threading.Thread(target=work)
+        services.start()
+        try:
+            answer = m1.salt_run("ha.restart_masters", timeout=180)
+        finally:
+            end.set()
+            services.join()
+        answer.check()
+        assert order == ["m2", "m1"]
+        for master in (m1, m2):
+            assert master.control("restart", {"name": master.name})["start"] != starts[master.name]
+        assert level(m1)
