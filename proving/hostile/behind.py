@@ -29,7 +29,7 @@ from proving.hostile.payloads import Known
 from proving.hostile.values import IDS, TEXTS, bent_bytes, mutated
 from saltext_ha.api.answer import Answer, check_form, shown
 from saltext_ha.api.calls import returns
-from saltext_ha.api.connection import FAULTS, Connection, described, read
+from saltext_ha.api.connection import FAULTS, ApiConnection, described, read
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.jobs import Job, read_status
 from saltext_ha.api.minions import union
@@ -217,7 +217,7 @@ def tokens(folder: Path) -> Iterator[Door]:
         "g": known.group,
         "s": bytes(32),
     }
-    made = token.Token((known.stranger.url,), known.server, "0" * 32, 1, known.group, bytes(32))
+    made = token.JoinToken((known.stranger.url,), known.server, "0" * 32, 1, known.group, bytes(32))
     yield door(
         {
             "pasted": (pasted, TokenError),
@@ -287,7 +287,7 @@ def api(folder: Path) -> Iterator[Door]:
         theirs.settimeout(5)
         theirs.sendall(body[:LONGEST])
         theirs.shutdown(socket.SHUT_WR)
-        connection = Connection("http://127.0.0.1:1", True)
+        connection = ApiConnection("http://127.0.0.1:1", True)
         connection.sock = ours
         problem = ""
         try:

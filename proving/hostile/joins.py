@@ -23,7 +23,7 @@ from saltext_ha.membership.admission import Admission
 from saltext_ha.membership.group_secret import GroupSecret
 from saltext_ha.membership.invites import Invites, make_token
 from saltext_ha.membership.membership import Membership
-from saltext_ha.membership.token import Token, mac_key, request_mac
+from saltext_ha.membership.token import JoinToken, mac_key, request_mac
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.trust import Trust
 
@@ -74,7 +74,7 @@ async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:
     return tally
 
 
-def _requests(rng: Random, known: Known, server: str, token: Token) -> Iterator[dict[str, Any]]:
+def _requests(rng: Random, known: Known, server: str, token: JoinToken) -> Iterator[dict[str, Any]]:
     """Join requests as they come out of a body; some by a real token with one thing wrong."""
     while True:
         payload = payloads.join(rng, known)
@@ -93,7 +93,7 @@ def _requests(rng: Random, known: Known, server: str, token: Token) -> Iterator[
             yield {"malformed": True}
 
 
-def _nearly(rng: Random, known: Known, server: str, token: Token) -> bytes:
+def _nearly(rng: Random, known: Known, server: str, token: JoinToken) -> bytes:
     """A proof by the right secret, of something else than what is asked."""
     joiner = known.stranger
     parts = [server, joiner.fingerprint, joiner.name, joiner.url, known.group]

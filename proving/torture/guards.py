@@ -27,7 +27,7 @@ from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication import vouching
 from saltext_ha.salt_bus import intake
-from saltext_ha.salt_bus.intake import Room
+from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync import antientropy, outbox
 from saltext_ha.sync import vouching as proving
 from saltext_ha.sync.link import Link
@@ -46,7 +46,7 @@ def fields() -> None:
 
 def room() -> None:
     """What is kept of minions has no bound."""
-    vars_of(Room)("take", lambda self, size: True)
+    vars_of(MemoryBudget)("take", lambda self, size: True)
 
 
 def newcomers() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Forwarder
-from saltext_ha.config.watchdog import Settings
+from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.minion.watchdog import decide, journal
 from saltext_ha.rollout import drop_in
 from tests.integration.bus import heard
@@ -161,7 +161,7 @@ def rested(minion: Minion) -> bool:
     """Whether its watchdog would move it now: after moves of its own it holds it for a while."""
     others = (journal.STARTED, journal.SEEN, journal.ASKED)
     own = [each.at for each in history(minion) if each.why not in others]
-    return not own or time.time() - own[-1] > decide.hold(Settings(), len(own))
+    return not own or time.time() - own[-1] > decide.hold(WatchdogSettings(), len(own))
 
 
 @pytest.mark.core

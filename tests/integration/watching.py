@@ -12,7 +12,7 @@ import salt.config
 
 from lab import Master, Minion, wait_for
 from saltext_ha.minion import binding
-from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 
 SOON = 60.0
 BUDGET = 15.0  # seconds, at an interval of 5
@@ -40,7 +40,7 @@ def supervised(minion: Minion) -> None:
 
 def serves(master: Master) -> bool:
     """Whether its workers answer; it listens earlier."""
-    here = binding.Master(None, master.address, master.ret_port, frozenset({master.address}))
+    here = binding.SeenMaster(None, master.address, master.ret_port, frozenset({master.address}))
     opts = {**master.opts, "__role": "minion", "id": "probe"}
     return bool(binding.ping(opts, here, 2)["answers"])
 
@@ -49,7 +49,7 @@ def book(minion: Minion) -> Journal:
     return Journal(minion.opts["cachedir"])
 
 
-def history(minion: Minion) -> list[Entry]:
+def history(minion: Minion) -> list[RecordedMove]:
     return book(minion).read()
 
 

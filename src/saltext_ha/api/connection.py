@@ -68,7 +68,7 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Reader(sock, deadline))
 
 
-class Connection(http.client.HTTPConnection):
+class ApiConnection(http.client.HTTPConnection):
     """
     A connection to the salt-api at *url*, which is not open yet.
 

@@ -47,7 +47,7 @@ class Reached(dict[str, tuple[str, ...]]):
         self.unasked = frozenset(unasked)
 
 
-class Group:
+class GroupLocator:
     """
     Asks masters by ``ha.where`` which of them reaches a minion. The pool works without it, too:
     where the user may not ask, or masters have no saltext-ha, nothing is known.

@@ -14,7 +14,7 @@ from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import CallFailed
 from saltext_ha.api.jobs import JobStatus, read_status
 from saltext_ha.api.selection import Standing
-from saltext_ha.api.tokens import MAX_LOGIN, Refused, Token, Tokens, hint
+from saltext_ha.api.tokens import MAX_LOGIN, ApiToken, Refused, Tokens, hint
 from saltext_ha.api.transport import Lost, NotSent, Transport
 from saltext_ha.common import hysteresis as states
 from saltext_ha.common.hysteresis import Health, Rules
@@ -177,7 +177,7 @@ class MasterApi:
         self.note(False, problem)
         return Lost(problem, finished=True, nonsense=True)
 
-    def _post(self, low: Mapping[str, Any], token: Token, deadline: Deadline) -> Answer:
+    def _post(self, low: Mapping[str, Any], token: ApiToken, deadline: Deadline) -> Answer:
         return self._transport.exchange("POST", "/", deadline, [dict(low)], token.secret)
 
     def _value(self, low: Mapping[str, Any], answer: Answer) -> Any:

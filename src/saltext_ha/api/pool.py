@@ -22,7 +22,7 @@ from saltext_ha.api.errors import (
     OutcomeUnknown,
     TimedOut,
 )
-from saltext_ha.api.group import Group
+from saltext_ha.api.group import GroupLocator
 from saltext_ha.api.jobs import Job, JobStatus, Returns, new_jid
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.minions import Minions, union
@@ -112,7 +112,7 @@ class SaltApiPool:
         self._deadline, self._selector = deadline, Selector(selection)
         self._closing = threading.Event()
         self._publisher = Publisher(self._closing)
-        self._group, self._looking = Group(self._masters), probe_timeout
+        self._group, self._looking = GroupLocator(self._masters), probe_timeout
         self._prober = Prober(list(self._masters.values()), probe_interval, probe_timeout)
         self._prober.start()
 

@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Token:
+class ApiToken:
     """
     :ivar until: monotonic seconds; it is not used any more from then on.
     """
@@ -61,18 +61,18 @@ class Tokens:
 
     def __init__(self, endpoint: Endpoint, transport: Transport) -> None:
         self._endpoint, self._transport = endpoint, transport
-        self._token: Token | None = None
+        self._token: ApiToken | None = None
         self._lock = threading.Lock()
         # Which password was refused, and until when it is not tried again.
         self._refused: tuple[Secret, float] | None = None
 
     @property
-    def current(self) -> Token | None:
+    def current(self) -> ApiToken | None:
         """The token in use, if there is one that has not ended."""
         token = self._token
         return token if token is not None and token.fresh else None
 
-    def get(self, deadline: Deadline, instead_of: Token | None = None) -> Token:
+    def get(self, deadline: Deadline, instead_of: ApiToken | None = None) -> ApiToken:
         """
         A token: the one that is there, or that of a new login.
 
@@ -94,7 +94,7 @@ class Tokens:
         finally:
             self._lock.release()
 
-    def adopt(self, token: Token) -> bool:
+    def adopt(self, token: ApiToken) -> bool:
         """Use *token* from now on, unless there is one; return whether it is used."""
         with self._lock:
             if self.current is not None:
@@ -102,7 +102,7 @@ class Tokens:
             self._token = token
             return True
 
-    def login(self, deadline: Deadline) -> Token:
+    def login(self, deadline: Deadline) -> ApiToken:
         """A new token, which is not kept here. Raises as :meth:`get` does."""
         user, password = self._endpoint.username, self._password()
         payload = {"username": user, "password": password, "eauth": self._endpoint.eauth}
@@ -127,7 +127,7 @@ class Tokens:
         self._refused = None
         return token
 
-    def logout(self, token: Token, deadline: Deadline) -> None:
+    def logout(self, token: ApiToken, deadline: Deadline) -> None:
         """Have the master forget *token*; when that fails, it ends by itself one day."""
         try:
             self._transport.exchange("POST", "/logout", deadline, {}, token.secret, most=MAX_LOGIN)
@@ -151,7 +151,7 @@ class Tokens:
         return password
 
 
-def read_token(answer: Answer, begun: float) -> Token | None:
+def read_token(answer: Answer, begun: float) -> ApiToken | None:
     """
     The token that a login was answered with; ``None`` when it is none that can be used.
 
@@ -168,7 +168,7 @@ def read_token(answer: Answer, begun: float) -> Token | None:
     if not (text.isascii() and text.isprintable() and math.isfinite(life) and life > 0):
         return None
     # By the length of its life: the master's clock may be wrong, or ours.
-    return Token(Secret(text), begun + life - min(MARGIN, life / 10))
+    return ApiToken(Secret(text), begun + life - min(MARGIN, life / 10))
 
 
 def hint(status: int) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from saltext_ha.api.answer import MAX_BODY, Answer
 from saltext_ha.api.config import Secret
-from saltext_ha.api.connection import FAULTS, Connection, described, encoded, read
+from saltext_ha.api.connection import FAULTS, ApiConnection, described, encoded, read
 from saltext_ha.api.deadline import Deadline
 
 # Connections kept for reuse; more than that are opened when more threads call at once.
@@ -54,7 +54,7 @@ class Transport:
 
     def __init__(self, url: str, verify: bool | str = True) -> None:
         self.url, self.verify = url, verify
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[ApiConnection] = deque()
         self._closed = False
 
     def exchange(
@@ -110,7 +110,7 @@ class Transport:
             connection.close()
         return answer
 
-    def _connected(self, deadline: Deadline) -> tuple[Connection, str]:
+    def _connected(self, deadline: Deadline) -> tuple[ApiConnection, str]:
         """An open connection, and why it is not open."""
         with contextlib.suppress(IndexError):
             while True:
@@ -118,7 +118,7 @@ class Transport:
                 if connection.usable:
                     return connection, ""
                 connection.close()
-        connection, problem = Connection(self.url, self.verify), ""
+        connection, problem = ApiConnection(self.url, self.verify), ""
         try:
             connection.open(deadline)
         except TimeoutError:

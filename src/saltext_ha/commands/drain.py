@@ -17,7 +17,7 @@ from saltext_ha.health.watcher import Watcher
 from saltext_ha.minions import rebalance_planner
 from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
 from saltext_ha.minions.jobs import Answers, Jobs
-from saltext_ha.minions.rebalance_planner import Found, Step
+from saltext_ha.minions.rebalance_planner import BoundMinion, RebalanceStep
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -163,7 +163,7 @@ class Drain:
             raise HaError("minions are being moved already; wait until that is done")
         return self._turn
 
-    def _names(self, everyone: Mapping[str, Found]) -> dict[str, str]:
+    def _names(self, everyone: Mapping[str, BoundMinion]) -> dict[str, str]:
         addresses = {
             name: {urlsplit(peer.url).hostname or ""} for name, peer in self._group.peers.items()
         }
@@ -180,7 +180,7 @@ class Drain:
         ]
 
     async def _carry_out(
-        self, steps: list[Step], batch: int, seconds: float, test: bool
+        self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
     ) -> list[dict[str, Any]]:
         rows = []
         if steps and not test:
@@ -189,7 +189,9 @@ class Drain:
             rows += await self._batch(part, seconds, test)
         return rows
 
-    async def _batch(self, steps: list[Step], seconds: float, test: bool) -> list[dict[str, Any]]:
+    async def _batch(
+        self, steps: list[RebalanceStep], seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
         """Have some minions move, and wait until they are heard where they went."""
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
@@ -259,7 +261,7 @@ class Drain:
         }
 
 
-def _everyone(answers: Mapping[str, Answers]) -> dict[str, Found]:
+def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
     """Each minion that answered, with one of the masters that it answered."""
     return {
         minion_id: _found(minion_id, name, value)
@@ -273,20 +275,20 @@ def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(heard, key=lambda name: (float(heard[name]["seen"]), name))[:1]
 
 
-def _fate(minion: Found, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
+def _fate(minion: BoundMinion, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
     """Whether a minion that stays goes on with one of the *others*; see :func:`spread.goes_on`."""
     hears = [name for name, each in others.items() if minion_id in each.returned]
     return rebalance_planner.goes_on(minion, hears, not any(each.error for each in others.values()))
 
 
-def _found(minion_id: str, on: str, value: Any) -> Found:
+def _found(minion_id: str, on: str, value: Any) -> BoundMinion:
     if "," in minion_id:
         why = "its id has a comma, so that Salt cannot name it in a list"
         return replace(rebalance_planner.found(on, value), stays=why)
     return rebalance_planner.found(on, value)
 
 
-def _row(step: Step, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
+def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
     row = {
         "id": step.minion,
         "from": step.source,

@@ -22,7 +22,7 @@ _FINGER = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){31}")
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class MinionEndpoint:
     """
     One master as minions meet it.
 
@@ -52,7 +52,7 @@ class Endpoint:
         }
 
 
-def own(name: str, address: str, opts: Mapping[str, Any]) -> Endpoint:
+def own(name: str, address: str, opts: Mapping[str, Any]) -> MinionEndpoint:
     """
     This master.
 
@@ -62,7 +62,7 @@ def own(name: str, address: str, opts: Mapping[str, Any]) -> Endpoint:
     for key in ("fingerprint", "sign_fingerprint"):
         if isinstance(keys[key], dict):
             raise HaError(str(keys[key]["unknown"]))
-    return Endpoint(
+    return MinionEndpoint(
         name,
         address,
         int(opts.get("ret_port") or binding.DEFAULT_REQUEST_PORT),
@@ -77,7 +77,7 @@ def own(name: str, address: str, opts: Mapping[str, Any]) -> Endpoint:
     )
 
 
-def from_wire(name: str, raw: Mapping[str, Any]) -> Endpoint:
+def from_wire(name: str, raw: Mapping[str, Any]) -> MinionEndpoint:
     """
     The peer *name* as it describes itself; read as if a stranger had sent it.
 
@@ -87,7 +87,7 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> Endpoint:
         host = str(raw["address"])
         if not _HOST.fullmatch(host):
             raise ValueError("no host")
-        found = Endpoint(
+        found = MinionEndpoint(
             name,
             host,
             int(raw["request_port"]),
@@ -133,7 +133,7 @@ class Endpoints:
         """What peers may ask."""
         return {"endpoint": self._answer}
 
-    async def all(self) -> tuple[list[Endpoint], dict[str, str]]:
+    async def all(self) -> tuple[list[MinionEndpoint], dict[str, str]]:
         """All masters by name, and why some could not be asked."""
         answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
         found = [await asyncio.to_thread(self._own)]
@@ -144,10 +144,10 @@ class Endpoints:
                 errors[name] = str(exc)
         for name, peer in self._group.peers.items():
             if name in errors:
-                found.append(Endpoint(name, str(urlsplit(peer.url).hostname), reached=False))
+                found.append(MinionEndpoint(name, str(urlsplit(peer.url).hostname), reached=False))
         return sorted(found, key=lambda endpoint: endpoint.name), errors
 
-    def _own(self) -> Endpoint:
+    def _own(self) -> MinionEndpoint:
         return own(self._group.name, self._host, self._opts)
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands.consistency_check import ConsistencyCheck
-from saltext_ha.commands.endpoints import Endpoint, Endpoints
+from saltext_ha.commands.endpoints import Endpoints, MinionEndpoint
 from saltext_ha.commands.summary import Summary
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.jobs import Jobs
-from saltext_ha.minions.safety import MinionReport, Room
+from saltext_ha.minions.safety import Capacity, MinionReport
 from saltext_ha.sync.group import SLOW, Group, table, tables, texts
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -89,9 +89,12 @@ class FailoverSafe:
             masters,
         )
         summaries[own] = await self._summary.get()
-        group = safety.Group(
+        group = safety.GroupFacts(
             names,
-            {each.name: Room(each.workers, each.open_files, each.max_minions) for each in known},
+            {
+                each.name: Capacity(each.workers, each.open_files, each.max_minions)
+                for each in known
+            },
             shown,
             sections["sections"],
             minions,
@@ -155,7 +158,7 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _told(
-    answers: Mapping[str, Any], masters: list[Endpoint]
+    answers: Mapping[str, Any], masters: list[MinionEndpoint]
 ) -> tuple[dict[str, MinionReport], dict[str, str]]:
     """The minions by id; and by master, why its minions could not be asked."""
     lookup = _lookup(answers, masters)
@@ -174,7 +177,7 @@ def _told(
     return found, failed
 
 
-def _lookup(answers: Mapping[str, Any], masters: list[Endpoint]) -> reports.Lookup:
+def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> reports.Lookup:
     """
     Who is where, by the addresses of the masters; and by the minions, which may know them by
     others, behind a port map: they know better. Where they contradict each other, a master knows
@@ -211,7 +214,7 @@ def _resolved(host: str) -> frozenset[str]:
         return frozenset()
 
 
-def _answer(group: safety.Group, asked: list[str]) -> dict[str, Any]:
+def _answer(group: safety.GroupFacts, asked: list[str]) -> dict[str, Any]:
     judged = {name: safety.judge(group, name) for name in asked}
     doubts = any(reason.unknown for reasons in judged.values() for reason in reasons)
     safe = not any(judged.values())

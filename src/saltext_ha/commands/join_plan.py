@@ -30,7 +30,7 @@ from saltext_ha.membership.token import decode
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.preview import NOTHING, Known, joined, meeting
+from saltext_ha.replication.preview import NOTHING, SideKnowledge, joined, meeting
 from saltext_ha.sync.key_rows import conflict_row, moved_row
 from saltext_ha.transport import control_client, identity
 from saltext_ha.transport.trust import PEERS_DIR, Trust
@@ -40,7 +40,7 @@ from saltext_ha.transport.trust import PEERS_DIR, Trust
 class _Side:
     """What one side knows, and what an operator should know about it."""
 
-    known: dict[str, Known] = field(default_factory=dict)
+    known: dict[str, SideKnowledge] = field(default_factory=dict)
     one_denied: bool = True
     notes: list[str] = field(default_factory=list)
 
@@ -216,7 +216,7 @@ def _about(side: _Side, answer: Mapping[str, Any]) -> None:
     side.notes = [f"will write nothing to its key store: {why}"] if why else []
 
 
-def _conflict(minion_id: str, sides: Mapping[str, Mapping[str, Known]]) -> dict[str, Any]:
+def _conflict(minion_id: str, sides: Mapping[str, Mapping[str, SideKnowledge]]) -> dict[str, Any]:
     known = {name: side.get(minion_id, NOTHING) for name, side in sides.items()}
     shown = {name: entry.shown for name, entry in known.items()}
     return conflict_row(minion_id, shown, joined(each.records for each in known.values()).values())

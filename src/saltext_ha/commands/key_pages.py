@@ -22,7 +22,7 @@ from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.digest import BUCKETS
 from saltext_ha.replication.placement import Stored
-from saltext_ha.replication.preview import Known
+from saltext_ha.replication.preview import SideKnowledge
 from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
 from saltext_ha.transport import wire
 
@@ -81,7 +81,7 @@ async def offer(
     }
 
 
-def collect(known: dict[str, Known], packed: Any) -> bytes:
+def collect(known: dict[str, SideKnowledge], packed: Any) -> bytes:
     """
     Add the rows of one page to *known*.
 
@@ -98,18 +98,20 @@ def collect(known: dict[str, Known], packed: Any) -> bytes:
             if any(value.state not in STATES for value in read):
                 raise InvalidRecord("a row has an unknown state")
             seen = tuple((str(node), int(counter)) for node, counter in context)
-            entry = known.get(minion_id, Known({}, Stored()))
+            entry = known.get(minion_id, SideKnowledge({}, Stored()))
             record = Record(minion_id, key, "", read, seen)
-            known[minion_id] = Known({**entry.records, key: record}, _with(entry.shown, key, shown))
+            known[minion_id] = SideKnowledge(
+                {**entry.records, key: record}, _with(entry.shown, key, shown)
+            )
         rest: bytes = msgpack.packb(found["next"]) if found["next"] and found["rows"] else FIRST
         return rest
     except NO_SENSE as exc:
         raise InvalidRecord(f"what a master knows of keys came malformed: {exc!r}") from None
 
 
-def everything(replica: Replica) -> dict[str, Known]:
+def everything(replica: Replica) -> dict[str, SideKnowledge]:
     """All that *replica* knows."""
-    known: dict[str, Known] = {}
+    known: dict[str, SideKnowledge] = {}
     after = collect(known, page(replica))
     while after:
         after = collect(known, page(replica, after))

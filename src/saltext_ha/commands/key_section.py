@@ -7,7 +7,7 @@ from typing import Any
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.consistency import Settings
+from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import result
 from saltext_ha.consistency.rules import DRIFT, NOTE
 from saltext_ha.consistency.sections import KEYS
@@ -54,7 +54,7 @@ class KeySection:
         self,
         counts: Mapping[str, Mapping[str, int]],
         unreached: dict[str, str],
-        settings: Settings,
+        settings: ConsistencySettings,
     ) -> dict[str, Any]:
         """
         The section.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.commands.endpoints import Endpoint, Endpoints
+from saltext_ha.commands.endpoints import Endpoints, MinionEndpoint
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import jitter_for
 from saltext_ha.lint import check
@@ -43,7 +43,10 @@ class MinionConfig:
 
 
 def answer(
-    masters: list[Endpoint], errors: Mapping[str, str], minions: int, payload: Mapping[str, Any]
+    masters: list[MinionEndpoint],
+    errors: Mapping[str, str],
+    minions: int,
+    payload: Mapping[str, Any],
 ) -> dict[str, Any]:
     """
     The answer of ``ha.minion_config``.
@@ -104,7 +107,7 @@ def answer(
     }
 
 
-def _signed(known: list[Endpoint], kind: Any) -> bool:
+def _signed(known: list[MinionEndpoint], kind: Any) -> bool:
     """
     Whether minions know these masters by their signature instead of one key.
 
@@ -136,7 +139,7 @@ def _signed(known: list[Endpoint], kind: Any) -> bool:
     return True
 
 
-def _publish_port(known: list[Endpoint], kind: str) -> int | None:
+def _publish_port(known: list[MinionEndpoint], kind: str) -> int | None:
     ports = {each.publish_port for each in known}
     if len(ports) == 1:
         return ports.pop()
@@ -149,11 +152,11 @@ def _publish_port(known: list[Endpoint], kind: str) -> int | None:
     )
 
 
-def _shown(known: list[Endpoint], what: str) -> str:
+def _shown(known: list[MinionEndpoint], what: str) -> str:
     return ", ".join(f"{each.name} {str(getattr(each, what))[:14] or '-'}" for each in known)
 
 
-def _lint(known: list[Endpoint], found: Mapping[str, Any]) -> list[check.Finding]:
+def _lint(known: list[MinionEndpoint], found: Mapping[str, Any]) -> list[check.Finding]:
     """What the rules of ``ha.lint`` say about that file on a minion that has nothing else."""
     import salt.config
     import salt.version

@@ -21,7 +21,7 @@ from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.minions.presence import Presence, Sight
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.salt_bus.intake import Room
+from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
@@ -38,7 +38,7 @@ LIVE_TIMEOUT = 5.0
 NEW = COUNT_FOR + 5.0  # seconds: what was heard since may be of a connection that was not counted
 
 
-class Known:
+class MasterView:
     """What one master says: its connections, for how long it listens, whom it has heard."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class Known:
         self.listening = 0.0
         self.sights: dict[str, Sight] = {}
 
-    def of(self, ids: Collection[str]) -> Known:
+    def of(self, ids: Collection[str]) -> MasterView:
         """The same, of these minions only."""
-        part = Known()
+        part = MasterView()
         part.connections, part.listening = self.connections, self.listening
         part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
         return part
@@ -101,7 +101,7 @@ class Bound:
         opts: Mapping[str, Any],
         *,
         presence: Presence,
-        room: Room,
+        room: MemoryBudget,
     ) -> None:
         self._group, self._jobs = group, jobs
         self._core, self._opts = core, opts
@@ -201,15 +201,15 @@ class Bound:
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, Known], dict[str, str]]:
+    ) -> tuple[dict[str, MasterView], dict[str, str]]:
         """
         What every master has heard of *ids*, and why some do not say; *question* as in
         :meth:`page`.
         """
         names = self._jobs.masters
 
-        async def ask(name: str) -> Known | str:
-            link, known, after = self._group.links.get(name), Known(), ""
+        async def ask(name: str) -> MasterView | str:
+            link, known, after = self._group.links.get(name), MasterView(), ""
             if link is None and name != self._group.name:
                 return "joined just now; not asked yet"
             try:
@@ -229,7 +229,7 @@ class Bound:
             return "says more than fits"
 
         found = dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
-        knowing = {name: each for name, each in found.items() if isinstance(each, Known)}
+        knowing = {name: each for name, each in found.items() if isinstance(each, MasterView)}
         return knowing, {name: each for name, each in found.items() if isinstance(each, str)}
 
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -264,7 +264,10 @@ class Bound:
         }
 
     def _masters(
-        self, rows: Iterable[Mapping[str, Any]], known: Mapping[str, Known], unknown: Iterable[str]
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        known: Mapping[str, MasterView],
+        unknown: Iterable[str],
     ) -> list[dict[str, Any]]:
         bound = Counter(
             name for row in rows if row["state"] in (BOUND, PARTLY) for name in row["masters"]
@@ -282,7 +285,7 @@ class Bound:
         ]
 
 
-def _rows(ids: Iterable[str], known: Mapping[str, Known]) -> list[dict[str, Any]]:
+def _rows(ids: Iterable[str], known: Mapping[str, MasterView]) -> list[dict[str, Any]]:
     return [
         {
             "id": minion_id,
@@ -330,7 +333,9 @@ def shown(value: object) -> str:
     return repr(value)[:80] if plain else type(value).__name__
 
 
-def _just_now(known: Mapping[str, Known], asked: Mapping[str, Answers]) -> dict[str, Known]:
+def _just_now(
+    known: Mapping[str, MasterView], asked: Mapping[str, Answers]
+) -> dict[str, MasterView]:
     """What each master knows of those that answered it now; what was heard before is past."""
     return {
         name: each.of(asked[name].returned)

@@ -30,7 +30,7 @@ ALL = "all"
 COMMAND = "ha.remove_peer"
 
 
-class Decided(NamedTuple):
+class MemberDecision(NamedTuple):
     """What one member decided about one key, and what becomes of it."""
 
     last: Write
@@ -139,7 +139,7 @@ class Removal:
 
     # -- what it decided
 
-    async def _decided(self, writes: Iterable[Write]) -> list[Decided]:
+    async def _decided(self, writes: Iterable[Write]) -> list[MemberDecision]:
         """
         What became of each key that was decided about by *writes*, which are the last first, or of
         which they left a knock where others had decided.
@@ -149,7 +149,7 @@ class Removal:
         for write in writes:
             about.setdefault(write.minion_id, {}).setdefault(write.key, []).append(write)
 
-        def look(minion_id: str, keys: Mapping[bytes, list[Write]]) -> list[Decided]:
+        def look(minion_id: str, keys: Mapping[bytes, list[Write]]) -> list[MemberDecision]:
             records = core.replica.get(minion_id)
             # All that it wrote counts no more, older lines and knocks, too.
             dots = {Dot(w.node, w.counter) for written in keys.values() for w in written}
@@ -165,7 +165,7 @@ class Removal:
                 decisions = [write for write in written if write.state in DECISIONS]
                 if decisions or plans[key].target or plans[key].why == undoing.ANOTHER:
                     state = records[key].state if key in records else None
-                    found.append(Decided((decisions or written)[0], state, plans[key]))
+                    found.append(MemberDecision((decisions or written)[0], state, plans[key]))
             return found
 
         return [
@@ -175,7 +175,7 @@ class Removal:
         ]
 
     async def _undo(
-        self, decided: Iterable[Decided], payload: Mapping[str, Any], name: str
+        self, decided: Iterable[MemberDecision], payload: Mapping[str, Any], name: str
     ) -> dict[tuple[str, bytes], str]:
         """Carry the plan out; (id, key) → reason, of what could not be done."""
         core = self._core
@@ -277,7 +277,7 @@ def _member_row(name: str, pins: Sequence[Pin]) -> dict[str, Any]:
     }
 
 
-def _key_row(one: Decided, undo: bool, failed: str) -> dict[str, Any]:
+def _key_row(one: MemberDecision, undo: bool, failed: str) -> dict[str, Any]:
     last = one.last
     by, _, command = last.by.partition(VIA)
     return {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from saltext_ha.commands.minions import PAGE, Bound, Known, glob_of, seconds_of
+from saltext_ha.commands.minions import PAGE, Bound, MasterView, glob_of, seconds_of
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import MAX_IDS, PING, JobSpec
@@ -140,7 +140,7 @@ class Where:
         return found
 
 
-def sights_of(minion_id: str, known: Mapping[str, Known]) -> dict[str, Sight]:
+def sights_of(minion_id: str, known: Mapping[str, MasterView]) -> dict[str, Sight]:
     """What each master has heard of that minion."""
     return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
 

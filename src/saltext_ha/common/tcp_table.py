@@ -16,7 +16,7 @@ from saltext_ha.common.addresses import bare_ip
 FILES = ("tcp", "tcp6")
 
 
-class Connection(NamedTuple):
+class TcpConnection(NamedTuple):
     """
     An established one. ``local`` and ``remote`` are as the kernel writes them, for :func:`end`.
 
@@ -32,13 +32,13 @@ class Connection(NamedTuple):
     inode: str
 
 
-def established(lines: Iterable[str]) -> Iterator[Connection]:
+def established(lines: Iterable[str]) -> Iterator[TcpConnection]:
     """Those of one file, whose first line is a heading."""
     for line in lines:
         # sl local remote st tx:rx timer:when retrnsmt uid timeout inode …
         _, local, remote, state, _, _, again, _, probes, inode, *_ = line.split()
         if state == "01":
-            yield Connection(local, remote, int(again, 16), int(probes), inode)
+            yield TcpConnection(local, remote, int(again, 16), int(probes), inode)
 
 
 def port_of(written: str) -> int:

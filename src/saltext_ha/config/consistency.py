@@ -13,7 +13,7 @@ DEFAULT_INTERVAL = 600.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class ConsistencySettings:
     """
     :param interval: seconds between two checks that the engine makes by itself; 0: none.
     :param ignore: paths, or globs over paths, that may differ here; see :meth:`ignores`.
@@ -34,7 +34,7 @@ class Settings:
         )
 
 
-def parse(value: Any) -> Settings:
+def parse(value: Any) -> ConsistencySettings:
     """
     Read the value of ``ha: consistency:``.
 
@@ -42,7 +42,7 @@ def parse(value: Any) -> Settings:
     """
     if not isinstance(value, Mapping):
         raise ValueError(f": takes a mapping with the keys {' and '.join(_CHECKS)}")
-    return Settings(**validators.read(value, _CHECKS))
+    return ConsistencySettings(**validators.read(value, _CHECKS))
 
 
 def _patterns(value: Any) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from saltext_ha.config import secret
 
 
 @dataclass(frozen=True)
-class Settings:
+class HealthSettings:
     """
     :param interval: seconds between two rounds of questions.
     :param timeout: seconds that each of them may take.
@@ -37,7 +37,7 @@ class Settings:
         return Rules(self.fall, self.rise, 0.0)
 
 
-def parse(value: Any) -> Settings | None:
+def parse(value: Any) -> HealthSettings | None:
     """
     Read the value of ``ha: health:``; None when it is ``false``: nothing is asked then.
 
@@ -50,7 +50,7 @@ def parse(value: Any) -> Settings | None:
         found["password"] = _password(found.pop("password_file"))
     if ("user" in found) != ("password" in found):
         raise ValueError(": user: and password_file: belong together; set both or none")
-    return Settings(**found)
+    return HealthSettings(**found)
 
 
 def _password(file: Path) -> str:

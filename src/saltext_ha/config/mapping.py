@@ -82,9 +82,9 @@ class HaConfig:
     minions_per_worker: int = 200
     pending_limit: int = 10_000
     pending_rate: int = 1_000
-    consistency: settings.Settings = field(default_factory=settings.Settings)
-    health: health.Settings | None = field(default_factory=health.Settings)
-    status: status.Settings | None = field(default_factory=status.Settings)
+    consistency: settings.ConsistencySettings = field(default_factory=settings.ConsistencySettings)
+    health: health.HealthSettings | None = field(default_factory=health.HealthSettings)
+    status: status.StatusSettings | None = field(default_factory=status.StatusSettings)
     trees: tuple[trees.Tree, ...] = ()
     restart: tuple[str, ...] = RESTART
     source: str = field(default="the master configuration", compare=False)

@@ -17,7 +17,7 @@ from saltext_ha.common.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Settings:
+class WatchdogSettings:
     """
     What the watchdog does when. Durations are in seconds.
 
@@ -54,7 +54,7 @@ _FIELDS: dict[str, validators.Check] = {
     "stable": validators.seconds(1, 86400),
     "restart": validators.flag,
 }
-assert set(_FIELDS) == {field.name for field in fields(Settings)}
+assert set(_FIELDS) == {field.name for field in fields(WatchdogSettings)}
 
 
 SECTIONS = ("watchdog", "lint")
@@ -71,10 +71,14 @@ def jitter_for(minions: int) -> int:
     they are (test_watchdog_decide.py plays it). Up to some 600 the default will do.
     """
     needed = minions * 3 / 1000
-    return int(Settings.jitter) if needed <= Settings.jitter else 5 * math.ceil(needed / 5)
+    return (
+        int(WatchdogSettings.jitter)
+        if needed <= WatchdogSettings.jitter
+        else 5 * math.ceil(needed / 5)
+    )
 
 
-def parse(opts: Mapping[str, Any]) -> Settings:
+def parse(opts: Mapping[str, Any]) -> WatchdogSettings:
     """
     Read ``ha: watchdog:`` out of a minion's *opts*.
 
@@ -87,7 +91,7 @@ def parse(opts: Mapping[str, Any]) -> Settings:
             raise ConfigError(f"{source}: ha: {validators.unknown(key, SECTIONS)}")
     raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
     try:
-        settings = Settings(**validators.read(raw, _FIELDS))
+        settings = WatchdogSettings(**validators.read(raw, _FIELDS))
     except ValueError as exc:
         raise ConfigError(f"{source}: ha: watchdog{exc}") from None
     if settings.timeout > settings.interval:

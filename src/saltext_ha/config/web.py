@@ -14,7 +14,7 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 4531
 
 
 @dataclass(frozen=True)
-class Settings:
+class StatusSettings:
     """
     :param certificate: PEM file of what the listener shows, its chain included; None: no TLS.
     :param key: PEM file of its private key; None: it is in the same file.
@@ -34,7 +34,7 @@ class Settings:
         return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
 
 
-def parse(value: Any) -> Settings | None:
+def parse(value: Any) -> StatusSettings | None:
     """
     Read the value of ``ha: status:``; None when it is ``false``: nothing listens then.
 
@@ -49,7 +49,7 @@ def parse(value: Any) -> Settings | None:
             found["token"] = secret.read(file, {})
         except ValueError as exc:
             raise ValueError(f": token_file: {file}: {exc}") from None
-    settings = Settings(**found)
+    settings = StatusSettings(**found)
     if settings.key and not settings.certificate:
         raise ValueError(": key: is set without certificate:")
     missing = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import FILE, How, Rule
+from saltext_ha.consistency.rules import FILE, EqualityRule, How
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import as_set, digest, leaves_of
 
@@ -19,45 +19,45 @@ OWN_API = (
     "log_error_file", "collect_stats", "max_request_body_size",
 )  # fmt: skip
 
-CONFIG: tuple[Rule, ...] = (
-    Rule("external_auth", How.SET),
-    Rule("publisher_acl", How.SET),
-    Rule("publisher_acl_blacklist", How.SET),
-    Rule("peer", How.SET),
-    Rule("peer_run", How.SET),
-    Rule("nodegroups"),
-    Rule("sudo_acl", default=False),
-    Rule("client_acl_verify", default=True),
-    Rule("permissive_acl", default=False),
-    Rule("eauth_acl_module", default=""),
-    Rule("auth.enable_expanded_auth_matching", default=False),
+CONFIG: tuple[EqualityRule, ...] = (
+    EqualityRule("external_auth", How.SET),
+    EqualityRule("publisher_acl", How.SET),
+    EqualityRule("publisher_acl_blacklist", How.SET),
+    EqualityRule("peer", How.SET),
+    EqualityRule("peer_run", How.SET),
+    EqualityRule("nodegroups"),
+    EqualityRule("sudo_acl", default=False),
+    EqualityRule("client_acl_verify", default=True),
+    EqualityRule("permissive_acl", default=False),
+    EqualityRule("eauth_acl_module", default=""),
+    EqualityRule("auth.enable_expanded_auth_matching", default=False),
     # Tokens: how long they are good, what they carry, where they lie.
-    Rule("token_expire"),
-    Rule("token_expire_user_override", How.SET, default=False),
-    Rule("keep_acl_in_token", default=False),
-    Rule("eauth_tokens"),
-    Rule("eauth_tokens.cache_driver"),
+    EqualityRule("token_expire"),
+    EqualityRule("token_expire_user_override", How.SET, default=False),
+    EqualityRule("keep_acl_in_token", default=False),
+    EqualityRule("eauth_tokens"),
+    EqualityRule("eauth_tokens.cache_driver"),
     # salt-api.
-    Rule("netapi_enable_clients", How.SET),
-    Rule("netapi_allow_raw_shell", default=False),
-    Rule("api_acl", How.SET),
-    Rule("rest_cherrypy", without=OWN_API),
-    Rule("rest_tornado", without=OWN_API),
+    EqualityRule("netapi_enable_clients", How.SET),
+    EqualityRule("netapi_allow_raw_shell", default=False),
+    EqualityRule("api_acl", How.SET),
+    EqualityRule("rest_cherrypy", without=OWN_API),
+    EqualityRule("rest_tornado", without=OWN_API),
     # Minions: who gets in, and what revoking does.
-    Rule("auto_accept", default=False),
-    Rule("open_mode", default=False),
-    Rule("autosign_timeout"),
-    Rule("max_minions", default=0),
-    Rule("allow_minion_key_revoke", default=True),
-    Rule("rotate_aes_key", default=True),
+    EqualityRule("auto_accept", default=False),
+    EqualityRule("open_mode", default=False),
+    EqualityRule("autosign_timeout"),
+    EqualityRule("max_minions", default=0),
+    EqualityRule("allow_minion_key_revoke", default=True),
+    EqualityRule("rotate_aes_key", default=True),
 )
-FILES: tuple[Rule, ...] = (
-    Rule("autosign_file", fix=FILE),
-    Rule("autoreject_file", fix=FILE),
+FILES: tuple[EqualityRule, ...] = (
+    EqualityRule("autosign_file", fix=FILE),
+    EqualityRule("autoreject_file", fix=FILE),
     # A grain that signs a key is as good as a password: only whether it differs.
-    Rule("autosign_grains_dir", How.SET, fix=FILE, secret=True),
+    EqualityRule("autosign_grains_dir", How.SET, fix=FILE, secret=True),
 )
-RULES: Mapping[str, Rule] = {rule.option: rule for rule in (*CONFIG, *FILES)}
+RULES: Mapping[str, EqualityRule] = {rule.option: rule for rule in (*CONFIG, *FILES)}
 
 
 def take(mine: Mine) -> Facts:
@@ -82,7 +82,7 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     return by_rules(RULES, parts)
 
 
-def _of_files(rule: Rule, path: Path, mine: Mine) -> dict[str, Any]:
+def _of_files(rule: EqualityRule, path: Path, mine: Mine) -> dict[str, Any]:
     if rule.option == "autosign_grains_dir":
         return _grains(rule, path, mine)
     if not path.exists():
@@ -93,7 +93,7 @@ def _of_files(rule: Rule, path: Path, mine: Mine) -> dict[str, Any]:
     return {f"{rule.option}:{line}": "listed" for line in lines}
 
 
-def _grains(rule: Rule, folder: Path, mine: Mine) -> dict[str, Any]:
+def _grains(rule: EqualityRule, folder: Path, mine: Mine) -> dict[str, Any]:
     if not folder.is_dir():
         return {}
     leaves: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import Rule
+from saltext_ha.consistency.rules import EqualityRule
 from saltext_ha.consistency.values import ABSENT, canonical, labelled
 
 Difference = dict[str, Any]
@@ -18,7 +18,7 @@ Difference = dict[str, Any]
 OTHER_VERSION = "not reported; is another version of saltext-ha installed there?"
 
 
-def by_rules(rules: Mapping[str, Rule], parts: Mapping[str, Facts]) -> list[Difference]:
+def by_rules(rules: Mapping[str, EqualityRule], parts: Mapping[str, Facts]) -> list[Difference]:
     """
     All differences, in the order of the paths' options in *rules*.
 
@@ -44,7 +44,7 @@ def by_rules(rules: Mapping[str, Rule], parts: Mapping[str, Facts]) -> list[Diff
     return found
 
 
-def unknown_of(rules: Iterable[Rule], parts: Mapping[str, Facts]) -> dict[str, str]:
+def unknown_of(rules: Iterable[EqualityRule], parts: Mapping[str, Facts]) -> dict[str, str]:
     """By master, the first thing that it could not tell and why."""
     unknown: dict[str, str] = {}
     for name, facts in parts.items():
@@ -62,7 +62,11 @@ def option_of(path: str) -> str:
 
 
 def difference(
-    rule: Rule, path: str, values: Mapping[str, Any], silent: Mapping[str, str], odd: list[str]
+    rule: EqualityRule,
+    path: str,
+    values: Mapping[str, Any],
+    silent: Mapping[str, str],
+    odd: list[str],
 ) -> Difference:
     """One difference, ready to be shown; *odd* are the masters to look at."""
     labels: dict[str, str] = {}
@@ -109,7 +113,7 @@ def _alike(values: Mapping[str, Any], expect: Any) -> bool:
 
 
 def _values(
-    rule: Rule, path: str, parts: Mapping[str, Facts]
+    rule: EqualityRule, path: str, parts: Mapping[str, Facts]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     silent: dict[str, str] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from saltext_ha.common import cluster, master_key
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import NOTE, Rule
+from saltext_ha.consistency.rules import NOTE, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT, leaves_of
 
@@ -34,26 +34,26 @@ SIGNED_BY_SOME = (
 )
 
 CONFIG = (
-    Rule("master_sign_pubkey", default=False),
-    Rule("master_sign_key_name"),
-    Rule("master_use_pubkey_signature", default=False),
+    EqualityRule("master_sign_pubkey", default=False),
+    EqualityRule("master_sign_key_name"),
+    EqualityRule("master_use_pubkey_signature", default=False),
 )
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
     for rule in (
-        Rule("fingerprint", fix=KEY),
-        Rule("pair", fix=PAIR, expect=master_key.FITS),
-        Rule("sign_fingerprint", fix=SIGN),
+        EqualityRule("fingerprint", fix=KEY),
+        EqualityRule("pair", fix=PAIR, expect=master_key.FITS),
+        EqualityRule("sign_fingerprint", fix=SIGN),
         # Told only where the halves do not fit: not every master has such a pair.
-        Rule("sign_pair", fix=SIGN_PAIR, expect=ABSENT),
+        EqualityRule("sign_pair", fix=SIGN_PAIR, expect=ABSENT),
         *CONFIG,
     )
 }
 IN_CLUSTER = "in_cluster"  # compared by nobody: it says what mends the others
-OF_CLUSTER: Mapping[str, Rule] = {
+OF_CLUSTER: Mapping[str, EqualityRule] = {
     **RULES,
-    "fingerprint": Rule("fingerprint", fix=cluster.ONE_KEY),
-    "pair": Rule("pair", fix=cluster.ONE_KEY, expect=master_key.FITS),
+    "fingerprint": EqualityRule("fingerprint", fix=cluster.ONE_KEY),
+    "pair": EqualityRule("pair", fix=cluster.ONE_KEY, expect=master_key.FITS),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from saltext_ha.consistency.comparison import Difference, by_rules, option_of, unknown_of
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, Rule
+from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import leaves_of
 
@@ -311,7 +311,7 @@ TABLE: tuple[Topic, ...] = (
 
 #: Options of ``ha:`` that each master has of its own; the others should be the same.
 _OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
-_HA = Rule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
+_HA = EqualityRule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
 
 #: Of options that not every supported release of Salt knows: as if the others had this default.
 _DEFAULTS: Mapping[str, Any] = {
@@ -345,9 +345,9 @@ _NO_OPTIONS = frozenset(
 )
 
 
-def _rules() -> dict[str, Rule]:
+def _rules() -> dict[str, EqualityRule]:
     rules = {
-        option: Rule(
+        option: EqualityRule(
             option,
             severity=DRIFT if topic.level is Level.MUST else NOTE,
             default=_DEFAULTS.get(option),
@@ -360,11 +360,11 @@ def _rules() -> dict[str, Rule]:
     return {**rules, "ha": _HA}
 
 
-RULES: Mapping[str, Rule] = _rules()
+RULES: Mapping[str, EqualityRule] = _rules()
 _LISTED = {option for topic in TABLE for option in topic.options}
 
 
-def compared(*configurations: Mapping[str, Any]) -> Iterator[Rule]:
+def compared(*configurations: Mapping[str, Any]) -> Iterator[EqualityRule]:
     """The rules of all options that this section compares, given these configurations."""
     yield from RULES.values()
     found = {option for opts in configurations for option in opts}
@@ -393,9 +393,9 @@ def _known_to_salt() -> frozenset[str]:
     return frozenset({*salt.config.VALID_OPTS, *salt.config.DEFAULT_MASTER_OPTS})
 
 
-def _own_rule(option: str) -> Rule:
+def _own_rule(option: str) -> EqualityRule:
     # It may be a password, whatever its name.
-    return Rule(option, severity=NOTE, secret=True)
+    return EqualityRule(option, severity=NOTE, secret=True)
 
 
 def take(mine: Mine) -> Facts:

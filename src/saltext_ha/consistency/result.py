@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.config.consistency import Settings
+from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency.comparison import Difference
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT
@@ -47,7 +47,7 @@ def of_section(
     section: Section,
     parts: Mapping[str, Facts],
     unreached: Mapping[str, str],
-    settings: Settings | None = None,
+    settings: ConsistencySettings | None = None,
 ) -> Answer:
     """
     One section of the answer.
@@ -71,7 +71,7 @@ def of_differences(
     name: str,
     found: list[Difference],
     unknown: Mapping[str, str],
-    settings: Settings | None = None,
+    settings: ConsistencySettings | None = None,
     amount: int = 0,
 ) -> Answer:
     """

@@ -11,7 +11,7 @@ from saltext_ha.consistency import git, tree
 from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of, unknown_of
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import Rule
+from saltext_ha.consistency.rules import EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT
 
@@ -24,14 +24,14 @@ ENVIRONMENT = (
 )
 ARRANGED = "make gitfs_remotes the same on {masters}, in the same order; restart salt-master there"
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
     for rule in (
-        Rule("file_roots", fix=COPY),
-        Rule("pillar_roots", fix=COPY),
-        Rule(git.REMOTES, fix=ARRANGED),
-        Rule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
-        Rule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
+        EqualityRule("file_roots", fix=COPY),
+        EqualityRule("pillar_roots", fix=COPY),
+        EqualityRule(git.REMOTES, fix=ARRANGED),
+        EqualityRule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
+        EqualityRule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
     )
 }
 #: The leaf that stands for a whole environment or remote.

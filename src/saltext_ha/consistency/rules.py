@@ -23,7 +23,7 @@ INSTALL = "install the same version on {masters}"
 
 
 @dataclass(frozen=True)
-class Rule:
+class EqualityRule:
     """
     One thing that must be the same everywhere.
 

@@ -9,15 +9,15 @@ from saltext_ha.common.errors import ConfigError
 from saltext_ha.consistency import access, master_key, options
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import DRIFT, Rule
+from saltext_ha.consistency.rules import DRIFT, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
 
 #: Compared by content elsewhere; here it matters whether the running master reads the new ones.
 SOURCES = (
-    *map(Rule, ("file_roots", "pillar_roots")),
-    *map(Rule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),
-    Rule("gitfs_remotes", secret=True),
+    *map(EqualityRule, ("file_roots", "pillar_roots")),
+    *map(EqualityRule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),
+    EqualityRule("gitfs_remotes", secret=True),
 )
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.consistency.rules import How, Rule
+from saltext_ha.consistency.rules import EqualityRule, How
 
 ABSENT = {"absent": True}
 
@@ -42,7 +42,7 @@ def is_secret_value(value: str) -> bool:
     return _SECRET_VALUE.search(value) is not None
 
 
-def leaves_of(rule: Rule, opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
+def leaves_of(rule: EqualityRule, opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
     """
     The leaves of one option; none where it is not set, or is an empty mapping: that grants
     nothing.
@@ -118,7 +118,7 @@ def _entry(key: str, value: Any, nonce: bytes) -> Any:
     return digest(value, nonce) if is_secret_key(key) else value
 
 
-def _flatten(path: str, value: Any, rule: Rule, nonce: bytes, hide: bool) -> dict[str, Any]:
+def _flatten(path: str, value: Any, rule: EqualityRule, nonce: bytes, hide: bool) -> dict[str, Any]:
     if isinstance(value, Mapping):
         leaves: dict[str, Any] = {}
         for key, item in value.items():

@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from saltext_ha.common import version
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import INSTALL, NOTE, Rule
+from saltext_ha.consistency.rules import INSTALL, NOTE, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
     for rule in (
-        Rule("salt", fix=INSTALL),
-        Rule("saltext-ha", fix=INSTALL),
-        Rule(
+        EqualityRule("salt", fix=INSTALL),
+        EqualityRule("saltext-ha", fix=INSTALL),
+        EqualityRule(
             "extension",
             fix="install the same release of that extension (salt-pip install) on {masters}, "
             "restart salt-master there",
         ),
-        Rule("python", fix=INSTALL, severity=NOTE),
+        EqualityRule("python", fix=INSTALL, severity=NOTE),
     )
 }
 

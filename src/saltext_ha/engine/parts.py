@@ -36,7 +36,7 @@ from saltext_ha.replica import state_owner
 from saltext_ha.salt_bus import proof
 from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.events import EventBus
-from saltext_ha.salt_bus.intake import Room
+from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
@@ -81,7 +81,7 @@ class Parts:
         # Events, in the order in which each of them is told: a hint takes its name from the calls.
         self._calls = WheelCalls()
         self.presence = Presence(functools.partial(is_ours, opts))
-        self.room = Room()
+        self.room = MemoryBudget()
         self.returns = Returns(room=self.room)
         self.failovers = Failovers()
         self.bus = EventBus(opts, (self._calls.heard, self.presence, self.returns, self.failovers))

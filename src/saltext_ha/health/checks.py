@@ -29,7 +29,7 @@ MAX_ANSWER = 65536
 def request_port(opts: Mapping[str, Any], timeout: float) -> str:
     """Send one request to a worker of the master, as a minion does."""
     address = own_address(opts.get("interface"))
-    master = binding.Master(None, None, int(opts["ret_port"]), frozenset({address}))
+    master = binding.SeenMaster(None, None, int(opts["ret_port"]), frozenset({address}))
     answer = binding.ping(opts, master, timeout)
     return "" if answer["answers"] else str(answer["note"])
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.common.hysteresis import Health
-from saltext_ha.config.health import Settings
+from saltext_ha.config.health import HealthSettings
 from saltext_ha.config.salt_api import api_of
 from saltext_ha.health import checks, fitness, verdict
 from saltext_ha.health.echoes import Echoes
@@ -88,7 +88,7 @@ class Watcher:
 
     def __init__(
         self,
-        settings: Settings | None,
+        settings: HealthSettings | None,
         opts: Mapping[str, Any],
         *,
         host: str,
@@ -202,7 +202,7 @@ class Watcher:
             deep.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _decide(self, settings: Settings, age: float) -> None:
+    def _decide(self, settings: HealthSettings, age: float) -> None:
         problem = verdict.reason(self._results.values())
         before, now = self.healthy, time.monotonic()
         self.state = verdict.follow(self.state, problem, now, settings.rules, age)
@@ -215,7 +215,7 @@ class Watcher:
         else:
             log.error("ha health: this master does not serve: %s", self.state.reason)
 
-    async def _deep(self, settings: Settings) -> None:
+    async def _deep(self, settings: HealthSettings) -> None:
         """What costs more is asked less often; when it fails, as often as the rest."""
         if not settings.deep_interval:
             return
@@ -232,7 +232,7 @@ class Watcher:
             good = not verdict.reason(results)
             await asyncio.sleep(settings.deep_interval if good else settings.interval)
 
-    def _questions(self, settings: Settings) -> list[_Question]:
+    def _questions(self, settings: HealthSettings) -> list[_Question]:
         opts, timeout = self._opts, settings.timeout
         questions = [
             _Question(REQUEST, self._thread(checks.request_port, opts, timeout)),

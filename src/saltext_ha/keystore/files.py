@@ -55,7 +55,7 @@ SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
 
-class Entry(NamedTuple):
+class NewEntry(NamedTuple):
     """A step that writes something new, and what it is a part of."""
 
     change: Change
@@ -73,12 +73,12 @@ class Entry(NamedTuple):
         return frozenset(key for state, key in shown if state == self.state)
 
 
-class Done(NamedTuple):
+class Progress(NamedTuple):
     """What came of some changes so far."""
 
     touched: set[str]
     """In whose folders there is something new."""
-    links: dict[str, tuple[Entry, writing.Linked]]
+    links: dict[str, tuple[NewEntry, writing.Linked]]
     """By minion id: new entries that are the old file, by another name."""
     missing: set[str]
     failed: dict[str, str]
@@ -237,8 +237,10 @@ class FileStore:
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """See :meth:`KeyStore.apply`."""
-        done = Done(set(), {}, set(), {}, set())
-        new = [Entry(each, step) for each in changes for step in each.steps if step.action in NEW]
+        done = Progress(set(), {}, set(), {}, set())
+        new = [
+            NewEntry(each, step) for each in changes for step in each.steps if step.action in NEW
+        ]
         try:
             with writing.waiters(len(new)) as waiters:
                 self._write_all(new, waiters, done)
@@ -256,7 +258,12 @@ class FileStore:
         return Outcome(done.missing, done.failed, done.taken)
 
     def _write_all(
-        self, new: Sequence[Entry], waiters: Executor | None, done: Done, *, link: bool = True
+        self,
+        new: Sequence[NewEntry],
+        waiters: Executor | None,
+        done: Progress,
+        *,
+        link: bool = True,
     ) -> None:
         """
         Write *new*, each whole and durable.
@@ -278,10 +285,10 @@ class FileStore:
             self._write_all(anew, waiters, done, link=False)
 
     def _write(
-        self, new: Sequence[Entry], waiters: Executor | None, done: Done, link: bool
-    ) -> list[Entry]:
+        self, new: Sequence[NewEntry], waiters: Executor | None, done: Progress, link: bool
+    ) -> list[NewEntry]:
         """Those of *new* that could not be linked, and are to be written; few enough to be open."""
-        drafts: list[tuple[Entry, writing.Draft]] = []
+        drafts: list[tuple[NewEntry, writing.Draft]] = []
         anew = []
         try:
             for number, entry in enumerate(new):
@@ -312,7 +319,7 @@ class FileStore:
                 writing.discard(draft)
         return anew
 
-    def _is_taken(self, entry: Entry, done: Done) -> bool:
+    def _is_taken(self, entry: NewEntry, done: Progress) -> bool:
         """Whether there is something where *entry* is to go that was not shown, nor put by us."""
         ours, _ = done.links.get(entry.change.minion_id, (None, None))
         if entry.step.action != PUT or ours == entry:
@@ -326,7 +333,7 @@ class FileStore:
             return False
         return text is None or minion_key.fingerprint(text) not in entry.replaces
 
-    def _draft(self, entry: Entry, number: int, link: bool) -> writing.Draft:
+    def _draft(self, entry: NewEntry, number: int, link: bool) -> writing.Draft:
         folder, text = self._folders[entry.state], entry.change.keys[entry.step.key]
         temporary = writing.temporary(folder, self._writer, number)
         source = self._source(entry) if link else None
@@ -343,7 +350,7 @@ class FileStore:
             self._make_folder(folder)
             return writing.draft(temporary, text, mode=self._mode, uid=self._uid)
 
-    def _source(self, entry: Entry) -> str | None:
+    def _source(self, entry: NewEntry) -> str | None:
         """The file of a key that is only to go to another folder."""
         (minion_id, steps, _, _), step = entry
         for old in steps:
@@ -351,7 +358,7 @@ class FileStore:
                 return f"{self._folders[old.state]}/{minion_id}"
         return None
 
-    def _remove_old(self, changes: Sequence[Change], done: Done) -> set[str]:
+    def _remove_old(self, changes: Sequence[Change], done: Progress) -> set[str]:
         """Take the steps that remove something; the states in whose folders that was done."""
         touched = set()
         for change in changes:
@@ -369,7 +376,7 @@ class FileStore:
                         done.missing.add(minion_id)
         return touched
 
-    def _path(self, entry: Entry) -> str:
+    def _path(self, entry: NewEntry) -> str:
         return f"{self._folders[entry.state]}/{entry.change.minion_id}"
 
     def _stored(self, found: dict[str, bytes]) -> Stored:

@@ -1,7 +1,8 @@
 """
 Traps in the configuration of a master or a minion, found before they bite.
 
-- ``model``: what a rule is, what it sees (:class:`~saltext_ha.lint.model.Facts`) and what it finds
+- ``model``: what a rule is, what it sees (:class:`~saltext_ha.lint.model.HostFacts`) and what it
+  finds
 - ``rules/``: the rules, one small function each, by what they are about
 - ``cited``: lines of Salt that the rules were read from
 - ``sources``: which file and line set an option, as Salt reads its files

@@ -14,8 +14,8 @@ from saltext_ha.lint.model import (
     GROUP,
     INFO,
     SEVERITIES,
-    Facts,
     Hit,
+    HostFacts,
     Member,
     Place,
     Rule,
@@ -69,7 +69,7 @@ def configured(options: Mapping[str, Any]) -> frozenset[str]:
     return codes(lint.get("ignore"), "ha: lint: ignore")
 
 
-def inspect(name: str, facts: Facts) -> list[Finding]:
+def inspect(name: str, facts: HostFacts) -> list[Finding]:
     """What is wrong with one master or minion called *name*, by itself."""
     findings = []
     for rule in RULES:

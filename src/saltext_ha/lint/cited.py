@@ -9,7 +9,7 @@ READ_ON = "3008.3"
 
 
 @dataclass(frozen=True)
-class Line:
+class CitedLine:
     """
     One line of Salt.
 
@@ -37,63 +37,65 @@ class Line:
 
 
 # Those that several rules rest on.
-PORT_OF_ENTRY = Line("salt/minion.py", 364, "prep_ip_port", 'ret.update({"master_port": port})')
-PORT_TOLD = Line(
+PORT_OF_ENTRY = CitedLine(
+    "salt/minion.py", 364, "prep_ip_port", 'ret.update({"master_port": port})'
+)
+PORT_TOLD = CitedLine(
     "salt/channel/client.py",
     540,
     "AsyncPubChannel.connect",
     'publish_port = self.auth.creds["publish_port"]',
 )
-PORT_SET = Line(
+PORT_SET = CitedLine(
     "salt/channel/client.py",
     536,
     "AsyncPubChannel.connect",
     'if int(self.opts.get("publish_port", 4506)) != 4506:',
 )
-ALIVE_CHECK = Line(
+ALIVE_CHECK = CitedLine(
     "salt/modules/status.py",
     1712,
     "master",
     'port = __salt__["config.get"]("publish_port", default=4505)',
 )
-ALIVE_LOOK = Line(
+ALIVE_LOOK = CitedLine(
     "salt/modules/status.py",
     1713,
     "master",
     "connected_ips = salt.utils.network.remote_port_tcp(port)",
 )
-ALIVE_JOB = Line(
+ALIVE_JOB = CitedLine(
     "salt/minion.py",
     2147,
     "Minion._post_master_init",
     'and self.opts["master_alive_interval"] > 0',
 )
-SIGNED_UNVERIFIED = Line(
+SIGNED_UNVERIFIED = CitedLine(
     "salt/crypt.py",
     1764,
     "AsyncAuth.check_auth_deps",
     'elif "pub_sig" in payload and not self.opts["verify_master_pubkey_sign"]:',
 )
-FINGER = Line(
+FINGER = CitedLine(
     "salt/crypt.py",
     1534,
     "AsyncAuth.handle_signin_response",
     '!= self.opts["master_finger"]',
 )
-MASTER_INCLUDES = Line("salt/config/__init__.py", 4376, "master_config", "overrides.update(")
-MASTER_PEM = Line("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
-SIGNS = Line("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
-ROOT_KEY = Line("salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)")
-GLOBAL_LOCK = Line(
+MASTER_INCLUDES = CitedLine("salt/config/__init__.py", 4376, "master_config", "overrides.update(")
+MASTER_PEM = CitedLine("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
+SIGNS = CitedLine("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
+ROOT_KEY = CitedLine("salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)")
+GLOBAL_LOCK = CitedLine(
     "salt/utils/gitfs.py", 1047, "GitProvider.__lock", "if self.opts[global_lock_key]:"
 )
-PEER_ID = Line(
+PEER_ID = CitedLine(
     "salt/channel/server.py",
     2935,
     "MasterPubServerChannel.send_aes_key_event",
     'data = {"peer_id": master_id, "peers": {}}',
 )
-_IPC_PORTS = Line(
+_IPC_PORTS = CitedLine(
     "salt/transport/base.py",
     255,
     "ipc_publish_server",
@@ -103,7 +105,7 @@ _IPC_PORTS = Line(
 IPC_PORTS = (
     _IPC_PORTS,
     replace(_IPC_PORTS, release="3007.15"),
-    Line(
+    CitedLine(
         "salt/utils/event.py",
         1133,
         "AsyncEventPublisher.__init__",

@@ -25,7 +25,7 @@ from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.lint import sources
-from saltext_ha.lint.model import MASTER, MINION, Facts, Member
+from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
 from saltext_ha.lint.rules.trees import trees_of
@@ -46,7 +46,7 @@ NETWORK = ("nfs", "cifs", "smb", "gluster", "ceph", "ocfs2", "gfs2", "lustre", "
 LOOKUP = 3.0  # seconds for all names together
 
 
-def of_minion(running: Mapping[str, Any]) -> Facts:
+def of_minion(running: Mapping[str, Any]) -> HostFacts:
     """
     The facts of a minion.
 
@@ -79,7 +79,7 @@ def of_minion(running: Mapping[str, Any]) -> Facts:
     )
 
 
-def of_master(running: Mapping[str, Any]) -> Facts:
+def of_master(running: Mapping[str, Any]) -> HostFacts:
     """
     The facts of a master.
 
@@ -109,10 +109,10 @@ def of_master(running: Mapping[str, Any]) -> Facts:
     )
 
 
-def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> Facts:
+def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> HostFacts:
     """What the configuration files say, and nothing of this machine."""
     settings, problems = read.settings, read.problems
-    return Facts(role, _version(), options, read.places(), settings, problems, KNOWN)
+    return HostFacts(role, _version(), options, read.places(), settings, problems, KNOWN)
 
 
 def _tenancy(options: Mapping[str, Any]) -> str:
@@ -123,7 +123,7 @@ def _tenancy(options: Mapping[str, Any]) -> str:
     return tenancies.conflict(settings) or tenancies.turned_away(settings)
 
 
-def member(name: str, facts: Facts) -> Member:
+def member(name: str, facts: HostFacts) -> Member:
     """What a master of those facts tells its peers."""
     options = {option: facts.options.get(option) for option in COMPARED}
     for option in ("schedule", "reactor"):

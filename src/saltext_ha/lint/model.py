@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from saltext_ha.lint.cited import Line
+from saltext_ha.lint.cited import CitedLine
 
 # Severities. The first two count: exit code 1.
 ERROR = "error"  # something does not work, or is open to others
@@ -59,7 +59,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostFacts:
     """
     What is known of one master or minion.
 
@@ -203,7 +203,7 @@ class Rule:
     title: str
     why: str
     fix: str
-    sources: tuple[Line | str, ...]
+    sources: tuple[CitedLine | str, ...]
     check: Check
     since: int = 3006
     before: int | None = None
@@ -222,7 +222,7 @@ class Rule:
         return str(last) if last == self.since else f"{self.since} to {last}"
 
 
-class Book:
+class RuleBook:
     """The rules of one module, in the order in which they are written."""
 
     def __init__(self, about: str) -> None:
@@ -237,7 +237,7 @@ class Book:
         *,
         why: str,
         fix: str,
-        sources: tuple[Line | str, ...],
+        sources: tuple[CitedLine | str, ...],
         **more: Any,
     ) -> Callable[[Check], Check]:
         """Write the function that is decorated down as the check of a rule."""

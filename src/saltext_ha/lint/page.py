@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 
-from saltext_ha.lint.cited import Line
+from saltext_ha.lint.cited import CitedLine
 from saltext_ha.lint.model import FILES, GROUP, MASTER, MINION, Rule
 from saltext_ha.lint.rules import RULES
 
@@ -116,8 +116,8 @@ def _section(rule: Rule) -> str:
     )
 
 
-def _source(source: Line | str) -> str:
-    if isinstance(source, Line):
+def _source(source: CitedLine | str) -> str:
+    if isinstance(source, CitedLine):
         return source.markdown()
     return re.sub(r"\b((?:saltext_ha|tests|docs)/[\w/-]+\.\w+)", r"`\1`", source)
 

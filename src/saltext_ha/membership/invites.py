@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common.errors import TokenError, reason_of
 from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir
 from saltext_ha.common.master_key import ROLES, SIGN
-from saltext_ha.membership.token import INVITE_ID, Token, mac_key
+from saltext_ha.membership.token import INVITE_ID, JoinToken, mac_key
 from saltext_ha.transport import tls
 from saltext_ha.transport.identity import Identity
 
@@ -64,7 +64,7 @@ def make_token(
     expires_in: int = EXPIRES_IN,
     share_master_key: bool = False,
     share_signing_key: bool = False,
-) -> Token:
+) -> JoinToken:
     """
     Make a one-time token with which one master may join through this one. Needs the state folder
     only.
@@ -78,10 +78,10 @@ def make_token(
     made = Invites(state_dir).create(
         mac_key(secret), group, expires_in, share_master_key, share_signing_key
     )
-    return Token(urls, identity.fingerprint, made.id, made.expires, group, secret)
+    return JoinToken(urls, identity.fingerprint, made.id, made.expires, group, secret)
 
 
-def invitation(token: Token, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
+def invitation(token: JoinToken, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
     """
     What there is to tell of a new *token*; that nobody listens (yet) is a note in it.
 

@@ -14,7 +14,7 @@ from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.membership.reaching import Reach, answering, wish
 from saltext_ha.membership.token import (
-    Token,
+    JoinToken,
     decode,
     mac_key,
     plan_mac,
@@ -212,7 +212,7 @@ async def preview(
 
 async def _ask(
     identity: Identity,
-    ticket: Token,
+    ticket: JoinToken,
     name: str,
     url: str,
     timeout: float,
@@ -243,7 +243,7 @@ async def _ask(
 
 
 async def _first_answer(
-    ticket: Token, method: str, request: Mapping[str, Any], timeout: float
+    ticket: JoinToken, method: str, request: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
     reasons = []
     for url in ticket.urls:

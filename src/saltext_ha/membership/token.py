@@ -26,7 +26,7 @@ INVITE_ID = re.compile(r"^[0-9a-f]{32}$")
 
 
 @dataclass(frozen=True)
-class Token:
+class JoinToken:
     """
     What a token says. ``fingerprint`` is that of the inviter's certificate, ``expires`` in
     seconds since the epoch by the inviter's clock, which alone decides.
@@ -54,7 +54,7 @@ class Token:
         return PREFIX + _base64(packed + _checksum(packed))
 
 
-def decode(text: str) -> Token:
+def decode(text: str) -> JoinToken:
     """
     Read a token; blanks and line breaks that pasting put in are ignored.
 
@@ -74,7 +74,7 @@ def decode(text: str) -> Token:
         if _base64(data) != encoded or not hmac.compare_digest(checksum, _checksum(packed)):
             raise damaged
         content = wire.unpack(packed, max_items=16)
-        token = Token(
+        token = JoinToken(
             urls=tuple(check_url(url) for url in content["u"]),
             fingerprint=content["f"].hex(":"),
             invite=content["i"].hex(),

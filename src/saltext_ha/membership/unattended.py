@@ -52,7 +52,7 @@ class Applicant:
 
 
 @dataclass(frozen=True)
-class Found:
+class JoinOutcome:
     """
     How it ended: *joined* through the member at *url*, or None: this master founds its group.
     ``reasons``: why the other addresses did not help.
@@ -140,7 +140,7 @@ async def find_group(
     wait: float,
     place: Place,
     tell: Tell = silently,
-) -> Found:
+) -> JoinOutcome:
     """
     Join the group whose members may be at *masters*: through the first that lets this one in.
 
@@ -170,7 +170,7 @@ async def find_group(
                     continue
                 joined = await apply(own, url, server, place)
                 reasons.pop(url, None)
-                return Found(joined, url, reasons)
+                return JoinOutcome(joined, url, reasons)
             except PeerUnreachable as exc:
                 reasons[url] = str(exc)
                 (definite.add if isinstance(exc, NobodyListens) else definite.discard)(url)
@@ -187,7 +187,7 @@ async def find_group(
         silent = not answered and (others <= definite or waited >= min(wait, SILENCE))
         # A master that has peers belongs to a group that exists, whoever answers just now.
         if first and silent and not own.trust.peers():
-            return Found(None, "", reasons)
+            return JoinOutcome(None, "", reasons)
         if waited >= wait:
             raise HaError(_nobody(own, masters, wait, reasons, answered))
         for reason in [each for each in reasons.values() if each not in told]:

@@ -82,7 +82,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Links:
+class TcpLinks:
     """
     The established TCP connections of the minion's process; None when they cannot be seen.
     ``sought`` are those that it is just making, which nobody has accepted yet.
@@ -94,7 +94,7 @@ class Links:
 
 
 @dataclass(frozen=True)
-class Master:
+class SeenMaster:
     """
     One master as this minion sees it. ``configured`` is None when it is no longer written, and
     ``ip`` the one of its addresses that the minion uses.
@@ -247,7 +247,7 @@ def started_at(pid: int) -> float | None:
     return None
 
 
-def established(pid: int) -> Links:
+def established(pid: int) -> TcpLinks:
     """The remote ends of all established TCP connections of process *pid*."""
     try:
         every = _sockets(psutil.Process(pid), "tcp")
@@ -256,13 +256,13 @@ def established(pid: int) -> Links:
             found = [each.raddr for each in every if each.status == status and each.raddr]
             return frozenset((ip, port) for text, port in found if (ip := bare_ip(text)))
 
-        return Links(ends(psutil.CONN_ESTABLISHED), sought=ends(psutil.CONN_SYN_SENT))
+        return TcpLinks(ends(psutil.CONN_ESTABLISHED), sought=ends(psutil.CONN_SYN_SENT))
     except (psutil.Error, OSError) as exc:
         root = "; run as root" if isinstance(exc, psutil.AccessDenied) else ""
-        return Links(None, f"cannot see the connections of the minion (pid {pid}): {exc}{root}")
+        return TcpLinks(None, f"cannot see the connections of the minion (pid {pid}): {exc}{root}")
 
 
-def locate(running: Running) -> list[Master]:
+def locate(running: Running) -> list[SeenMaster]:
     """
     The configured masters in order, each with its addresses and publish port where known.
 
@@ -272,7 +272,7 @@ def locate(running: Running) -> list[Master]:
     masters = [_locate(entry, running) for entry in running.entries]
     if running.ip is None:
         return masters
-    here = Master(None, running.host, running.port, frozenset({running.ip}), current=True)
+    here = SeenMaster(None, running.host, running.port, frozenset({running.ip}), current=True)
     here = replace(here, publish_port=_publish_port(here, running))
     index = _index(masters, here)
     if index is None:
@@ -284,35 +284,35 @@ def locate(running: Running) -> list[Master]:
     return masters
 
 
-def _locate(entry: str, running: Running) -> Master:
+def _locate(entry: str, running: Running) -> SeenMaster:
     try:
         host, port = split_entry(entry, running.default_port)
     except ValueError as exc:
-        return Master(entry, None, None, note=str(exc))
+        return SeenMaster(entry, None, None, note=str(exc))
     if running.ip and not running.caller and (host, port) == (running.host, running.port):
-        return Master(entry, host, port)  # resolved by Salt itself already
+        return SeenMaster(entry, host, port)  # resolved by Salt itself already
     try:
-        found = Master(entry, host, port, resolve(host))
+        found = SeenMaster(entry, host, port, resolve(host))
     except (OSError, UnicodeError) as exc:  # the latter where it cannot be a name at all
-        return Master(entry, host, port, note=f"{host} does not resolve: {reason_of(exc)}")
+        return SeenMaster(entry, host, port, note=f"{host} does not resolve: {reason_of(exc)}")
     return replace(found, publish_port=_publish_port(found, running))
 
 
-def _index(masters: list[Master], here: Master) -> int | None:
+def _index(masters: list[SeenMaster], here: SeenMaster) -> int | None:
     every = list(enumerate(masters))
     written = [i for i, each in every if (each.host, each.port) == (here.host, here.port)]
     resolved = [i for i, each in every if each.port == here.port and each.ips & here.ips]
     return next(iter(written + resolved), None)
 
 
-def _publish_port(master: Master, running: Running) -> int | None:
+def _publish_port(master: SeenMaster, running: Running) -> int | None:
     if running.publish_port:
         return running.publish_port
     told = {running.told.get((ip, master.port or 0)) for ip in master.ips} - {None}
     return told.pop() if len(told) == 1 else None
 
 
-def judge(master: Master, links: Links, running: Running) -> Master:
+def judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
     """
     *master* with ``connected`` (and a note where that is None) and ``ip`` from the evidence in
     *links*.
@@ -323,7 +323,7 @@ def judge(master: Master, links: Links, running: Running) -> Master:
     return replace(judged, ip=_used(judged, links))
 
 
-def _used(master: Master, links: Links) -> str | None:
+def _used(master: SeenMaster, links: TcpLinks) -> str | None:
     """Where its publisher is, or else its requests go; None where that could be several."""
     for port in (master.publish_port, master.port):
         ips = {ip for ip in master.ips if (ip, port) in (links.seen or ())}
@@ -332,7 +332,7 @@ def _used(master: Master, links: Links) -> str | None:
     return next(iter(master.ips)) if len(master.ips) == 1 else None
 
 
-def _judge(master: Master, links: Links, running: Running) -> Master:
+def _judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
     if links.seen is None:
         return _noted(master, links.note)
     ports = {port for ip, port in links.seen if ip in master.ips}
@@ -356,11 +356,11 @@ def _judge(master: Master, links: Links, running: Running) -> Master:
     )
 
 
-def _noted(master: Master, note: str | None) -> Master:
+def _noted(master: SeenMaster, note: str | None) -> SeenMaster:
     return replace(master, note="; ".join(filter(None, (master.note, note))) or None)
 
 
-def masters(running: Running, links: Links) -> list[Master]:
+def masters(running: Running, links: TcpLinks) -> list[SeenMaster]:
     """
     All masters of this minion in configured order, judged, at most one of them ``current``.
 
@@ -379,7 +379,7 @@ def masters(running: Running, links: Links) -> list[Master]:
     ]
 
 
-def _bound(judged: list[Master], links: Links, running: Running) -> Master | None:
+def _bound(judged: list[SeenMaster], links: TcpLinks, running: Running) -> SeenMaster | None:
     """
     The master to whose request port the minion holds a connection, as it authenticated there: its
     publisher's connection may lead to another. Where that tells nothing, or all masters at once are
@@ -394,8 +394,8 @@ def _bound(judged: list[Master], links: Links, running: Running) -> Master | Non
     return None
 
 
-def current_master(running: Running, links: Links) -> tuple[dict[str, Any], Master | None]:
-    """What ``ha.current_master`` returns, and the :class:`Master` it is about (None: unknown)."""
+def current_master(running: Running, links: TcpLinks) -> tuple[dict[str, Any], SeenMaster | None]:
+    """What ``ha.current_master`` returns, and the master that it is about (None: unknown)."""
     known = masters(_narrowed(running), links)
     current = next((master for master in known if master.current), None)
     nowhere = bool(known) and all(master.connected is False for master in known)
@@ -424,7 +424,7 @@ def _narrowed(running: Running) -> Running:
     return running
 
 
-def _why_unknown(running: Running, links: Links, known: list[Master]) -> str | None:
+def _why_unknown(running: Running, links: TcpLinks, known: list[SeenMaster]) -> str | None:
     if running.master_type == "disable":
         return "master_type is disable: this minion connects to no master"
     if not running.entries:
@@ -439,7 +439,7 @@ def _why_unknown(running: Running, links: Links, known: list[Master]) -> str | N
     return "; ".join(f"{each.configured}: {each.note}" for each in known if each.note)
 
 
-def ping(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> dict[str, Any]:
+def ping(channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float) -> dict[str, Any]:
     """
     Send one request to *master* that it must work to answer, and time it.
 
@@ -464,7 +464,7 @@ def ping(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> dic
 
 
 def ping_all(
-    channel_opts: Mapping[str, Any], known: list[Master], timeout: float
+    channel_opts: Mapping[str, Any], known: list[SeenMaster], timeout: float
 ) -> list[dict[str, Any]]:
     """:func:`ping` all at the same time: together they take no longer than *timeout*."""
     with ThreadPoolExecutor(max_workers=max(1, len(known))) as pool:

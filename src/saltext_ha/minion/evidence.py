@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.minion.binding import Links, Master, Running, split_entry
+from saltext_ha.minion.binding import Running, SeenMaster, TcpLinks, split_entry
 
 
 def remark(
-    master: Master,
-    known: Iterable[Master],
-    links: Links,
+    master: SeenMaster,
+    known: Iterable[SeenMaster],
+    links: TcpLinks,
     running: Running,
     ping: Mapping[str, Any] | None = None,
 ) -> str | None:
@@ -52,7 +52,7 @@ def remark(
     return f"{name} answers, but the minion is not subscribed to it: {lost}"
 
 
-def _shared(master: Master, running: Running) -> str | None:
+def _shared(master: SeenMaster, running: Running) -> str | None:
     """The publisher's port belongs to two masters on one address: a port map that lacks a line."""
     if running.publish_port:
         same = {port for host, port in _entries(running) if host == master.host}

@@ -20,7 +20,7 @@ HOT = "list"
 
 
 @dataclass(frozen=True)
-class Found:
+class BoundMinion:
     """
     A minion that answers the master ``on``. ``entries`` are its masters as it writes them, ``here``
     is the host of the one that it is with; ``stays``: why it cannot be moved, empty when it can;
@@ -35,7 +35,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Step:
+class RebalanceStep:
     """Move ``minion`` from master ``source`` to ``target``, which it knows as ``entry``."""
 
     minion: str
@@ -44,12 +44,12 @@ class Step:
     entry: str
 
 
-def found(on: str, answer: Any) -> Found:
+def found(on: str, answer: Any) -> BoundMinion:
     """What a minion that answers the master *on* said to ``ha.current_master``."""
     if not isinstance(answer, Mapping) or "error" in answer:
         said = str(answer["error"] if isinstance(answer, Mapping) else answer)
         missing = "is not available" in said
-        return Found(
+        return BoundMinion(
             on, stays="saltext-ha is not installed on it" if missing else f"it says: {said}"
         )
     kind, entries = answer.get("type"), answer.get("masters")
@@ -63,7 +63,7 @@ def found(on: str, answer: Any) -> Found:
         why = f"master_type {kind}: it knows no other master to go to"
     elif len(set(written)) < 2:
         why = "its configuration names no other master"
-    return Found(on, written, here, why, str(kind or ""))
+    return BoundMinion(on, written, here, why, str(kind or ""))
 
 
 def host_of(entry: str) -> str:
@@ -76,7 +76,7 @@ def host_of(entry: str) -> str:
         return entry
 
 
-def names_of(minions: Iterable[Found], addresses: Mapping[str, set[str]]) -> dict[str, str]:
+def names_of(minions: Iterable[BoundMinion], addresses: Mapping[str, set[str]]) -> dict[str, str]:
     """
     Host, as minions write it → master: where somebody is with it, or where it is an address of
     that master. What would stand for two masters stands for none, unless it is an address of one
@@ -99,7 +99,7 @@ def names_of(minions: Iterable[Found], addresses: Mapping[str, set[str]]) -> dic
     return {host: next(iter(names)) for host, names in told.items() if len(names) == 1}
 
 
-def ways(minion: Found, names: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
+def ways(minion: BoundMinion, names: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
     """Of *allowed* masters those that *minion* may go to: master → its entry there."""
     there: dict[str, str] = {}
     for entry in minion.entries:
@@ -110,11 +110,11 @@ def ways(minion: Found, names: Mapping[str, str], allowed: Collection[str]) -> d
 
 
 def drain(
-    minions: Mapping[str, Found],
+    minions: Mapping[str, BoundMinion],
     names: Mapping[str, str],
     load: Mapping[str, int],
     drained: Collection[str] = (),
-) -> tuple[list[Step], dict[str, str]]:
+) -> tuple[list[RebalanceStep], dict[str, str]]:
     """
     Where the *minions* of one master go: each to the one that has the fewest by then.
 
@@ -130,7 +130,7 @@ def drain(
         there = ways(minion, names, load)
         if there:
             target = min(there, key=lambda name: (have[name], name))
-            steps.append(Step(minion_id, minion.on, target, there[target]))
+            steps.append(RebalanceStep(minion_id, minion.on, target, there[target]))
             have[target] += 1
         elif empty := ways(minion, names, drained):
             stay[minion_id] = (
@@ -143,7 +143,7 @@ def drain(
     return steps, stay
 
 
-def goes_on(minion: Found, hears: Collection[str], all_asked: bool) -> bool | None:
+def goes_on(minion: BoundMinion, hears: Collection[str], all_asked: bool) -> bool | None:
     """
     Whether a minion that stays is with another master, too; None: nobody knows.
 
@@ -159,8 +159,8 @@ def goes_on(minion: Found, hears: Collection[str], all_asked: bool) -> bool | No
 
 
 def level(
-    minions: Mapping[str, Found], names: Mapping[str, str], masters: Collection[str]
-) -> list[Step]:
+    minions: Mapping[str, BoundMinion], names: Mapping[str, str], masters: Collection[str]
+) -> list[RebalanceStep]:
     """
     The fewest moves after which the movable *minions* are spread as evenly over *masters* as their
     configurations let them: always one from the fullest to the emptiest that one may go to.
@@ -173,7 +173,7 @@ def level(
     for minion_id in sorted(on, reverse=True):
         for target in may[minion_id]:
             able.setdefault((on[minion_id], target), []).append(minion_id)
-    steps: list[Step] = []
+    steps: list[RebalanceStep] = []
     gone: set[str] = set()
     while True:
         apart = [
@@ -187,5 +187,5 @@ def level(
         minion_id = able[source, target].pop()
         if minion_id not in gone:
             gone.add(minion_id)
-            steps.append(Step(minion_id, source, target, may[minion_id][target]))
+            steps.append(RebalanceStep(minion_id, source, target, may[minion_id][target]))
             have.update({source: -1, target: 1})

@@ -9,7 +9,7 @@ from typing import Any
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.model import INFO
-from saltext_ha.minions.safety import Known, MinionReport
+from saltext_ha.minions.safety import KnownMaster, MinionReport
 
 # One job with several functions; each is one that people ask, too.
 FUNCTIONS = ("ha.lint", "ha.masters", "ha.current_master", "config.get")
@@ -146,7 +146,7 @@ def _report(one: Mapping[str, Any], lookup: Lookup) -> MinionReport:
         host, port = str(host)[:MAX_TEXT], int(port or 0)
         members = tuple(sorted(lookup(host, port)))
         written = f"{host}:{port}"
-        masters.append(Known(members, written, connected, answers, publishes))
+        masters.append(KnownMaster(members, written, connected, answers, publishes))
     return MinionReport(
         tuple(masters),
         str(one["type"])[:MAX_TEXT],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.salt_bus.intake import FROM_PEER, Room, is_id, weigh
+from saltext_ha.salt_bus.intake import FROM_PEER, MemoryBudget, is_id, weigh
 
 Keep = Callable[[Any], Any]
 
@@ -60,12 +60,12 @@ class Returns:
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, room: Room | None = None
+        self, clock: Callable[[], float] = time.monotonic, room: MemoryBudget | None = None
     ) -> None:
         self.arrived: Callable[[], None] = lambda: None
         """Called at every one of them, in the thread of the bus."""
         self._clock = clock
-        self._room = room or Room()
+        self._room = room or MemoryBudget()
         self._expected: dict[str, _Job] = {}
         self._lock = threading.Lock()
 

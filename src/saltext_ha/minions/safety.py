@@ -37,7 +37,7 @@ DIFFERENT = "accepted with different keys"
 
 
 @dataclass(frozen=True)
-class Room:
+class Capacity:
     """
     What a master has for minions: worker threads, files that it may have open, and how many it
     lets in (0: any number).
@@ -48,7 +48,7 @@ class Room:
     max_minions: int = 0
 
 
-class Known(NamedTuple):
+class KnownMaster(NamedTuple):
     """
     A master that a minion knows, ``written`` as it does. ``members``: who of the group that may be;
     none: nobody, several: it is not clear which. ``connected``: whether the minion is connected to
@@ -72,7 +72,7 @@ class MinionReport:
     what it says, what mends it. ``problem``: why it could not say.
     """
 
-    masters: tuple[Known, ...] = ()
+    masters: tuple[KnownMaster, ...] = ()
     type: str = ""
     verifies: bool = False
     findings: tuple[tuple[str, str, str], ...] = ()
@@ -80,7 +80,7 @@ class MinionReport:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupFacts:
     """
     All that is known.
 
@@ -93,7 +93,7 @@ class Group:
     """
 
     masters: Sequence[str]
-    room: Mapping[str, Room]
+    room: Mapping[str, Capacity]
     keys: Mapping[str, Mapping[str, Stored]]
     sections: Mapping[str, Mapping[str, Any]]
     minions: Mapping[str, MinionReport]
@@ -106,7 +106,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Reason:
+class UnsafeReason:
     """
     Why not.
 
@@ -137,13 +137,13 @@ def accepted(keys: Mapping[str, Mapping[str, Stored]]) -> set[str]:
     }
 
 
-def judge(group: Group, lost: str) -> list[Reason]:
+def judge(group: GroupFacts, lost: str) -> list[UnsafeReason]:
     """
     The reasons why not all minions would go on without the master *lost*; none: they would.
     """
     left = [name for name in group.masters if name != lost]
     if not left:
-        return [Reason(MASTERS, "there is no other master", "salt-ha invite; docs/tutorials")]
+        return [UnsafeReason(MASTERS, "there is no other master", "salt-ha invite; docs/tutorials")]
     everybody = accepted(group.keys)
     return [
         *_masters(group, left, lost),
@@ -155,19 +155,19 @@ def judge(group: Group, lost: str) -> list[Reason]:
     ]
 
 
-def _masters(group: Group, left: Iterable[str], lost: str) -> Iterator[Reason]:
+def _masters(group: GroupFacts, left: Iterable[str], lost: str) -> Iterator[UnsafeReason]:
     for name in left:
         if name in group.unreached:
-            yield Reason(
+            yield UnsafeReason(
                 MASTERS,
                 f"{name} could not be asked: {group.unreached[name]}",
                 f"is salt-master up on {name}, and its peer port open?",
                 unknown=True,
             )
         for note in group.notes.get(name, ()):
-            yield Reason(MASTERS, f"{name}: {note}", "salt-run ha.status")
+            yield UnsafeReason(MASTERS, f"{name}: {note}", "salt-run ha.status")
     if lost in group.unreached:
-        yield Reason(
+        yield UnsafeReason(
             MASTERS,
             f"{lost} itself could not be asked ({group.unreached[lost]}): what only it has is not "
             "known",
@@ -177,7 +177,7 @@ def _masters(group: Group, left: Iterable[str], lost: str) -> Iterator[Reason]:
         )
 
 
-def _keys(group: Group, left: Iterable[str], everybody: set[str]) -> Iterator[Reason]:
+def _keys(group: GroupFacts, left: Iterable[str], everybody: set[str]) -> Iterator[UnsafeReason]:
     """A minion whose key is not accepted on one of its masters may wait there for ever."""
     for name in left:
         table = group.keys.get(name)
@@ -203,7 +203,7 @@ def _keys(group: Group, left: Iterable[str], everybody: set[str]) -> Iterator[Re
             yield _about(KEYS, ids, f"their keys are {state}", fix)
 
 
-def unknown_to_minions(group: Group) -> list[str]:
+def unknown_to_minions(group: GroupFacts) -> list[str]:
     """
     The masters that no minion is configured with; none where not all minions said what they know,
     or one knows an address of which nobody knows whose it is.
@@ -219,21 +219,23 @@ def unknown_to_minions(group: Group) -> list[str]:
     return sorted(set(group.masters) - known)
 
 
-def _sections(group: Group, lost: str) -> Iterator[Reason]:
+def _sections(group: GroupFacts, lost: str) -> Iterator[UnsafeReason]:
     for name in SECTIONS:
         section = group.sections.get(name)
         if section is None:
-            yield Reason(name, "could not be compared", "salt-run ha.check_consistency", True)
+            yield UnsafeReason(name, "could not be compared", "salt-run ha.check_consistency", True)
             continue
         for who, why in section.get("unknown", {}).items():
             if who not in group.unreached:
-                yield Reason(name, f"{who}: {why}", _log_of(who), unknown=True)
+                yield UnsafeReason(name, f"{who}: {why}", _log_of(who), unknown=True)
         for difference in section.get("differences", ()):
             if difference.get("severity", DRIFT) == DRIFT and not _only_lacks(difference, lost):
                 fix = difference.get("fix") or "salt-run ha.check_consistency"
-                yield Reason(name, f"masters differ in {difference['path']}", str(fix))
+                yield UnsafeReason(name, f"masters differ in {difference['path']}", str(fix))
         if section.get("left_out"):
-            yield Reason(name, f"and {section['left_out']} more", "salt-run ha.check_consistency")
+            yield UnsafeReason(
+                name, f"and {section['left_out']} more", "salt-run ha.check_consistency"
+            )
 
 
 def _only_lacks(difference: Mapping[str, Any], lost: str) -> bool:
@@ -243,11 +245,11 @@ def _only_lacks(difference: Mapping[str, Any], lost: str) -> bool:
     return values.get(lost) == LACKS and bool(others) and all(v == others[0] for v in others)
 
 
-def _minions(group: Group, lost: str, everybody: set[str]) -> Iterator[Reason]:
+def _minions(group: GroupFacts, lost: str, everybody: set[str]) -> Iterator[UnsafeReason]:
     for name, why in sorted(group.unasked.items()):
         if name not in group.unreached:
             text = f"{name} could not ask its minions: {why}"
-            yield Reason(MINIONS, text, _log_of(name), unknown=True)
+            yield UnsafeReason(MINIONS, text, _log_of(name), unknown=True)
     silent = sorted(everybody - group.minions.keys())
     if silent:
         yield _about(
@@ -295,7 +297,7 @@ def _troubles(minion: MinionReport, lost: str, signed: bool) -> Iterator[tuple[s
         )
 
 
-def _way(known: Known, member: str, stays: bool) -> Iterator[tuple[str, str, bool]]:
+def _way(known: KnownMaster, member: str, stays: bool) -> Iterator[tuple[str, str, bool]]:
     """
     What is wrong with a minion's way to *member*; *stays*: it is with all its masters at once.
     """
@@ -319,28 +321,28 @@ def _way(known: Known, member: str, stays: bool) -> Iterator[tuple[str, str, boo
         yield f"whether they are connected to {member} is not known", look, True
 
 
-def _capacity(group: Group, left: Iterable[str], number: int) -> Iterator[Reason]:
+def _capacity(group: GroupFacts, left: Iterable[str], number: int) -> Iterator[UnsafeReason]:
     """Each of those that are left must be able to take all: failover minions go to the first."""
     for name in left:
         room = group.room.get(name)
         if room is None:
             continue  # that is said already
         if number * FILES_PER_MINION > room.open_files:
-            yield Reason(
+            yield UnsafeReason(
                 CAPACITY,
                 f"{name} may have {room.open_files} files open; {number} minions need "
                 f"{number * FILES_PER_MINION}",
                 "max_open_files, and the limit of the service (LimitNOFILE)",
             )
         if 0 < room.max_minions < number:
-            yield Reason(
+            yield UnsafeReason(
                 CAPACITY,
                 f"{name} lets in {room.max_minions} minions of {number}",
                 f"max_minions: 0, or at least {number}, on {name}",
             )
         if number > group.per_worker * room.workers:
             needed = -(-number // group.per_worker)
-            yield Reason(
+            yield UnsafeReason(
                 CAPACITY,
                 f"{name} has {room.workers} worker threads; {number} minions need {needed}",
                 f"worker_threads: {needed} on {name}; or, where they are known to do, "
@@ -352,5 +354,7 @@ def _log_of(master: str) -> str:
     return f"/var/log/salt/master on {master} (or its log_file) says more"
 
 
-def _about(about: str, ids: Sequence[str], text: str, fix: str, unknown: bool = False) -> Reason:
-    return Reason(about, text, fix, unknown, tuple(ids[:LISTED]), len(ids))
+def _about(
+    about: str, ids: Sequence[str], text: str, fix: str, unknown: bool = False
+) -> UnsafeReason:
+    return UnsafeReason(about, text, fix, unknown, tuple(ids[:LISTED]), len(ids))

@@ -332,7 +332,7 @@ def _seconds(timeout: Any) -> float:
     return seconds
 
 
-def _publish(known: list[binding.Master], limit: float) -> list[bool | None]:
+def _publish(known: list[binding.SeenMaster], limit: float) -> list[bool | None]:
     """Whether each master's publisher is there for this minion; None: its port is not known."""
     from saltext_ha.minion.watchdog import publisher
 
@@ -344,10 +344,10 @@ def _publish(known: list[binding.Master], limit: float) -> list[bool | None]:
     return publisher.reached(transport, asked, limit, source)
 
 
-def _links(running: binding.Running) -> binding.Links:
+def _links(running: binding.Running) -> binding.TcpLinks:
     pid = options.pid(__opts__, running.caller)
     if pid is None:
-        return binding.Links(None, _no_minion())
+        return binding.TcpLinks(None, _no_minion())
     return binding.established(pid)
 
 
@@ -366,7 +366,7 @@ def _unkept() -> str | None:
     return f"it remembers no moves, and is not restarted when stuck: {found}" if found else None
 
 
-def _past(running: binding.Running, current: binding.Master) -> dict[str, Any]:
+def _past(running: binding.Running, current: binding.SeenMaster) -> dict[str, Any]:
     """What the watchdog remembers of *current*; hot-hot minions have one for each master."""
     here = str(current.configured)
     watchdog = here if running.type == "list" else ""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgpack
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.replication.account import Account, Decided
+from saltext_ha.replication.account import Account, Decision
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.record import Dot, Record
 
@@ -310,4 +310,4 @@ def _names(line: Line, by: str) -> bool:
 
 def _account(body: bytes) -> Account:
     kind, key, outcome, decisions = msgpack.unpackb(body)
-    return Account(kind, key, outcome, tuple(Decided(*decided) for decided in decisions))
+    return Account(kind, key, outcome, tuple(Decision(*decided) for decided in decisions))

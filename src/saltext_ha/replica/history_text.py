@@ -8,7 +8,7 @@ from typing import Any
 
 from saltext_ha.keystore import minion_key
 from saltext_ha.replica.history import VIA, Line
-from saltext_ha.replication.account import BEGAN, ENDED, HOLDS, Account, Decided
+from saltext_ha.replication.account import BEGAN, ENDED, HOLDS, Account, Decision
 from saltext_ha.replication.record import ACCEPTED
 
 
@@ -46,7 +46,7 @@ def _what(account: Account) -> str:
     return f"{account.outcome} holds" if account.kind == HOLDS else account.kind
 
 
-def _decision(decided: Decided) -> dict[str, Any]:
+def _decision(decided: Decision) -> dict[str, Any]:
     by, _, command = decided.by.partition(VIA)
     return {
         "state": decided.state,
@@ -63,7 +63,7 @@ def sentence(account: Account) -> str:
     several = account.kind != HOLDS
     show = _shower([decided.key for decided in account.decisions])
 
-    def told(decided: Decided) -> str:
+    def told(decided: Decision) -> str:
         words = [decided.state, "on", decided.on]
         words += ["by", decided.by] if decided.by else []
         return " ".join([show(decided.key), *words] if several else words)

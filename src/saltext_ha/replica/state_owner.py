@@ -32,7 +32,7 @@ WHAT_TO_DO = (
 
 
 @dataclass(frozen=True)
-class Master:
+class OwningMaster:
     """A master as its configuration names it, and *when* (seconds since the epoch) it was there."""
 
     name: str
@@ -80,7 +80,7 @@ def restart_due(config: HaConfig) -> str:
     )
 
 
-def _tenant(config: HaConfig) -> Master | None:
+def _tenant(config: HaConfig) -> OwningMaster | None:
     """Whose engine uses the folder, where it is not one of just this configuration."""
     tenant = _read(config.state_dir / TENANT_FILE)
     if tenant is None or (tenant.name, tenant.url) == (config.name, config.url):
@@ -129,9 +129,9 @@ def _write(config: HaConfig, file: str) -> None:
     write_whole(config.state_dir / file, json.dumps(said).encode())
 
 
-def _read(path: Path) -> Master | None:
+def _read(path: Path) -> OwningMaster | None:
     try:
         raw: Any = json.loads(read_plain(path))
-        return Master(str(raw["name"])[:100], str(raw["url"])[:300], float(raw["when"]))
+        return OwningMaster(str(raw["name"])[:100], str(raw["url"])[:300], float(raw["when"]))
     except (OSError, *NO_SENSE):
         return None

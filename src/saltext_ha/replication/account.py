@@ -21,7 +21,7 @@ ENDED = "conflict over"
 """There were several accepted keys; now there is one, or none."""
 
 
-class Decided(NamedTuple):
+class Decision(NamedTuple):
     """One decision that had a part in it."""
 
     key: bytes
@@ -42,7 +42,7 @@ class Account(NamedTuple):
     kind: str
     key: bytes
     outcome: str
-    decisions: tuple[Decided, ...]
+    decisions: tuple[Decision, ...]
 
 
 def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[Account]:
@@ -76,14 +76,14 @@ def _met(before: Record | None, record: Record) -> Account | None:
     return Account(HOLDS, record.fingerprint, outcome, _told(record, ordered))
 
 
-def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decided, ...]:
-    told: list[Decided] = []
+def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decision, ...]:
+    told: list[Decision] = []
     for key in keys:
         told += _told(records[key], [v for v in records[key].values if v.state == ACCEPTED])
     return tuple(told)
 
 
-def _revoked(record: Record) -> tuple[Decided, ...]:
+def _revoked(record: Record) -> tuple[Decision, ...]:
     """What took the access of a key away. All of it is new: one such decision would have before."""
     return _told(record, [value for value in _decisions(record) if value.state != ACCEPTED])
 
@@ -92,5 +92,5 @@ def _decisions(record: Record) -> list[Value]:
     return [value for value in record.values if value.state in DECISIONS]
 
 
-def _told(record: Record, values: list[Value]) -> tuple[Decided, ...]:
-    return tuple(Decided(record.fingerprint, v.state, v.at, v.by, v.on) for v in values)
+def _told(record: Record, values: list[Value]) -> tuple[Decision, ...]:
+    return tuple(Decision(record.fingerprint, v.state, v.at, v.by, v.on) for v in values)

@@ -14,24 +14,24 @@ from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 
 
-class Write(NamedTuple):
+class StateWrite(NamedTuple):
     """One state to be written to the record of one key."""
 
     key: bytes
     state: str
 
 
-def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
+def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[StateWrite]:
     """
     The writes that explain how the store went from *before* to *now*.
 
     *states* are the visible states of the id's records as this master had applied them.
     """
-    writes: list[Write] = []
+    writes: list[StateWrite] = []
     if still_accepted(before, now):
         # Whatever was left beside it knocked while it was away, and will again.
         knocks = (key for state, key in sorted(now.entries) if state == PENDING)
-        writes += [Write(key, PENDING) for key in knocks if key not in states]
+        writes += [StateWrite(key, PENDING) for key in knocks if key not in states]
     elif now.slot != before.slot:
         writes += _slot_writes(before, now, states)
     if now.denied == before.denied:  # mostly
@@ -40,11 +40,13 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     for key in sorted(now.denied - before.denied - written):
         # A pair that holds a place or lost one to another pending key needs no new observation.
         if states.get(key) in (None, DELETED):
-            writes.append(Write(key, DENIED))
+            writes.append(StateWrite(key, DENIED))
     gone = before.denied - now.denied - written
     if not now.denied - before.denied:
         # With a new denied key in its place the old one was pushed out by Salt, not by anybody.
-        writes += [Write(k, DELETED) for k in sorted(gone) if states.get(k) in (PENDING, DENIED)]
+        writes += [
+            StateWrite(k, DELETED) for k in sorted(gone) if states.get(k) in (PENDING, DENIED)
+        ]
     return writes
 
 
@@ -56,54 +58,56 @@ def still_accepted(before: Stored, now: Stored) -> bool:
     return before.state == ACCEPTED and now.state != REJECTED and before.slot in now.entries
 
 
-def unversioned(now: Stored, outdated: bool) -> list[Write]:
+def unversioned(now: Stored, outdated: bool) -> list[StateWrite]:
     """
     The writes for what a store shows of which nobody knows how it came there.
 
     *outdated*: it may show what was deleted and forgotten; an accepted key is but a knock then.
     """
-    writes = [Write(key, DENIED) for key in sorted(now.denied)]
+    writes = [StateWrite(key, DENIED) for key in sorted(now.denied)]
     if now.slot:
         state, key = now.slot
-        writes.append(Write(key, PENDING if outdated and state == ACCEPTED else state))
+        writes.append(StateWrite(key, PENDING if outdated and state == ACCEPTED else state))
     return writes
 
 
-def knocked_again(now: Stored) -> list[Write]:
+def knocked_again(now: Stored) -> list[StateWrite]:
     """The writes for a pending key that was deleted and is pending as before."""
-    return [Write(now.key, DELETED), Write(now.key, PENDING)] if now.key else []
+    return [StateWrite(now.key, DELETED), StateWrite(now.key, PENDING)] if now.key else []
 
 
-def deleted(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
+def deleted(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[StateWrite]:
     """The writes for an id that was deleted while *before* was on its way there; it is *now*."""
     return _delete_all(states, Stored(denied=now.denied - before.denied))
 
 
-def _slot_writes(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[Write]:
+def _slot_writes(
+    before: Stored, now: Stored, states: Mapping[bytes, str | None]
+) -> list[StateWrite]:
     if now.slot is None:
         return _delete_all(states, now)
     state, key = now.slot
     if state == ACCEPTED:
         # An accepted key that made room for another is gone by the hand of somebody who saw both.
         ousted = before.key if before.state == ACCEPTED and before.key != key else None
-        return [*(_delete(ousted, now) if ousted else ()), Write(key, ACCEPTED)]
+        return [*(_delete(ousted, now) if ousted else ()), StateWrite(key, ACCEPTED)]
     if state == REJECTED:
         others = [k for k in sorted(states) if states[k] == ACCEPTED and k != key]
-        return [*(write for k in others for write in _delete(k, now)), Write(key, REJECTED)]
+        return [*(write for k in others for write in _delete(k, now)), StateWrite(key, REJECTED)]
     writes = []
     if before.slot:
         # Salt never turns a decided key or another pending one into this pending one: in between
         # somebody deleted the id, and then the minion knocked again.
         writes = _delete_all(states, now)
         if states.get(key) in (ACCEPTED, REJECTED):
-            writes.append(Write(key, DELETED))
+            writes.append(StateWrite(key, DELETED))
     # Else nobody did: a decision that is known and does not show here is still to be applied.
     if states.get(key) != PENDING:
-        writes.append(Write(key, PENDING))
+        writes.append(StateWrite(key, PENDING))
     return writes
 
 
-def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[Write]:
+def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[StateWrite]:
     """Delete every key but the one in the slot and those that are denied and were undecided."""
     writes = []
     for key in sorted(states):
@@ -113,7 +117,7 @@ def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[Write]:
     return writes
 
 
-def _delete(key: bytes, now: Stored) -> list[Write]:
+def _delete(key: bytes, now: Stored) -> list[StateWrite]:
     """Delete *key*; if it is denied now, it has knocked again since."""
-    deleted = [Write(key, DELETED)]
-    return [*deleted, Write(key, DENIED)] if key in now.denied else deleted
+    deleted = [StateWrite(key, DELETED)]
+    return [*deleted, StateWrite(key, DENIED)] if key in now.denied else deleted

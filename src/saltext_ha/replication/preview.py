@@ -17,14 +17,14 @@ from saltext_ha.replication.record import Record, merge
 Records = Mapping[bytes, Record]
 
 
-class Known(NamedTuple):
+class SideKnowledge(NamedTuple):
     """What one side knows of an id: its records by fingerprint, and what its store shows."""
 
     records: Records
     shown: Stored
 
 
-class Change(NamedTuple):
+class SideChange(NamedTuple):
     """What the store of one side shows for an id, and what it would show."""
 
     side: str
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     after: Stored
 
 
-NOTHING = Known({}, ABSENT)
+NOTHING = SideKnowledge({}, ABSENT)
 
 
 def joined(sides: Iterable[Records]) -> dict[bytes, Record]:
@@ -63,8 +63,8 @@ def settled(records: Records, shown: Stored, one_denied: bool) -> Stored:
 
 
 def meeting(
-    sides: Mapping[str, Mapping[str, Known]], one_denied: Mapping[str, bool]
-) -> tuple[list[Change], list[str]]:
+    sides: Mapping[str, Mapping[str, SideKnowledge]], one_denied: Mapping[str, bool]
+) -> tuple[list[SideChange], list[str]]:
     """
     What changes where when *sides* (name → id → what is known) meet.
 
@@ -80,5 +80,5 @@ def meeting(
         for name, entry in known.items():
             after = settled(records, entry.shown, one_denied[name])
             if after != entry.shown:
-                changes.append(Change(name, minion_id, entry.shown, after))
+                changes.append(SideChange(name, minion_id, entry.shown, after))
     return changes, conflicts

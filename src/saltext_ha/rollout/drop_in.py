@@ -15,8 +15,8 @@ from typing import Any
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.watchdog import Settings
-from saltext_ha.lint.model import MINION, Facts, Place
+from saltext_ha.config.watchdog import WatchdogSettings
+from saltext_ha.lint.model import MINION, HostFacts, Place
 from saltext_ha.minion.binding import (
     DEFAULT_PUBLISH_PORT,
     DEFAULT_REQUEST_PORT,
@@ -28,7 +28,7 @@ NAME = "ha-masters.conf"
 MARK = "# Written for saltext-ha: the masters of this minion."
 FAILOVER, HOT = TYPES = ("failover", "hot")
 ALIVE = 30  # seconds
-JITTER = int(Settings.jitter)
+JITTER = int(WatchdogSettings.jitter)
 ZEROMQ = "zeromq"
 TRANSPORTS = (ZEROMQ, "tcp", "ws")  # ws: since 3007
 DIGITS = 64
@@ -242,7 +242,7 @@ def facts(
     addresses: Mapping[str, frozenset[str] | None],
     version: tuple[int, ...],
     defaults: Mapping[str, Any],
-) -> Facts:
+) -> HostFacts:
     """
     A minion that has these options and nothing else, for the rules of ``ha.lint``.
 
@@ -251,7 +251,7 @@ def facts(
     :param defaults: Salt's.
     """
     places = dict.fromkeys(found, Place(NAME, 0))
-    return Facts(
+    return HostFacts(
         MINION, version, {**defaults, **found}, places, told=dict(told), addresses=dict(addresses)
     )
 

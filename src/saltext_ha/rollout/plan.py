@@ -23,7 +23,7 @@ REMEMBERED = 3600.0  # seconds in which the same file is not tried again
 
 
 @dataclass(frozen=True)
-class Plan:
+class RolloutPlan:
     """
     What is to be done.
 
@@ -53,7 +53,9 @@ class Plan:
         return "".join(difflib.unified_diff(old, new, *names))
 
 
-def make(opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retry: bool) -> Plan:
+def make(
+    opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retry: bool
+) -> RolloutPlan:
     """
     What is to be done on the minion with *opts*.
 
@@ -82,7 +84,7 @@ def make(opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retr
     if trying and old != new:
         # It was put back, and the minion is on its way back; or somebody changed it meanwhile.
         raise HaError("this file is being tried on this minion; run this again later")
-    return Plan(
+    return RolloutPlan(
         path,
         old,
         new,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from saltext_ha.common.files import write_whole
 from saltext_ha.minion import files
-from saltext_ha.minion.restarting.processes import Known, living
+from saltext_ha.minion.restarting.processes import KnownProcess, living
 
 TRYING = "trying"  # the minion restarts, or is looking for a master
 KEPT = "kept"
@@ -19,7 +19,7 @@ FAILED = "failed"  # nobody could restart the minion, or the old file could not 
 
 
 @dataclass(frozen=True)
-class Record:
+class RolloutRecord:
     """
     One exchange.
 
@@ -37,7 +37,7 @@ class Record:
     @property
     def trying(self) -> bool:
         """Whether it goes on, and has not only been cut off, as by a reboot."""
-        return self.state == TRYING and living(Known(self.helper, self.started)) is not None
+        return self.state == TRYING and living(KnownProcess(self.helper, self.started)) is not None
 
 
 def digest(text: str) -> str:
@@ -50,11 +50,11 @@ def path(cachedir: str) -> Path:
     return Path(cachedir) / files.FOLDER / "multi_master.json"
 
 
-def read(cachedir: str) -> Record | None:
+def read(cachedir: str) -> RolloutRecord | None:
     """The last exchange; None when there was none, or nobody can tell."""
     try:
         found: Mapping[str, object] = json.loads(files.read(path(cachedir)))
-        return Record(
+        return RolloutRecord(
             str(found["state"]),
             str(found["digest"]),
             float(str(found["at"])),
@@ -66,7 +66,7 @@ def read(cachedir: str) -> Record | None:
         return None
 
 
-def write(cachedir: str, record: Record) -> None:
+def write(cachedir: str, record: RolloutRecord) -> None:
     """Note it."""
     files.replace(path(cachedir), json.dumps(asdict(record)))
 

@@ -23,7 +23,7 @@ from saltext_ha.minion import binding, options
 from saltext_ha.minion.restarting import detached, restart
 from saltext_ha.minion.restarting.processes import running
 from saltext_ha.rollout import record
-from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, Record
+from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, RolloutRecord
 
 JOB = 3600.0  # seconds for the end of the job that asks
 POLL = 0.5
@@ -69,7 +69,7 @@ def launch(order: Order) -> None:
         if order.revert:
             _put_back(order)
         raise
-    now = Record(TRYING, record.digest(order.new), time.time(), "", *helper)
+    now = RolloutRecord(TRYING, record.digest(order.new), time.time(), "", *helper)
     with contextlib.suppress(OSError):  # a full disk: it is under way nevertheless
         record.write(order.cachedir, now)
 
@@ -81,7 +81,7 @@ def main() -> None:
         state, why = carry_out(order)
     except Exception as exc:  # nobody else can say so
         state, why = FAILED, f"{type(exc).__name__}: {exc}"
-    record.write(order.cachedir, Record(state, record.digest(order.new), time.time(), why))
+    record.write(order.cachedir, RolloutRecord(state, record.digest(order.new), time.time(), why))
 
 
 def carry_out(order: Order) -> tuple[str, str]:

@@ -146,7 +146,7 @@ def weigh(value: Any) -> int:
     return total
 
 
-class Room:
+class MemoryBudget:
     """
     Memory for what is kept of minions: bounded in all, whoever keeps it. Any thread may use it.
 

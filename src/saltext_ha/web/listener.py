@@ -21,7 +21,7 @@ from aiohttp import web
 from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import ConfigError, HaError, reason_of
 from saltext_ha.common.refusals import Allowance, Refusals
-from saltext_ha.config.web import Settings
+from saltext_ha.config.web import StatusSettings
 from saltext_ha.transport.connection import Connection, Limits
 from saltext_ha.transport.http_server import HttpServer
 
@@ -59,7 +59,7 @@ class StatusListener:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: StatusSettings,
         *,
         source: str = "the master configuration",
         limits: Limits = LIMITS,
@@ -168,7 +168,7 @@ class StatusListener:
         return hmac.compare_digest(shown, token)
 
 
-def _context(settings: Settings, source: str) -> ssl.SSLContext | None:
+def _context(settings: StatusSettings, source: str) -> ssl.SSLContext | None:
     if settings.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

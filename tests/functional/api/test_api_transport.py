@@ -20,7 +20,7 @@ from saltext_ha.api import (
     Secret,
     TimedOut,
 )
-from saltext_ha.api.connection import Connection
+from saltext_ha.api.connection import ApiConnection
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.transport import Lost, NotSent, Transport
 from tests.api_server import PASSWORD, Server, everything, pool, respond
@@ -229,7 +229,7 @@ def test_more_connections_than_are_kept_are_closed(
 ) -> None:
     closed = []
 
-    class Watched(Connection):
+    class Watched(ApiConnection):
         def close(self) -> None:
             closed.append(self)
             super().close()

@@ -15,7 +15,7 @@ import pytest
 from lab.engines import Engine, Place, befriend
 from saltext_ha.commands import consistency_check
 from saltext_ha.common.errors import PeerRefused
-from saltext_ha.config.consistency import Settings
+from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import digests, sections
 from saltext_ha.replication.placement import Stored
 from saltext_ha.salt_bus.announce import Announcer
@@ -448,7 +448,7 @@ def test_events_when_the_answer_changes_and_the_last_answer(
 def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
     # More often than the configuration takes.
-    one.config = dataclasses.replace(one.config, consistency=Settings(interval=0.2))
+    one.config = dataclasses.replace(one.config, consistency=ConsistencySettings(interval=0.2))
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):

@@ -16,14 +16,14 @@ import pytest
 
 from saltext_ha.consistency import access, master_key, options, sections
 from saltext_ha.consistency.options import TABLE, Level
-from saltext_ha.consistency.rules import DRIFT, NOTE, Rule
+from saltext_ha.consistency.rules import DRIFT, NOTE, EqualityRule
 from tests.engines import met, run, until
 from tests.functional.comparing import SAID, checked, found, place
 from tests.keys import public_key
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
-COMPARED: dict[str, tuple[str, Rule]] = {
+COMPARED: dict[str, tuple[str, EqualityRule]] = {
     **{option: ("options", rule) for option, rule in options.RULES.items()},
     **{rule.option: ("access", rule) for rule in access.CONFIG},
     **{rule.option: ("master_key", rule) for rule in master_key.CONFIG},

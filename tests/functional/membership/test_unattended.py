@@ -384,7 +384,7 @@ def test_the_secret_is_shown_nowhere(
 # -- finding the group, or founding it
 
 
-async def find(master: Master, *masters: Master, wait: float = 0.0) -> unattended.Found:
+async def find(master: Master, *masters: Master, wait: float = 0.0) -> unattended.JoinOutcome:
     return await find_group(master.applicant, [m.url for m in masters], wait, lambda shared: None)
 
 

@@ -19,15 +19,15 @@ from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
 from saltext_ha.minion import files as minion_files
 from saltext_ha.minion.restarting import restart
-from saltext_ha.minion.watchdog.journal import ASKED, KEEP, Entry, Journal
+from saltext_ha.minion.watchdog.journal import ASKED, KEEP, Journal, RecordedMove
 from saltext_ha.modules import ha as modules_ha
 from saltext_ha.rollout import record
-from saltext_ha.rollout.record import PUT_BACK, Record
+from saltext_ha.rollout.record import PUT_BACK, RolloutRecord
 from saltext_ha.states import ha as states_ha
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to be another user")
 
-ENTRY = Entry(time.time(), None, "10.0.0.1", ASKED)
+ENTRY = RecordedMove(time.time(), None, "10.0.0.1", ASKED)
 CANARY = "root:*:19000:0:99999:7:::\n"
 NOBODY = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
@@ -79,7 +79,7 @@ def test_nothing_is_written_through_what_he_planted(
     with pytest.raises(PermissionError, match="remove it"):
         Journal(cachedir).add(ENTRY)
     with pytest.raises(PermissionError, match="remove it"):
-        record.write(str(cachedir), Record(PUT_BACK, "", 0.0))
+        record.write(str(cachedir), RolloutRecord(PUT_BACK, "", 0.0))
     assert canary.read_text() == CANARY
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_believed_that_he_tells(
     cachedir: Path, tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
     Journal(tmp_path).add(ENTRY)
-    record.write(str(tmp_path), Record(PUT_BACK, "", time.time()))
+    record.write(str(tmp_path), RolloutRecord(PUT_BACK, "", time.time()))
     plant(cachedir, tmp_path / "none")
     for name in ("masters.jsonl", "multi_master.json"):
         planted = (cachedir / "ha").resolve() / name
@@ -185,7 +185,7 @@ def test_all_of_it_is_its_owners_alone(cachedir: Path, umask: int, minion: str) 
     before = os.umask(umask)
     try:
         Journal(cachedir).add(ENTRY)
-        record.write(str(cachedir), Record(PUT_BACK, "", 0.0))
+        record.write(str(cachedir), RolloutRecord(PUT_BACK, "", 0.0))
         Journal(cachedir, "10.0.0.1").add(ENTRY)
     finally:
         os.umask(before)
@@ -243,7 +243,7 @@ def test_whatever_he_swaps_while_it_is_written(cachedir: Path) -> None:
                 for number in range(300):
                     try:
                         Journal(cachedir).add(ENTRY)
-                        record.write(str(cachedir), Record(PUT_BACK, "", float(number)))
+                        record.write(str(cachedir), RolloutRecord(PUT_BACK, "", float(number)))
                         done[True] += 1
                     except OSError:
                         done[False] += 1

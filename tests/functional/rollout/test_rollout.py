@@ -25,7 +25,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.minion import binding, options
 from saltext_ha.minion.restarting import processes, restart
 from saltext_ha.rollout import drop_in, plan, record, trial
-from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, Record
+from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, RolloutRecord
 from saltext_ha.states import ha as state
 
 pytestmark = pytest.mark.core
@@ -69,7 +69,7 @@ def target(opts: dict[str, Any]) -> Path:
     return Path(opts["conf_file"]).parent / "minion.d" / drop_in.NAME
 
 
-def make(opts: dict[str, Any], minion: int | None = None, retry: bool = False) -> plan.Plan:
+def make(opts: dict[str, Any], minion: int | None = None, retry: bool = False) -> plan.RolloutPlan:
     return plan.make(opts, WISH, minion, retry)
 
 
@@ -168,17 +168,17 @@ def test_a_full_disk_is_an_answer(opts: dict[str, Any], monkeypatch: pytest.Monk
     assert done["changes"] == {}
 
 
-NOBODY = processes.Known(0, 0.0)
+NOBODY = processes.KnownProcess(0, 0.0)
 
 
 def noted(
     opts: dict[str, Any],
     state: str,
     at: float,
-    helper: processes.Known = NOBODY,
+    helper: processes.KnownProcess = NOBODY,
     text: str = TEXT,
 ) -> None:
-    record.write(opts["cachedir"], Record(state, record.digest(text), at, "why", *helper))
+    record.write(opts["cachedir"], RolloutRecord(state, record.digest(text), at, "why", *helper))
 
 
 def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ def test_while_it_is_tried_it_is_not_written_again(opts: dict[str, Any]) -> None
 
 def test_who_has_the_number_of_a_dead_helper_tries_nothing(opts: dict[str, Any]) -> None:
     me = processes.know(psutil.Process())
-    for helper in (me._replace(started=me.started - 100), processes.Known(me.pid, 0.0)):
+    for helper in (me._replace(started=me.started - 100), processes.KnownProcess(me.pid, 0.0)):
         noted(opts, TRYING, time.time(), helper=helper, text="another")
         assert not make(opts).trying
     assert run(opts)["result"] is True
@@ -258,7 +258,7 @@ def test_a_minion_that_runs_with_what_was_there_before(opts: dict[str, Any]) -> 
 def test_a_torn_record_is_none(opts: dict[str, Any]) -> None:
     assert record.read(opts["cachedir"]) is None
     noted(opts, KEPT, 1.5)
-    assert record.read(opts["cachedir"]) == Record(KEPT, record.digest(TEXT), 1.5, "why")
+    assert record.read(opts["cachedir"]) == RolloutRecord(KEPT, record.digest(TEXT), 1.5, "why")
     record.path(opts["cachedir"]).write_text('{"state": "ke')
     assert record.read(opts["cachedir"]) is None
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from lab.engines import Engine, Place, befriend, free_port
 from proving.hostile.inputs import PAGES
 from saltext_ha.common.errors import ConfigError, HaError
-from saltext_ha.config.web import Settings
+from saltext_ha.config.web import StatusSettings
 from saltext_ha.engine.service import Service
 from saltext_ha.replica.replica import Replica
 from saltext_ha.transport.connection import Limits
@@ -170,7 +170,7 @@ def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
         async def page(request: Any) -> Any:
             return aiohttp.web.Response(text="here")
 
-        settings = Settings(port=free_port())
+        settings = StatusSettings(port=free_port())
         limits = Limits(header=0.2, keepalive=0.3, max_anonymous=4)
         listener = StatusListener(settings, limits=limits)
         await listener.start({"/live": page})
@@ -261,7 +261,7 @@ def test_the_name_of_the_configuration_is_ours(tmp_path: Path) -> None:
 
     async def scene() -> None:
         # No name that is known to be loopback, and none that leads elsewhere.
-        settings = Settings(host="127.1", port=free_port())
+        settings = StatusSettings(host="127.1", port=free_port())
         listener = StatusListener(settings)
         await listener.start({"/": page})
         try:
@@ -284,7 +284,7 @@ def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> None:
         raise RuntimeError("a secret")
 
     async def scene() -> None:
-        settings = Settings(port=free_port())
+        settings = StatusSettings(port=free_port())
         listener = StatusListener(settings)
         await listener.start({"/unknown": unknown, "/broken": broken})
         try:
@@ -412,7 +412,7 @@ def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_tls_that_is_too_old(tmp_path: Path) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
-    listener = StatusListener(Settings(port=free_port(), certificate=crt, key=key))
+    listener = StatusListener(StatusSettings(port=free_port(), certificate=crt, key=key))
     assert listener._context is not None
     # Otherwise many an OpenSSL refuses the old versions by itself, whatever we say.
     listener._context.set_ciphers("ALL:@SECLEVEL=0")
@@ -451,12 +451,12 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("host", "port"), [("a..b", 4531), ("127.0.0.1", 65536), ("a\0b", 4531)])
 def test_what_cannot_be_bound_is_an_error_that_ends_no_engine(host: str, port: int) -> None:
     with pytest.raises(HaError, match="status page: cannot listen on http://"):
-        asyncio.run(StatusListener(Settings(host=host, port=port)).start({}))
+        asyncio.run(StatusListener(StatusSettings(host=host, port=port)).start({}))
 
 
 def test_who_is_stopped_while_it_starts_leaves_the_port_free() -> None:
     async def scene(steps: int) -> bool:
-        settings = Settings(port=free_port())
+        settings = StatusSettings(port=free_port())
         listener = StatusListener(settings)
         start = asyncio.ensure_future(listener.start({}))
         for _ in range(steps):

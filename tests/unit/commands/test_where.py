@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands import where as module
-from saltext_ha.commands.minions import Known
+from saltext_ha.commands.minions import MasterView
 from saltext_ha.commands.where import Where, last_heard, sights_of
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_specs import JobSpec
@@ -48,9 +48,9 @@ class Played:
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, Known], dict[str, str]]:
+    ) -> tuple[dict[str, MasterView], dict[str, str]]:
         sights = {i: Sight(likely=5, likely_by="auth") for i in ids}
-        known = Known()
+        known = MasterView()
         known.sights = sights
         return {"m1": known}, {"m2": "timed out"}
 
@@ -160,11 +160,11 @@ class Asked:
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, Known], dict[str, str]]:
+    ) -> tuple[dict[str, MasterView], dict[str, str]]:
         self.questions.append(question)
-        told: dict[str, Known] = {}
+        told: dict[str, MasterView] = {}
         for name in self.masters:
-            told[name] = Known()
+            told[name] = MasterView()
             told[name].sights = dict(self.sights.get(name, {}))
         return told, {}
 
@@ -266,7 +266,7 @@ def test_of_listed_ids_those_count_that_are_accepted(monkeypatch: pytest.MonkeyP
 )
 def test_where_anything_was_heard_of_it_last(heard: dict[str, Sight], on: list[str]) -> None:
     assert last_heard(heard) == on
-    known = {name: Known() for name in (*heard, "m9")}
+    known = {name: MasterView() for name in (*heard, "m9")}
     for name, each in heard.items():
         known[name].sights = {"web0": each, "web1": sight(sure=1)}
     assert sights_of("web0", known) == heard

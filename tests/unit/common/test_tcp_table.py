@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from saltext_ha.common.tcp_table import Connection, end, established, port_of
+from saltext_ha.common.tcp_table import TcpConnection, end, established, port_of
 
 pytestmark = [
     pytest.mark.core,
@@ -24,8 +24,8 @@ V4 = """\
 
 def test_only_established_connections_are_told() -> None:
     first, second = established(V4.splitlines())
-    assert first == Connection("0100007F:1F90", "0200007F:C350", 0, 3, "36750")
-    assert second == Connection("0300007F:C351", "0100007F:1199", 11, 0, "36751")
+    assert first == TcpConnection("0100007F:1F90", "0200007F:C350", 0, 3, "36750")
+    assert second == TcpConnection("0300007F:C351", "0100007F:1199", 11, 0, "36751")
 
 
 @pytest.mark.parametrize(

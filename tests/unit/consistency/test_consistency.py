@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
-from saltext_ha.config.consistency import Settings
+from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import result as results
 from saltext_ha.consistency import section
 from saltext_ha.consistency.facts import Facts
@@ -114,7 +114,7 @@ def compare(masters, errors=None, ignore=()):
             part,
             {m: facts[name] for m, facts in masters.items()},
             unreached,
-            Settings(ignore=ignore),
+            ConsistencySettings(ignore=ignore),
         )
         for name, part in OF_MASTERS.items()
     }

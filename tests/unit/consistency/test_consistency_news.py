@@ -12,7 +12,7 @@ import pytest
 from saltext_ha.commands import consistency_watch
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.consistency import Settings, parse
+from saltext_ha.config.consistency import ConsistencySettings, parse
 from saltext_ha.consistency import clock, news, sections
 from saltext_ha.consistency.clock import Offset
 from saltext_ha.consistency.freshness import stale
@@ -68,7 +68,7 @@ def test_settings_that_are_wrong(value: Any, message: str) -> None:
 
 
 def test_settings() -> None:
-    assert parse({}) == Settings()
+    assert parse({}) == ConsistencySettings()
     assert parse({"interval": 0, "ignore": None}).interval == 0
     assert parse({"ignore": ["a:*"]}).ignore == ("a:*",)
 
@@ -88,7 +88,10 @@ def test_settings() -> None:
     ],
 )
 def test_what_is_ignored(pattern: str, ignored: bool) -> None:
-    assert Settings(ignore=(pattern,)).ignores("access", "external_auth:pam:alice") is ignored
+    assert (
+        ConsistencySettings(ignore=(pattern,)).ignores("access", "external_auth:pam:alice")
+        is ignored
+    )
 
 
 # The clock

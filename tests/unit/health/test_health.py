@@ -308,7 +308,7 @@ def test_settings_of_the_status_page(tmp_path: Path) -> None:
     token.write_text("0123456789" * 4)
     token.chmod(0o600)
     assert status.parse(False) is None
-    assert status.parse(None) == status.Settings()
+    assert status.parse(None) == status.StatusSettings()
     for host in ("127.0.0.7", "::1", "localhost"):
         assert status.parse({"host": host}) is not None
     value = {"host": "10.0.0.1", "certificate": "/c.pem", "token_file": str(token)}

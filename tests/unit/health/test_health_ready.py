@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.hysteresis import Health
-from saltext_ha.config.health import Settings
+from saltext_ha.config.health import HealthSettings
 from saltext_ha.health import verdict
 from saltext_ha.health.echoes import ECHO, Echoes
 from saltext_ha.health.fitness import HANGS
@@ -20,7 +20,7 @@ from saltext_ha.salt_bus.proof import Proofs
 
 GOOD = Health(True, True, 0, 0.0, "")
 BAD = Health(False, True, 0, 0.0, "publisher: timed out")
-ASKS = Settings()
+ASKS = HealthSettings()
 PROOFS = Proofs(b"key")
 MINE = PROOFS.mark(ECHO, {"master": "m1", "turn": 1})
 DOWN, UP, UNASKED = (SimpleNamespace(up=up) for up in (False, True, None))
@@ -28,7 +28,7 @@ DOWN, UP, UNASKED = (SimpleNamespace(up=up) for up in (False, True, None))
 
 def watcher(
     state: Health = GOOD,
-    settings: Settings | None = ASKS,
+    settings: HealthSettings | None = ASKS,
     draining: bool = False,
     adopting: bool = False,
     links: Mapping[str, Any] | None = None,

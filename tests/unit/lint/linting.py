@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from saltext_ha.lint import check, collect
-from saltext_ha.lint.model import MINION, Facts, Member, Place
+from saltext_ha.lint.model import MINION, HostFacts, Member, Place
 
 Case = Mapping[str, Any]
 CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "lint_cases.yaml").read_text())
@@ -43,7 +43,7 @@ BASES: dict[str, dict[str, Any]] = {
 NEWEST = (3008, 3)
 
 
-def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> Facts:
+def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> HostFacts:
     """*text* is a part of a configuration: what else it takes stands elsewhere on that page."""
     path = folder / name / role
     path.parent.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> Facts:
     return collect.of_minion(running) if role == MINION else collect.of_master(running)
 
 
-def inspect(facts: Facts) -> list[check.Finding]:
+def inspect(facts: HostFacts) -> list[check.Finding]:
     ignored = check.configured(facts.options)
     return [f for f in check.inspect("x", facts) if f["code"] not in ignored]
 

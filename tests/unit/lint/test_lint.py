@@ -14,7 +14,7 @@ import yaml
 
 from saltext_ha.common.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
-from saltext_ha.lint.model import INFO, MASTER, MINION, Facts, Member
+from saltext_ha.lint.model import INFO, MASTER, MINION, HostFacts, Member
 from saltext_ha.lint.rules import CODES, RULES
 from saltext_ha.output import ha as outputter
 from saltext_ha.runners import ha as runner
@@ -65,7 +65,9 @@ def write(root: Path, case: Case, fixed: bool = False) -> Path:
     return path
 
 
-def facts_of(root: Path, case: Case, monkeypatch: pytest.MonkeyPatch, fixed: bool = False) -> Facts:
+def facts_of(
+    root: Path, case: Case, monkeypatch: pytest.MonkeyPatch, fixed: bool = False
+) -> HostFacts:
     known = {
         host: None if ips is None else frozenset(ips)
         for host, ips in case.get("addresses", {}).items()

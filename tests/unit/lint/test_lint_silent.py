@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from saltext_ha.lint import check, collect, sources
-from saltext_ha.lint.model import MASTER, MINION, Facts, Place, Setting
+from saltext_ha.lint.model import MASTER, MINION, HostFacts, Place, Setting
 from saltext_ha.lint.rules import RULES
 from tests.unit.lint.linting import BASES, GROUPS, NEWEST, facts_of_text, inspect, members
 
@@ -209,7 +209,7 @@ def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) ->
         Setting("grains", main, place, sources.MAIN),
         Setting("grains", included, place, sources.INCLUDED),
     ]
-    facts = Facts(MINION, NEWEST, {"grains": included, "master": HERE}, settings=settings)
+    facts = HostFacts(MINION, NEWEST, {"grains": included, "master": HERE}, settings=settings)
     assert "HA002" not in {f["code"] for f in check.inspect("x", facts)}
 
 
@@ -220,7 +220,7 @@ def test_files_that_include_others_each_in_their_turn() -> None:
         for option in ("include", "beacons")
     ]
     options = {"include": [sources.INCLUDED], "beacons": [sources.INCLUDED], "master": HERE}
-    found = check.inspect("x", Facts(MINION, NEWEST, options, settings=settings))
+    found = check.inspect("x", HostFacts(MINION, NEWEST, options, settings=settings))
     assert [f["option"] for f in found if f["code"] == "HA002"] == ["beacons"]
 
 
@@ -230,7 +230,7 @@ def test_only_lists_of_masters_are_merged(first: Any, fires: bool) -> None:
         Setting("master", value, Place(file, 1), sources.INCLUDED)
         for file, value in (("a", first), ("b", ["10.0.0.2"]))
     ]
-    facts = Facts(MINION, NEWEST, {"master": ["10.0.0.2"]}, settings=settings)
+    facts = HostFacts(MINION, NEWEST, {"master": ["10.0.0.2"]}, settings=settings)
     assert ("HA004" in {f["code"] for f in check.inspect("x", facts)}) is fires
     others = [dataclasses.replace(setting, option="beacons") for setting in settings]
     facts = dataclasses.replace(facts, settings=others)
@@ -242,5 +242,5 @@ def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
         Setting("master", [HERE], Place(layer, 1), layer)
         for layer in (sources.MAIN, sources.INCLUDED)
     ]
-    facts = Facts(MINION, NEWEST, {"master": [HERE]}, settings=settings)
+    facts = HostFacts(MINION, NEWEST, {"master": [HERE]}, settings=settings)
     assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}

@@ -11,7 +11,7 @@ import pytest
 import salt.config
 import salt.version
 
-from saltext_ha.lint.cited import READ_ON, Line
+from saltext_ha.lint.cited import READ_ON, CitedLine
 from saltext_ha.lint.model import Rule
 from saltext_ha.lint.rules import RULES
 
@@ -22,7 +22,7 @@ PACKAGES = Path(salt.version.__file__).parents[1]
 INSTALLED = salt.version.__version__
 MAJOR = int(INSTALLED.partition(".")[0])
 
-CITED = [(rule, line) for rule in RULES for line in rule.sources if isinstance(line, Line)]
+CITED = [(rule, line) for rule in RULES for line in rule.sources if isinstance(line, CitedLine)]
 HERE = [
     (rule, line)
     for rule, line in CITED
@@ -47,13 +47,13 @@ def module(path: str) -> tuple[list[str], dict[str, range]]:
     return text.splitlines(), spans
 
 
-def name(case: tuple[Rule, Line]) -> str:
+def name(case: tuple[Rule, CitedLine]) -> str:
     rule, line = case
     return f"{rule.code}-{line.path}:{line.number}"
 
 
 @pytest.mark.parametrize("case", HERE, ids=name)
-def test_the_line_that_a_rule_was_read_from_is_there(case: tuple[Rule, Line]) -> None:
+def test_the_line_that_a_rule_was_read_from_is_there(case: tuple[Rule, CitedLine]) -> None:
     _, line = case
     lines, spans = module(line.path)
     span = spans[line.where] if line.where else range(1, len(lines) + 1)
@@ -68,18 +68,20 @@ def test_every_rule_names_a_line_of_salt_or_a_test_that_is_there() -> None:
         files = [
             REPOSITORY / path
             for source in rule.sources
-            if not isinstance(source, Line)
+            if not isinstance(source, CitedLine)
             for path in re.findall(r"(?:tests|docs)/[\w/-]+\.\w+", source)
         ]
         ours = any("saltext_ha/" in str(source) for source in rule.sources)
-        assert ours or files or any(isinstance(source, Line) for source in rule.sources), rule.code
+        assert ours or files or any(isinstance(source, CitedLine) for source in rule.sources), (
+            rule.code
+        )
         assert all(path.is_file() for path in files), rule.code
         assert rule.why.endswith((".", ".)")), rule.code
 
 
 def test_each_release_that_a_rule_holds_on_is_vouched_for() -> None:
     for rule in RULES:
-        lines = [source for source in rule.sources if isinstance(source, Line)]
+        lines = [source for source in rule.sources if isinstance(source, CitedLine)]
         for release in (3006, 3007, 3008):
             if lines and rule.holds_on((release,)):
                 assert any(not line.release or line.major == release for line in lines), (

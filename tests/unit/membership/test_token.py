@@ -7,9 +7,9 @@ import string
 import pytest
 
 from saltext_ha.common.errors import TokenError
-from saltext_ha.membership.token import PREFIX, Token, decode, reply_mac, request_mac
+from saltext_ha.membership.token import PREFIX, JoinToken, decode, reply_mac, request_mac
 
-TOKEN = Token(
+TOKEN = JoinToken(
     urls=("https://10.0.0.1:4530", "https://[::1]:4530"),
     fingerprint=bytes(range(32)).hex(":"),
     invite="0123456789abcdef" * 2,
@@ -42,7 +42,7 @@ def test_every_altered_character_is_noticed() -> None:
 def test_there_is_one_way_to_write_a_token() -> None:
     """Base64 decoders overlook stray bits at the end and foreign characters anywhere."""
     for group in ("p", "pr", "pro"):
-        text = Token(**{**TOKEN.__dict__, "group": group}).encode()
+        text = JoinToken(**{**TOKEN.__dict__, "group": group}).encode()
         for last in set(string.ascii_letters + string.digits + "-_") - {text[-1]}:
             with pytest.raises(TokenError):
                 decode(text[:-1] + last)
@@ -81,7 +81,7 @@ def test_what_is_no_token(text: str) -> None:
     ],
 )
 def test_a_whole_token_with_impossible_content(changes: dict[str, object]) -> None:
-    text = Token(**{**TOKEN.__dict__, **changes}).encode()  # type: ignore[arg-type]
+    text = JoinToken(**{**TOKEN.__dict__, **changes}).encode()  # type: ignore[arg-type]
     with pytest.raises(TokenError):
         decode(text)
 

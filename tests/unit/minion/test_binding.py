@@ -23,8 +23,8 @@ from salt.exceptions import SaltInvocationError
 from lab.forwarder import drop_packets
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.minion import binding, cleartext_request, options
-from saltext_ha.minion.binding import Links, Running
-from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Entry, Journal
+from saltext_ha.minion.binding import Running, TcpLinks
+from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Journal, RecordedMove
 from saltext_ha.modules import ha
 
 pytestmark = pytest.mark.core
@@ -39,8 +39,8 @@ def hot(**values: Any) -> Running:
     return Running(**(usual | {"host": M2, "ip": M2, "port": 4506} | values))
 
 
-def links(*seen: tuple[str, int]) -> Links:
-    return Links(frozenset(seen))
+def links(*seen: tuple[str, int]) -> TcpLinks:
+    return TcpLinks(frozenset(seen))
 
 
 # -- reading what is configured
@@ -190,7 +190,7 @@ def test_a_nonsense_entry_does_not_hide_the_others() -> None:
 
 
 def test_invisible_connections_are_unknown() -> None:
-    answer, _ = binding.current_master(hot(), Links(None, "may not look"))
+    answer, _ = binding.current_master(hot(), TcpLinks(None, "may not look"))
     assert (answer["connected"], answer["note"]) == (None, "may not look")
 
 
@@ -267,7 +267,7 @@ def test_salt_call_may_go_to_another_address_of_the_name(
 
 
 def test_the_address_is_told_where_it_can_be() -> None:
-    name = binding.Master("salt", "salt", 4506, frozenset({M1, M2}), publish_port=4505)
+    name = binding.SeenMaster("salt", "salt", 4506, frozenset({M1, M2}), publish_port=4505)
     for seen, ip in (
         (((M1, 4505),), M1),
         (((M2, 4506),), M2),
@@ -317,7 +317,7 @@ def test_salt_call_on_a_hot_minion_names_the_master_it_spoke_to() -> None:
     ],
 )
 def test_no_master_is_a_clear_answer(running: Running, note: str) -> None:
-    answer, current = binding.current_master(running, Links(None))
+    answer, current = binding.current_master(running, TcpLinks(None))
     assert current is None
     assert (answer["address"], answer["connected"]) == (None, None)
     assert note in answer["note"]
@@ -446,11 +446,11 @@ def test_the_bus_is_where_salt_makes_it(tmp_path: Path) -> None:
 def test_ping_of_a_closed_port_is_answered_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    master = binding.Master("m1", "m1", port, frozenset({"127.0.0.1"}))
+    master = binding.SeenMaster("m1", "m1", port, frozenset({"127.0.0.1"}))
     answer = binding.ping({}, master, 60)
     assert (answer["answers"], answer["milliseconds"]) == (False, None)
     assert "refused" in answer["note"]
-    unknown = binding.Master("m1", "m1", port)
+    unknown = binding.SeenMaster("m1", "m1", port)
     assert binding.ping({}, unknown, 60)["answers"] is None
 
 
@@ -545,11 +545,15 @@ def test_since_when_and_how_often(opts: dict[str, Any], tmp_path: Path) -> None:
     assert "since" not in ha.current_master()
     book, now = Journal(tmp_path), time.time()
     # Of another process than this one: nobody has watched this one yet.
-    book.add(Entry(binding.psutil.Process().create_time() - 5, M1, f"{M2}:4508", "no answer"))
-    book.add(Entry(binding.psutil.Process().create_time() - 4, f"{M2}:4508", M2, "no answer"))
+    book.add(
+        RecordedMove(binding.psutil.Process().create_time() - 5, M1, f"{M2}:4508", "no answer")
+    )
+    book.add(
+        RecordedMove(binding.psutil.Process().create_time() - 4, f"{M2}:4508", M2, "no answer")
+    )
     assert "since" not in ha.current_master()
-    book.add(Entry(now - 0.02, None, M2, STARTED))
-    book.add(Entry(now - 0.01, M2, M2, f"{FAILED}: may not"))
+    book.add(RecordedMove(now - 0.02, None, M2, STARTED))
+    book.add(RecordedMove(now - 0.01, M2, M2, f"{FAILED}: may not"))
     answer = ha.current_master()
     assert (answer["since"], answer["switches"]) == (now - 0.02, 2)
     read = datetime.strptime(answer["since_iso"], "%Y-%m-%dT%H:%M:%S%z")
@@ -588,7 +592,7 @@ def test_whether_jobs_would_come(opts: dict[str, Any], monkeypatch: pytest.Monke
     """A master that was never met is asked at the publish port of those that were."""
     asked: list[tuple[str | None, int | None]] = []
 
-    def reached(transport: str, known: list[binding.Master], *rest: Any) -> list[bool]:
+    def reached(transport: str, known: list[binding.SeenMaster], *rest: Any) -> list[bool]:
         asked.extend((each.host, each.publish_port) for each in known)
         return [True for _ in known]
 
@@ -652,7 +656,7 @@ def test_who_answers_something_else_is_no_master(
     monkeypatch: pytest.MonkeyPatch, reply: object
 ) -> None:
     monkeypatch.setattr(cleartext_request, "ask", lambda *arguments: reply)
-    master = binding.Master(M1, M1, 4506, frozenset({M1}))
+    master = binding.SeenMaster(M1, M1, 4506, frozenset({M1}))
     answer = binding.ping({}, master, 1)
     assert (answer["answers"], answer["milliseconds"]) == (False, None)
     assert "not to a ping" in answer["note"]
@@ -667,7 +671,7 @@ def test_two_ports_that_may_be_a_publishers_are_one_too_many() -> None:
 
 
 def test_a_name_behind_which_are_two_masters_has_no_publish_port_of_its_own() -> None:
-    master = binding.Master("both", "both", 4506, frozenset({M1, M2}))
+    master = binding.SeenMaster("both", "both", 4506, frozenset({M1, M2}))
     running = Running(("both",), told={(M1, 4506): 4505, (M2, 4506): 4515})
     assert binding._publish_port(master, running) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Links, Running
+from saltext_ha.minion.binding import Link, Running, TcpLinks
 from saltext_ha.minion.evidence import remark
 
 pytestmark = pytest.mark.core
@@ -18,7 +18,7 @@ def said(*seen: Link, ping: dict[str, bool] | None = None, kind: str = "failover
     """About M2, which the minion of M1 and M2 takes for its master."""
     told = {(M1, 4506): 4505, (M2, 4506): 4505}
     running = Running((M1, M2), True, kind, host=M2, ip=M2, port=4506, told=told)
-    links = Links(frozenset(seen))
+    links = TcpLinks(frozenset(seen))
     known = binding.masters(running, links)
     (current,) = (each for each in known if each.current)
     return remark(current, known, links, running, ping)
@@ -60,7 +60,7 @@ def test_a_hot_minion_is_rightly_subscribed_to_others_too() -> None:
 
 
 def rows(running: Running, *seen: Link) -> dict[str | None, str | None]:
-    links = Links(frozenset(seen))
+    links = TcpLinks(frozenset(seen))
     known = binding.masters(running, links)
     return {each.configured: remark(each, known, links, running) for each in known}
 
@@ -109,7 +109,7 @@ def test_a_port_map_without_the_publishers_port(second: int, wrong: bool) -> Non
     entries = (f"{M1}:4506", f"{M1}:4516")
     told = {(M1, 4506): 4505, (M1, 4516): second}
     running = Running(entries, True, host=M1, ip=M1, port=4516, told=told)
-    links = Links(frozenset({(M1, 4505), (M1, 4515)}))
+    links = TcpLinks(frozenset({(M1, 4505), (M1, 4515)}))
     (current,) = (each for each in binding.masters(running, links) if each.current)
     note = remark(current, [], links, running)
     assert bool(note) is wrong

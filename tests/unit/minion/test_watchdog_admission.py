@@ -14,9 +14,9 @@ import pytest
 import salt.config
 import salt.payload
 
-from saltext_ha.minion.binding import Master
+from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.watchdog import admission
-from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.admission import AuthRefusal
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -29,7 +29,7 @@ def signed(load: dict[str, Any]) -> dict[str, Any]:
     return {"enc": "clear", "load": salt.payload.dumps(load), "sig": b"any"}
 
 
-def read(reply: Any, known: str | None = KEY) -> Refusal | None:
+def read(reply: Any, known: str | None = KEY) -> AuthRefusal | None:
     known = known and admission._lines(known)
     return admission.read(reply, known, "web1")
 
@@ -106,9 +106,11 @@ def test_who_does_not_answer_is_no_refusal_for_good(tmp_path: Path) -> None:
     (tmp_path / "minion.pub").write_text(KEY)
     with mute() as port:
         began = time.monotonic()
-        refusal = admission.refusal(opts, Master("m", "m", port, frozenset({"127.0.0.1"})), 0.5)
+        refusal = admission.refusal(opts, SeenMaster("m", "m", port, frozenset({"127.0.0.1"})), 0.5)
         assert time.monotonic() - began < 5
     assert refusal is not None
     assert "does not answer a sign-in" in refusal.why
     assert not refusal.final
-    assert admission.refusal(opts, Master("m", "m", 1), 0.5) == Refusal("its address is unknown")
+    assert admission.refusal(opts, SeenMaster("m", "m", 1), 0.5) == AuthRefusal(
+        "its address is unknown"
+    )

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_ha.config.watchdog import Settings, jitter_for
+from saltext_ha.config.watchdog import WatchdogSettings, jitter_for
 from saltext_ha.minion.watchdog import decide, order
-from saltext_ha.minion.watchdog.decide import Look, Move, Setup, State
+from saltext_ha.minion.watchdog.decide import MinionMove, Setup, State, WatchdogLook
 
 pytestmark = pytest.mark.core
 
 MASTERS = ("m1", "m2", "m3")
-SETTINGS = Settings(interval=5, timeout=2, failures=2, jitter=2, stable=60)
+SETTINGS = WatchdogSettings(interval=5, timeout=2, failures=2, jitter=2, stable=60)
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Run:
     closed: set[str] = field(default_factory=set)
     tried: list[float] = field(default_factory=list)
     state: State = field(default_factory=State)
-    moves: list[tuple[float, Move]] = field(default_factory=list)
+    moves: list[tuple[float, MinionMove]] = field(default_factory=list)
     note: str | None = None
 
     def look(
@@ -47,7 +47,7 @@ class Run:
         here = MASTERS.index(self.current) if self.current else 0
         self.kept = self.kept or MASTERS[here:] + MASTERS[:here]
         turn = order.after(self.kept, MASTERS, self.current)
-        look = Look(self.at, self.current, subscribed, asked, self.pinned, order=turn)
+        look = WatchdogLook(self.at, self.current, subscribed, asked, self.pinned, order=turn)
         self.state, next_ = decide.step(self.setup, self.state, look, chance)
         self.note = next_.note
         if next_.move and next_.move.target in self.closed:
@@ -128,7 +128,7 @@ def test_a_minion_that_found_the_first_ones_down_tries_them_first() -> None:
 
 def test_where_salt_would_come_back_at_once_that_is_no_move_to_another() -> None:
     """Entries with ports: Salt begins with the first one again."""
-    look = Look(1000, "m1", False, dict.fromkeys(MASTERS, True), order=MASTERS)
+    look = WatchdogLook(1000, "m1", False, dict.fromkeys(MASTERS, True), order=MASTERS)
     _, next_ = decide.step(Setup(SETTINGS, MASTERS, deaf_after=0), State("m1", bad=9), look, 0)
     assert next_.move is not None
     assert next_.move.target == "m1"
@@ -236,10 +236,10 @@ def test_who_was_left_or_not_reached_is_no_refuge_at_once() -> None:
     left = run.moves[0][0]
     run.until(left + 30, {"m1"})
     assert [at - left for at, _ in run.moves[1:]] == pytest.approx([20], abs=6)
-    lost = decide.moved(State("m1", bad=2), 0.0, Move("m1", "m2", ""), "m1")
+    lost = decide.moved(State("m1", bad=2), 0.0, MinionMove("m1", "m2", ""), "m1")
     assert set(lost.left) == {"m1", "m2"}
     assert lost.moves == (0.0,)
-    assert dict(decide.moved(State("m2"), 0.0, Move("m2", "m1", "", True), "m1").left) == {}
+    assert dict(decide.moved(State("m2"), 0.0, MinionMove("m2", "m1", "", True), "m1").left) == {}
 
 
 def test_who_was_moved_by_hand_is_not_taken_back() -> None:
@@ -324,11 +324,11 @@ def test_thousands_of_minions_of_a_dead_master_do_not_arrive_at_once(minions: in
 
 
 def test_without_that_jitter_they_do() -> None:
-    arrivals, _ = storm(10_000, Settings.jitter)
+    arrivals, _ = storm(10_000, WatchdogSettings.jitter)
     assert max(arrivals.values()) > 1_500
 
 
-def storm(minions: int, jitter: float) -> tuple[Counter[int], Settings]:
+def storm(minions: int, jitter: float) -> tuple[Counter[int], WatchdogSettings]:
     """How many minions of a master that dies at 1000 move in each second, by its number."""
     chance = random.Random(1)
     settings = replace(SETTINGS, jitter=jitter)

@@ -13,11 +13,11 @@ import pytest
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import watchdog
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Links, Running
+from saltext_ha.minion.binding import Link, Running, TcpLinks
 from saltext_ha.minion.watchdog import journal, request, run
-from saltext_ha.minion.watchdog.admission import Refusal
-from saltext_ha.minion.watchdog.decide import Look
-from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.admission import AuthRefusal
+from saltext_ha.minion.watchdog.decide import WatchdogLook
+from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 from saltext_ha.minion.watchdog.look import where
 
 pytestmark = pytest.mark.core
@@ -30,7 +30,7 @@ M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
 def test_everything_may_be_left_out() -> None:
     for opts in ({}, {"ha": None}, {"ha": {"watchdog": None}}, {"ha": {"lint": {"ignore": []}}}):
-        assert watchdog.parse(opts) == watchdog.Settings()
+        assert watchdog.parse(opts) == watchdog.WatchdogSettings()
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_the_journal_remembers_and_forgets(tmp_path: Path) -> None:
     book = Journal(tmp_path)
     assert book.last() is None
     for number in range(journal.KEEP * 3):
-        book.add(Entry(float(number), M1, M2, "no answer"))
+        book.add(RecordedMove(float(number), M1, M2, "no answer"))
     entries = book.read()
     assert journal.KEEP <= len(entries) <= 2 * journal.KEEP
-    assert book.last() == Entry(float(journal.KEEP * 3 - 1), M1, M2, "no answer")
+    assert book.last() == RecordedMove(float(journal.KEEP * 3 - 1), M1, M2, "no answer")
     with book.path.open("a") as file:
         file.write('{"at": 1')  # a crash while writing
     assert book.last() == entries[-1]
@@ -78,35 +78,35 @@ def test_the_journal_remembers_and_forgets(tmp_path: Path) -> None:
 
 def test_what_another_release_wrote_is_read(tmp_path: Path) -> None:
     book = Journal(tmp_path)
-    old = Entry(10, M1, M2, "no answer", 2.0)
+    old = RecordedMove(10, M1, M2, "no answer", 2.0)
     book.add(old)
     with book.path.open("a") as file:
         line = {"at": 20, "source": M2, "target": M1, "why": "no answer", "weather": "fine"}
         file.write(f"{json.dumps(line)}\n[]\n7\n")
-    assert book.read() == [old, Entry(20, M2, M1, "no answer")]
+    assert book.read() == [old, RecordedMove(20, M2, M1, "no answer")]
 
 
 def test_starts_and_reconnections_are_no_switches() -> None:
     entries = [
-        Entry(10, M1, M2, "no answer"),
-        Entry(20, None, M2, journal.STARTED),
-        Entry(30, M2, M2, "not subscribed"),
-        Entry(40, M2, M1, journal.SEEN),
+        RecordedMove(10, M1, M2, "no answer"),
+        RecordedMove(20, None, M2, journal.STARTED),
+        RecordedMove(30, M2, M2, "not subscribed"),
+        RecordedMove(40, M2, M1, journal.SEEN),
     ]
     assert journal.switches(entries, since=0) == 2
     assert journal.switches(entries, since=15) == 1
 
 
 def test_since_when_the_minion_is_with_its_master() -> None:
-    came = Entry(20, M1, M2, "no answer")
-    again = Entry(40, None, M2, journal.STARTED)
-    failed = Entry(50, None, M2, f"{journal.FAILED}: may not")
-    entries = [Entry(10, None, M1, journal.STARTED), came, again, failed]
+    came = RecordedMove(20, M1, M2, "no answer")
+    again = RecordedMove(40, None, M2, journal.STARTED)
+    failed = RecordedMove(50, None, M2, f"{journal.FAILED}: may not")
+    entries = [RecordedMove(10, None, M1, journal.STARTED), came, again, failed]
     for started, known in ((0, 20), (20, 20), (30, 40), (45, None)):
         assert journal.since(entries, M2, started) == known, started
     assert journal.since(entries, M1, 0) is None
     assert journal.since([], M1, 0) is None
-    assert journal.since([came, Entry(30, M2, M2, "not subscribed")], M2, 0) == 30
+    assert journal.since([came, RecordedMove(30, M2, M2, "not subscribed")], M2, 0) == 30
 
 
 # -- where the minion is
@@ -114,7 +114,7 @@ def test_since_when_the_minion_is_with_its_master() -> None:
 
 def bound(*seen: Link, last: str | None = None, entries: tuple[str, ...] = (M1, M2)) -> Any:
     running = Running(entries, listed=True, master_type="failover", publish_port=4505)
-    master = where(binding.locate(running), running, Links(frozenset(seen)), last)
+    master = where(binding.locate(running), running, TcpLinks(frozenset(seen)), last)
     return master and (master.configured, master.connected)
 
 
@@ -154,7 +154,7 @@ def test_changes_by_others_are_noted_and_told(
 ) -> None:
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(run, "tell", lambda *what: told.append(what[1:]))
-    watch = run.Watch(place(), watchdog.Settings(), Journal(tmp_path), {"id": "web1"})
+    watch = run.Watch(place(), watchdog.WatchdogSettings(), Journal(tmp_path), {"id": "web1"})
     tidied: list[str | None] = []
     tidy = lambda master: tidied.append(master.configured)  # noqa: E731
     monkeypatch.setattr(watch.place.mover, "tidy", tidy)
@@ -162,7 +162,7 @@ def test_changes_by_others_are_noted_and_told(
     monkeypatch.setattr(
         watch.place.looker,
         "look",
-        lambda ask: Look(len(seen), seen[-1], True, {M1: True, M2: True}),
+        lambda ask: WatchdogLook(len(seen), seen[-1], True, {M1: True, M2: True}),
     )
     for current in (None, M1, M1, None, M2, M2):  # None: Salt is on its way
         seen.append(current)
@@ -178,7 +178,7 @@ def test_changes_by_others_are_noted_and_told(
 
 def place(kind: str = "failover", **opts: Any) -> run.Site:
     base = {"id": "web1", "master": [M1, M2], "master_type": kind, "publish_port": 4505}
-    found = run.site(base | opts, lambda: Links(frozenset()), 0.2)
+    found = run.site(base | opts, lambda: TcpLinks(frozenset()), 0.2)
     assert found.looker.opts
     return found
 
@@ -201,26 +201,26 @@ class Shown:
     """What a look shows: the current master, who answers, and who would not let the minion in."""
 
     def __init__(
-        self, current: str, answers: Collection[str], refusals: Mapping[str, Refusal]
+        self, current: str, answers: Collection[str], refusals: Mapping[str, AuthRefusal]
     ) -> None:
         self.current, self.answers, self.refusals = current, answers, refusals
         self.notes = dict.fromkeys((M1, M2, M3), "timed out")
 
-    def look(self, ask: Collection[str]) -> Look:
-        return Look(1.0, self.current, True, {each: each in self.answers for each in ask})
+    def look(self, ask: Collection[str]) -> WatchdogLook:
+        return WatchdogLook(1.0, self.current, True, {each: each in self.answers for each in ask})
 
-    def refusal(self, entry: str) -> Refusal | None:
+    def refusal(self, entry: str) -> AuthRefusal | None:
         return self.refusals.get(entry)
 
 
-NO, NEVER = Refusal("its key is denied"), Refusal("its key is pending", final=True)
+NO, NEVER = AuthRefusal("its key is denied"), AuthRefusal("its key is pending", final=True)
 
 
 def planned(
     current: str,
     to: str | None,
     answers: Collection[str],
-    refusals: Mapping[str, Refusal] | None = None,
+    refusals: Mapping[str, AuthRefusal] | None = None,
     masters: Collection[str] = (M1, M2, M3),
     **opts: Any,
 ) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from saltext_ha.minion.binding import Master
+from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.watchdog.publisher import problem, problems, reached
 
 pytestmark = pytest.mark.core
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.core
 HERE = "127.0.0.1"
 
 
-def master(port: int | None, name: str = "m1") -> Master:
-    return Master(name, HERE, 4506, frozenset({HERE}), port)
+def master(port: int | None, name: str = "m1") -> SeenMaster:
+    return SeenMaster(name, HERE, 4506, frozenset({HERE}), port)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_all_are_tried_at_once_and_what_is_unknown_is_no_problem(
 ) -> None:
     dumb = [master(port_of(listener), f"m{number}") for number in range(5)]
     known = [*dumb, master(publisher, "good"), master(None, "unknown")]
-    known.append(Master("nowhere", "m9.example", 4506, frozenset(), 4505))
+    known.append(SeenMaster("nowhere", "m9.example", 4506, frozenset(), 4505))
     started = time.monotonic()
     assert set(problems("zeromq", known, 0.5)) == {each.configured for each in dumb}
     assert time.monotonic() - started < 2

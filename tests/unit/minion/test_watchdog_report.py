@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.config.watchdog import Settings
-from saltext_ha.minion.binding import Link, Links, Master, Running
-from saltext_ha.minion.watchdog.decide import Look
+from saltext_ha.config.watchdog import WatchdogSettings
+from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion.watchdog.decide import WatchdogLook
 from saltext_ha.minion.watchdog.journal import Journal
 from saltext_ha.minion.watchdog.report import Reports, report
 from saltext_ha.minion.watchdog.run import Watch, site
@@ -56,7 +56,9 @@ def test_masters_understand_what_is_said() -> None:
     heard = Presence(lambda address, port: (address, port) == ("10.0.0.1", 4506))
     for address, sure in ((M1, True), (M2, False)):
         running = Running((address,), listed=True)
-        said = report("hot", Master(address, address, 4506, frozenset({address})), running, 300, 2)
+        said = report(
+            "hot", SeenMaster(address, address, 4506, frozenset({address})), running, 300, 2
+        )
         assert len(str(said)) < 300
         heard(
             "salt/ha/minion/hot/bound",
@@ -73,15 +75,15 @@ def test_the_watch_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "master_ip": M1, "master_port": 4506, "master_uri": f"tcp://{M1}:4506",
     }  # fmt: skip
     links: frozenset[Link] = frozenset({(M1, 4505), (M1, 4506)})
-    place = site(opts, lambda: Links(links), 1)
-    watch = Watch(place, Settings(jitter=0), Journal(tmp_path), opts)
+    place = site(opts, lambda: TcpLinks(links), 1)
+    watch = Watch(place, WatchdogSettings(jitter=0), Journal(tmp_path), opts)
     fired: list[tuple[str, object]] = []
     monkeypatch.setattr(place.mover, "tidy", lambda reached: None)
     monkeypatch.setattr(place.mover, "tell", lambda tag, data: fired.append((tag, data)))
     looks = [
-        Look(0, M1, True, {M1: False}),
-        Look(1, M1, True, {M1: True}),
-        Look(2, M1, True, {M1: True}),
+        WatchdogLook(0, M1, True, {M1: False}),
+        WatchdogLook(1, M1, True, {M1: True}),
+        WatchdogLook(2, M1, True, {M1: True}),
     ]
     monkeypatch.setattr(place.looker, "look", lambda ask: looks.pop(0))
     watch.turn()

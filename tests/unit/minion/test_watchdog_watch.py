@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.watchdog import Settings
+from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
 from saltext_ha.minion.restarting import detached, restart
 from saltext_ha.minion.watchdog import journal, request, rescue, run
-from saltext_ha.minion.watchdog.admission import Refusal
-from saltext_ha.minion.watchdog.journal import Entry
-from saltext_ha.minion.watchdog.look import Book
+from saltext_ha.minion.watchdog.admission import AuthRefusal
+from saltext_ha.minion.watchdog.journal import RecordedMove
+from saltext_ha.minion.watchdog.look import AddressBook
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 from saltext_ha.minion.watchdog.report import MAX_ADDRESSES, report
 from tests.unit.minion.watched import M1, M2, M3, QUICK, Salt, turns
@@ -149,7 +149,7 @@ def test_a_master_that_keeps_whom_it_does_not_let_in_is_no_refuge(
     salt = Salt(monkeypatch)
     watch = salt.watch(tmp_path)
     watch.turn()
-    salt.up, salt.closed = {M2, M3}, {M2: Refusal("the key of web1 is pending there", final)}
+    salt.up, salt.closed = {M2, M3}, {M2: AuthRefusal("the key of web1 is pending there", final)}
     # Where Salt passes on by itself it finds its way.
     assert turns(watch) == ([M1] if final else [M1, M2])
     assert salt.asked == [M2]  # and not again at every look
@@ -160,8 +160,8 @@ def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
 ) -> None:
     salt = Salt(monkeypatch)
-    salt.here, salt.closed = M2, {M1: Refusal("no", final)}
-    watch = salt.watch(tmp_path, Settings(**{**vars(QUICK), "failback": True}))
+    salt.here, salt.closed = M2, {M1: AuthRefusal("no", final)}
+    watch = salt.watch(tmp_path, WatchdogSettings(**{**vars(QUICK), "failback": True}))
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     for _ in range(30):
@@ -182,7 +182,7 @@ def test_the_first_master_is_reached_past_one_that_does_not_let_it_in(
     salt.here = M2
     watch = salt.watch(tmp_path)
     watch.turn()
-    salt.up, salt.closed = {M1, M3}, {M3: Refusal("the key of web1 is pending there", True)}
+    salt.up, salt.closed = {M1, M3}, {M3: AuthRefusal("the key of web1 is pending there", True)}
     assert turns(watch) == [M2, M1]
     assert FAILBACK in salt.tags()
     assert DISCONNECTED not in salt.tags()
@@ -194,17 +194,18 @@ def test_an_operator_is_told_who_would_keep_it_on_the_way(
     monkeypatch: pytest.MonkeyPatch, final: bool
 ) -> None:
     salt = Salt(monkeypatch)
-    salt.closed = {M2: Refusal("the key of web1 is pending there", final)}
+    salt.closed = {M2: AuthRefusal("the key of web1 is pending there", final)}
     if final:
         with pytest.raises(HaError, match=f"the way to {M3} leads past {M2}, which would keep"):
             request.plan(salt.site, M3)
         salt.up = {M1, M3}  # Salt passes by who does not answer
-    assert request.plan(salt.site, M3) == request.Plan(M1, M3)
+    assert request.plan(salt.site, M3) == request.MovePlan(M1, M3)
     salt.up, salt.here = {M1, M2, M3}, M3
-    assert request.plan(salt.site, M1) == request.Plan(M3, M1)
-    assert request.plan(salt.site, M3) == request.Plan(M3, M3)  # it is there
-    salt.here, salt.closed = M2, {M3: Refusal("the key of web1 is pending there", final)}
-    assert request.plan(salt.site, M1) == request.Plan(M2, M1)  # straight, as it is the first one
+    assert request.plan(salt.site, M1) == request.MovePlan(M3, M1)
+    assert request.plan(salt.site, M3) == request.MovePlan(M3, M3)  # it is there
+    salt.here, salt.closed = M2, {M3: AuthRefusal("the key of web1 is pending there", final)}
+    # Straight, as it is the first one.
+    assert request.plan(salt.site, M1) == request.MovePlan(M2, M1)
 
 
 def test_who_only_connects_anew_signs_in_nowhere_else(
@@ -212,19 +213,19 @@ def test_who_only_connects_anew_signs_in_nowhere_else(
 ) -> None:
     salt = Salt(monkeypatch, master=[M1], master_type="str")
     watch = salt.watch(tmp_path)
-    watch._do(run.Move(M1, M1, "not subscribed for 15 s"))
+    watch._do(run.MinionMove(M1, M1, "not subscribed for 15 s"))
     assert salt.asked == []
     assert salt.tags()[0] == DISCONNECTED
 
 
 def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
     salt = Salt(monkeypatch)
-    salt.closed = {M2: Refusal("the key of web1 is pending there", True)}
+    salt.closed = {M2: AuthRefusal("the key of web1 is pending there", True)}
     with pytest.raises(HaError, match=f"{M2} would not let this minion in: the key of web1"):
         request.plan(salt.site, M2)
     with pytest.raises(HaError, match=f"{M2} would not let this minion in"):
         request.plan(salt.site, None)
-    assert request.plan(salt.site, M1) == request.Plan(M1, M1)
+    assert request.plan(salt.site, M1) == request.MovePlan(M1, M1)
     salt.up = {M1}
     with pytest.raises(HaError, match=f"{M3} does not answer"):
         request.plan(salt.site, M3)
@@ -239,7 +240,7 @@ def test_what_is_preferred_and_how_long_a_subscription_may_be_missing(
     salt = Salt(monkeypatch, recon_max=30_000)
     setup = salt.watch(tmp_path).setup
     assert (setup.preferred, setup.deaf_after) == (None, 35.0)
-    back = Settings(failback=True, failures=4)
+    back = WatchdogSettings(failback=True, failures=4)
     setup = Salt(monkeypatch, recon_max=1000).watch(tmp_path, back).setup
     assert (setup.preferred, setup.deaf_after) == (M1, 20.0)
     assert Salt(monkeypatch, random_master=True).site.first is None
@@ -266,7 +267,7 @@ def test_who_was_moved_by_hand_is_known_to_have_been(
     follow = watch._follow
     monkeypatch.setattr(watch, "_follow", lambda look: pinned.append(follow(look)) or pinned[-1])
     watch.turn()
-    watch.journal.add(Entry(1.0, M1, M2, journal.ASKED))
+    watch.journal.add(RecordedMove(1.0, M1, M2, journal.ASKED))
     watch.turn()
     assert pinned == [False, True]
 
@@ -279,14 +280,14 @@ def test_a_minion_that_salt_is_moving_is_with_none(monkeypatch: pytest.MonkeyPat
     looker = salt.site.looker
     assert looker.look(()).current == M1
     asking: Link = (M2, 4506)
-    salt.up, salt.steps = {M1}, [Links(frozenset({asking}))]
+    salt.up, salt.steps = {M1}, [TcpLinks(frozenset({asking}))]
     look = looker.look((M1, M2))
     assert (look.current, look.good) == (None, False)
     # It answers there, and has yet to subscribe: so far it still counts as coming from M1.
-    salt.up, salt.steps = {M1, M2}, [Links(frozenset({asking}))]
+    salt.up, salt.steps = {M1, M2}, [TcpLinks(frozenset({asking}))]
     look = looker.look(())
     assert (look.current, look.subscribed, looker.last) == (M2, False, M1)
-    salt.steps = [Links(frozenset({asking}))]
+    salt.steps = [TcpLinks(frozenset({asking}))]
     assert looker.bound() is None
 
 
@@ -301,7 +302,7 @@ def test_a_name_that_does_not_resolve_now_keeps_its_addresses(
         return known[host]
 
     monkeypatch.setattr(binding, "resolve", resolve)
-    book = Book(Running(("m1.example", "m2.example"), listed=True))
+    book = AddressBook(Running(("m1.example", "m2.example"), listed=True))
     known.pop("m1.example")
     known["m2.example"] = frozenset({M3})
     book.refresh()
@@ -311,7 +312,7 @@ def test_a_name_that_does_not_resolve_now_keeps_its_addresses(
 
 def test_a_report_names_a_few_addresses_only() -> None:
     ips = frozenset(f"10.1.0.{number}" for number in range(1, 50))
-    said = report("web1", Master("m1", "m1", 4506, ips), Running(("m1",)), 300, 1)
+    said = report("web1", SeenMaster("m1", "m1", 4506, ips), Running(("m1",)), 300, 1)
     assert len(said["addresses"]) == MAX_ADDRESSES
 
 
@@ -326,8 +327,8 @@ class Stuck(Salt):
         if tag == DISCONNECTED:
             self.here = ""
 
-    def links(self) -> Links:
-        return super().links() if self.here else Links(frozenset({("10.9.9.9", 22)}))
+    def links(self) -> TcpLinks:
+        return super().links() if self.here else TcpLinks(frozenset({("10.9.9.9", 22)}))
 
 
 @pytest.fixture
@@ -364,7 +365,7 @@ def test_a_minion_that_is_stuck_is_restarted_and_not_soon_again(
     assert (last.source, last.target, last.why) == (None, M1, rescue.STUCK)
     stuck(tmp_path, monkeypatch)
     assert len(begun) == 1
-    long_ago = Entry(**{**asdict(last), "at": last.at - rescue.PAUSE - 1})
+    long_ago = RecordedMove(**{**asdict(last), "at": last.at - rescue.PAUSE - 1})
     watch.journal.path.unlink()
     watch.journal.add(long_ago)
     stuck(tmp_path, monkeypatch)
@@ -398,7 +399,7 @@ def test_who_may_wait_for_the_name_service_is_not_restarted(
     salt = Stuck(monkeypatch)
     salt.here = ""
     watch = salt.watch(tmp_path)
-    watch._rescue(run.Move(M1, M2, "no answer"))
+    watch._rescue(run.MinionMove(M1, M2, "no answer"))
     assert len(begun) == (seconds == 0.5)
 
 
@@ -407,8 +408,8 @@ def test_who_knocks_somewhere_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch, link: Link | None
 ) -> None:
     salt = Salt(monkeypatch)
-    looks = [Links(frozenset({("10.9.9.9", 22)}))] * 3
-    looks.append(Links(frozenset({link}) if link else None))
+    looks = [TcpLinks(frozenset({("10.9.9.9", 22)}))] * 3
+    looks.append(TcpLinks(frozenset({link}) if link else None))
     masters = salt.site.book.masters
     assert rescue.stuck(masters, lambda: looks[0], 20)
     assert not rescue.stuck(masters, lambda: looks.pop(0), 20)
@@ -418,7 +419,7 @@ def test_who_waits_for_a_host_that_drops_its_packets_is_not_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     masters = Salt(monkeypatch).site.book.masters
-    links = Links(frozenset(), sought=frozenset({(M3, 4506)}))
+    links = TcpLinks(frozenset(), sought=frozenset({(M3, 4506)}))
     assert not rescue.stuck(masters, lambda: links, 20)
 
 
@@ -431,14 +432,14 @@ def test_who_pauses_between_two_rounds_is_not_stuck(
     salt = Stuck(monkeypatch, auth_timeout=5, acceptance_wait_time=10)
     monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     pause = 10 + 5 + 5
-    busy = Links(frozenset({(M2, 4506)}))
-    quiet = Links(frozenset())
+    busy = TcpLinks(frozenset({(M2, 4506)}))
+    quiet = TcpLinks(frozenset())
     salt.site.looker.links = lambda: quiet if clock[0] % (pause + 5) < pause else busy
     watch = salt.watch(tmp_path)
-    watch._rescue(run.Move(M1, M2, "no answer"))
+    watch._rescue(run.MinionMove(M1, M2, "no answer"))
     assert begun == []
     salt.site.looker.links = lambda: quiet
-    watch._rescue(run.Move(M1, M2, "no answer"))
+    watch._rescue(run.MinionMove(M1, M2, "no answer"))
     assert len(begun) == 1
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.binding import Links
+from saltext_ha.minion.binding import TcpLinks
 from saltext_ha.minion.watchdog import journal, request
-from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State
-from saltext_ha.minion.watchdog.journal import Entry, Journal
+from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 from tests.unit.minion.watched import M1, M2, M3, Salt, turns
 
 pytestmark = pytest.mark.core
 
-PENDING = Refusal("the key of web1 is pending there", final=True)
+PENDING = AuthRefusal("the key of web1 is pending there", final=True)
 
 
 def orders(book: Journal) -> list[list[str] | None]:
@@ -87,7 +87,7 @@ def test_when_somebody_else_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert turns(watch, 1) == [M1]
     # By way of m2, which the watchdog did not see.
     salt.here = M3
-    watch.journal.add(Entry(1.0, M1, M3, journal.ASKED, 2.0, [M3, M1, M2]))
+    watch.journal.add(RecordedMove(1.0, M1, M3, journal.ASKED, 2.0, [M3, M1, M2]))
     watch.turn()
     assert salt.site.mover.order == (M3, M1, M2)
 
@@ -98,7 +98,7 @@ def test_who_moves_it_has_a_moment_to_note_it(
     salt = Salt(monkeypatch)
     watch = salt.watch(tmp_path)
     assert turns(watch, 1) == [M1]
-    asked = Entry(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
+    asked = RecordedMove(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
     monkeypatch.setattr(time, "sleep", lambda seconds: watch.journal.add(asked))
     salt.here = M2
     assert turns(watch) == [M1, M2]
@@ -120,7 +120,7 @@ def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
 def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Journal, entry: Entry) -> None:
+    def full(self: Journal, entry: RecordedMove) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Journal, "add", full)
@@ -132,9 +132,9 @@ def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
 def test_salt_call_has_a_list_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"caller": True, "cachedir": str(tmp_path), "local_masters": [M3, M2, M1]}
     assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)
-    Journal(tmp_path).add(Entry(1.0, M1, M3, "no answer", 2.0, [M2, M3, M1]))
+    Journal(tmp_path).add(RecordedMove(1.0, M1, M3, "no answer", 2.0, [M2, M3, M1]))
     assert Salt(monkeypatch, **own).site.mover.order == (M2, M3, M1)
-    Journal(tmp_path).add(Entry(1.0, M1, M3, "as older ones wrote it"))
+    Journal(tmp_path).add(RecordedMove(1.0, M1, M3, "as older ones wrote it"))
     assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)
 
 
@@ -149,7 +149,7 @@ def test_with_ports_it_gets_nowhere_past_one_that_takes_it(monkeypatch: pytest.M
     entries = [f"{each}:4506" for each in (M1, M2, M3)]
     salt = Salt(monkeypatch, master=entries)
     salt.up = set(entries)
-    links = Links(frozenset((M1, port) for port in (4505, 4506)))
+    links = TcpLinks(frozenset((M1, port) for port in (4505, 4506)))
     monkeypatch.setattr(salt, "links", lambda: links)
     salt.site.looker.links = lambda: links
     with pytest.raises(HaError, match=f"{M2}:4506 cannot be reached: .* and takes {M1}:4506"):

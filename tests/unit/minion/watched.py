@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.config.watchdog import Settings
+from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Links, Master
+from saltext_ha.minion.binding import Link, SeenMaster, TcpLinks
 from saltext_ha.minion.watchdog import admission, publisher, run
-from saltext_ha.minion.watchdog.admission import Refusal
+from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.journal import Journal
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 
 M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
-QUICK = Settings(interval=5, timeout=1, failures=1, jitter=0, report=0)
+QUICK = WatchdogSettings(interval=5, timeout=1, failures=1, jitter=0, report=0)
 
 
-def on(*masters: str) -> Links:
-    return Links(frozenset((each, port) for each in masters for port in (4505, 4506)))
+def on(*masters: str) -> TcpLinks:
+    return TcpLinks(frozenset((each, port) for each in masters for port in (4505, 4506)))
 
 
 class Salt:
@@ -32,11 +32,11 @@ class Salt:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **opts: Any) -> None:
-        self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, Refusal]()
+        self.here, self.up, self.closed = M1, {M1, M2, M3}, dict[str, AuthRefusal]()
         self.dumb: set[str] = set()
         self.asked: list[str] = []
         self.fired: list[tuple[str, Any]] = []
-        self.steps: list[Links] = []
+        self.steps: list[TcpLinks] = []
         self.unanswered: dict[Link, int] = {}
         usual = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
         self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
@@ -48,16 +48,18 @@ class Salt:
         monkeypatch.setattr(self.site.mover, "fire", self.fire)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
-    def links(self) -> Links:
+    def links(self) -> TcpLinks:
         return self.steps.pop(0) if self.steps else on(self.here)
 
-    def ping_all(self, opts: Any, masters: list[Master], timeout: float) -> list[dict[str, Any]]:
+    def ping_all(
+        self, opts: Any, masters: list[SeenMaster], timeout: float
+    ) -> list[dict[str, Any]]:
         return [{"answers": each.configured in self.up} for each in masters]
 
-    def problem(self, master: Master, timeout: float, source: str | None) -> str | None:
+    def problem(self, master: SeenMaster, timeout: float, source: str | None) -> str | None:
         return "its publisher says nothing" if master.configured in self.dumb else None
 
-    def refusal(self, opts: Any, master: Master, timeout: float) -> Refusal | None:
+    def refusal(self, opts: Any, master: SeenMaster, timeout: float) -> AuthRefusal | None:
         self.asked.append(str(master.configured))
         return self.closed.get(str(master.configured))
 
@@ -70,10 +72,10 @@ class Salt:
         else:
             return
         # It drops its connections a little later, and has new ones later still.
-        self.steps = [on(self.here), on(self.here), Links(frozenset()), Links(frozenset())]
+        self.steps = [on(self.here), on(self.here), TcpLinks(frozenset()), TcpLinks(frozenset())]
         self.here = next(each for each in self.order if each in self.up)
 
-    def watch(self, folder: Path, settings: Settings = QUICK) -> run.Watch:
+    def watch(self, folder: Path, settings: WatchdogSettings = QUICK) -> run.Watch:
         return run.Watch(self.site, settings, Journal(folder), self.opts)
 
     def tags(self) -> list[str]:

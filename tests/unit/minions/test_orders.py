@@ -16,7 +16,7 @@ from saltext_ha.minions import returns as module
 from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, WHERE, JobSpec, answer
 from saltext_ha.minions.jobs import Answers, Count, Stray, new_jids
 from saltext_ha.minions.returns import Returns
-from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, Room
+from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, MemoryBudget
 from saltext_ha.transport import wire
 
 pytestmark = pytest.mark.core
@@ -203,7 +203,7 @@ def test_a_job_whose_time_is_not_over_makes_no_room_for_younger_ones(
 def test_a_job_that_is_over_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_JOBS", 2)
     now = [0.0]
-    room = Room()
+    room = MemoryBudget()
     returns = Returns(lambda: now[0], room)
     for number in range(10):
         returns.expect([str(number)], 300, str)
@@ -229,7 +229,7 @@ def test_another_masters_job_makes_room_for_one_that_keeps_answers(
 
 
 def test_only_whom_it_was_for_has_returned_it() -> None:
-    room = Room()
+    room = MemoryBudget()
     returns = Returns(room=room)
     returns.expect(["1"], 10, str)
     for minion_id in ("web1", "made-up", "x" * 256, "../up", ""):
@@ -245,7 +245,7 @@ def test_only_whom_it_was_for_has_returned_it() -> None:
 
 def test_what_is_kept_of_minions_is_bounded_in_all() -> None:
     now = [1000.0]
-    room = Room(lambda: now[0])
+    room = MemoryBudget(lambda: now[0])
     returns = Returns(lambda: now[0], room)
     returns.expect(["1", "2"], 10, str)
     for number in range(50):

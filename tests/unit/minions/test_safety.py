@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands import failover_safe
-from saltext_ha.commands.endpoints import Endpoint
+from saltext_ha.commands.endpoints import MinionEndpoint
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import reports, safety
-from saltext_ha.minions.safety import Group, Known, MinionReport, Reason, Room, judge
+from saltext_ha.minions.safety import (
+    Capacity,
+    GroupFacts,
+    KnownMaster,
+    MinionReport,
+    UnsafeReason,
+    judge,
+)
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from saltext_ha.replication.placement import Stored
@@ -22,19 +29,19 @@ KEY, OTHER = b"k" * 32, b"o" * 32
 ACCEPTED = Stored("accepted", KEY, frozenset())
 PENDING = Stored("pending", KEY, frozenset())
 BOTH = (
-    Known(("m1",), "10.0.0.1:4506", True, True, True),
-    Known(("m2",), "10.0.0.2:4506", True, True, True),
+    KnownMaster(("m1",), "10.0.0.1:4506", True, True, True),
+    KnownMaster(("m2",), "10.0.0.2:4506", True, True, True),
 )
 GOOD = MinionReport(BOTH, "failover")
 SAME = {name: {"status": "same", "differences": [], "unknown": {}} for name in safety.SECTIONS}
 
 
-def group(*names: str, **changes: Any) -> Group:
+def group(*names: str, **changes: Any) -> GroupFacts:
     """A group that could lose any of its masters."""
     names = names or ("m1", "m2")
-    whole = Group(
+    whole = GroupFacts(
         names,
-        {name: Room(5, 100_000) for name in names},
+        {name: Capacity(5, 100_000) for name in names},
         {name: {"web1": ACCEPTED, "web2": ACCEPTED} for name in names},
         SAME,
         {"web1": GOOD, "web2": replace(GOOD, type="list")},
@@ -42,7 +49,7 @@ def group(*names: str, **changes: Any) -> Group:
     return replace(whole, **changes)
 
 
-def the(reasons: list[Reason], about: str) -> Reason:
+def the(reasons: list[UnsafeReason], about: str) -> UnsafeReason:
     assert [reason.about for reason in reasons] == [about]
     return reasons[0]
 
@@ -106,7 +113,7 @@ def test_a_key_must_be_on_all_that_are_left() -> None:
 
 @pytest.mark.parametrize("name", safety.SECTIONS)
 def test_what_only_the_lost_master_lacks_is_not_missed(name: str) -> None:
-    def found(**values: Any) -> Group:
+    def found(**values: Any) -> GroupFacts:
         drift = {"path": "base:top.sls", "values": values, "fix": "copy it"}
         names = sorted(values)
         return group(*names, sections={**SAME, name: {**SAME[name], "differences": [drift]}})
@@ -127,8 +134,8 @@ def test_a_master_that_no_minion_knows() -> None:
     assert safety.unknown_to_minions(group()) == []
     for doubt in (
         MinionReport(problem="too old"),
-        replace(GOOD, masters=(*BOTH, Known((), "salt:4506"))),
-        replace(GOOD, masters=(*BOTH, Known(("m2", "m3"), "salt:4506"))),
+        replace(GOOD, masters=(*BOTH, KnownMaster((), "salt:4506"))),
+        replace(GOOD, masters=(*BOTH, KnownMaster(("m2", "m3"), "salt:4506"))),
     ):
         assert (
             safety.unknown_to_minions(replace(three, minions={"web1": GOOD, "web2": doubt})) == []
@@ -165,12 +172,14 @@ def test_minions_that_do_not_answer() -> None:
     [
         (replace(GOOD, masters=BOTH[:1]), "they know no other master of the group than m1", False),
         (
-            replace(GOOD, masters=(*BOTH, Known((), "old:4506"))),
+            replace(GOOD, masters=(*BOTH, KnownMaster((), "old:4506"))),
             "old:4506, which is no master",
             False,
         ),
         (
-            replace(GOOD, masters=(BOTH[0], Known(("m2", "m3"), "salt:4506", True, True, True))),
+            replace(
+                GOOD, masters=(BOTH[0], KnownMaster(("m2", "m3"), "salt:4506", True, True, True))
+            ),
             "they know salt:4506, which may be m2 or m3",
             True,
         ),
@@ -240,12 +249,12 @@ def test_different_keys_need_minions_that_verify() -> None:
 
 
 def test_those_that_are_left_must_have_room() -> None:
-    def many(number: int, **room: Any) -> Group:
+    def many(number: int, **room: Any) -> GroupFacts:
         ids = [f"web{i}" for i in range(number)]
         table = dict.fromkeys(ids, ACCEPTED)
         rooms = {
-            "m1": Room(5, 100_000),
-            "m2": Room(**{"workers": 5, "open_files": 100_000, **room}),
+            "m1": Capacity(5, 100_000),
+            "m2": Capacity(**{"workers": 5, "open_files": 100_000, **room}),
         }
         return group(keys={"m1": table, "m2": table}, minions=dict.fromkeys(ids, GOOD), room=rooms)
 
@@ -316,9 +325,9 @@ def lookup(host: str, port: int) -> set[str]:
 def test_what_a_minion_says() -> None:
     (found,) = reports.read({"web1": reports.shorten(SAID)}, lookup).values()
     masters = (
-        Known(("m1",), "10.0.0.1:4506", True, True, True),
-        Known((), "m9:4506", False, False, False),
-        Known((), "m8:4506"),
+        KnownMaster(("m1",), "10.0.0.1:4506", True, True, True),
+        KnownMaster((), "m9:4506", False, False, False),
+        KnownMaster((), "m8:4506"),
     )
     assert found == MinionReport(masters, "failover", True, (("HA201", "t (d)", "f"),))
 
@@ -330,7 +339,9 @@ def test_an_older_peer_says_less_of_their_masters() -> None:
     }
     del raw["here"]
     (found,) = reports.read({"web1": raw}, lookup).values()
-    assert found.masters == tuple(Known(("m1",), "10.0.0.1:4506", each) for each in (None, True))
+    assert found.masters == tuple(
+        KnownMaster(("m1",), "10.0.0.1:4506", each) for each in (None, True)
+    )
     assert reports.met({"web1": raw}) == set()
 
 
@@ -360,7 +371,11 @@ def test_who_is_where() -> None:
     def at(host: str, port: int = 4506) -> dict[str, Any]:
         return {"web": {"here": [host, port]}}
 
-    masters = [Endpoint("m1", "10.0.0.1"), Endpoint("m2", "10.0.0.2"), Endpoint("m3", "10.0.0.2")]
+    masters = [
+        MinionEndpoint("m1", "10.0.0.1"),
+        MinionEndpoint("m2", "10.0.0.2"),
+        MinionEndpoint("m3", "10.0.0.2"),
+    ]
     answers = {"m1": at("10.0.0.9", 4516), "m2": at("vip"), "m3": at("vip"), "m4": "no bus"}
     lookup = failover_safe._lookup(answers, masters)
     assert lookup("10.0.0.1", 4506) == {"m1"}
@@ -378,7 +393,7 @@ def test_a_name_that_leads_to_several_masters_leads_to_none_of_them(
 ) -> None:
     addresses = {"salt": frozenset({"10.0.0.1", "10.0.0.2"}), "m2": frozenset({"10.0.0.2"})}
     monkeypatch.setattr(failover_safe, "_resolved", lambda host: addresses.get(host, frozenset()))
-    masters = [Endpoint("m1", "10.0.0.1"), Endpoint("m2", "m2")]
+    masters = [MinionEndpoint("m1", "10.0.0.1"), MinionEndpoint("m2", "m2")]
     lookup = failover_safe._lookup({"m1": {"web": {"here": ["salt", 4506]}}}, masters)
     assert lookup("salt", 4506) == {"m1", "m2"}
     assert lookup("M2", 4506) == {"m2"}
@@ -483,7 +498,9 @@ def test_a_minion_that_talks_nonsense_hides_no_other() -> None:
 
 
 def test_how_it_reads() -> None:
-    reason = Reason("minions", "text", "do this", minions=("a", "b", "c", "d", "e", "f"), count=6)
+    reason = UnsafeReason(
+        "minions", "text", "do this", minions=("a", "b", "c", "d", "e", "f"), count=6
+    )
     lines = _failover.safe(
         {
             "masters": [

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from saltext_ha.minions import rebalance_planner
-from saltext_ha.minions.rebalance_planner import Found, Step, drain, found, host_of, level, names_of
+from saltext_ha.minions.rebalance_planner import (
+    BoundMinion,
+    RebalanceStep,
+    drain,
+    found,
+    host_of,
+    level,
+    names_of,
+)
 
 pytestmark = pytest.mark.core
 
@@ -16,16 +24,16 @@ ENTRIES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 NAMES = {"10.0.0.1": "m1", "10.0.0.2": "m2", "10.0.0.3": "m3"}
 
 
-def minions(**where: int) -> dict[str, Found]:
+def minions(**where: int) -> dict[str, BoundMinion]:
     """So many movable minions on each master."""
     return {
-        f"{name}-{number}": Found(name, ENTRIES)
+        f"{name}-{number}": BoundMinion(name, ENTRIES)
         for name, count in where.items()
         for number in range(count)
     }
 
 
-def after(found: dict[str, Found], steps: list[Step]) -> dict[str, int]:
+def after(found: dict[str, BoundMinion], steps: list[RebalanceStep]) -> dict[str, int]:
     where = {minion_id: each.on for minion_id, each in found.items()}
     for step in steps:
         assert where[step.minion] == step.source
@@ -86,21 +94,25 @@ def test_the_host_of_an_entry(entry: str, host: str) -> None:
 def test_who_goes_on_without_being_moved(
     kind: str, entries: tuple[str, ...], hears: list[str], all_asked: bool, goes_on: bool | None
 ) -> None:
-    staying = Found("m1", entries, stays="because", type=kind)
+    staying = BoundMinion("m1", entries, stays="because", type=kind)
     assert rebalance_planner.goes_on(staying, hears, all_asked) is goes_on
 
 
 def test_names_are_learnt_from_who_is_there() -> None:
-    there = [Found("m1", here="salt-a"), Found("m2", here="salt-b"), Found("m1", here="10.0.0.3")]
+    there = [
+        BoundMinion("m1", here="salt-a"),
+        BoundMinion("m2", here="salt-b"),
+        BoundMinion("m1", here="10.0.0.3"),
+    ]
     names = names_of(there, {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}, "m3": {"10.0.0.3"}})
     # By a port map m1 is at the address by which its peers know m3: minions know better.
     assert names == {
         "salt-a": "m1", "salt-b": "m2", "10.0.0.1": "m1", "10.0.0.2": "m2", "10.0.0.3": "m1",
     }  # fmt: skip
     # One address for two: nobody knows which.
-    assert names_of([Found("m1", here="vip"), Found("m2", here="vip")], {}) == {}
+    assert names_of([BoundMinion("m1", here="vip"), BoundMinion("m2", here="vip")], {}) == {}
     # Unless it is the address of one of them: one minion cannot take it away.
-    lying = [Found("m1", here="10.0.0.2"), Found("m2", here="10.0.0.2")]
+    lying = [BoundMinion("m1", here="10.0.0.2"), BoundMinion("m2", here="10.0.0.2")]
     assert names_of(lying, {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}})["10.0.0.2"] == "m2"
 
 
@@ -113,13 +125,13 @@ def test_a_drained_master_is_left_for_the_emptiest() -> None:
 
 def test_nobody_goes_where_it_cannot() -> None:
     here = {
-        "two": Found("m1", ("10.0.0.1", "10.0.0.2")),
-        "far": Found("m1", ("10.0.0.1", "192.0.2.1")),
-        "hot": Found("m1", ENTRIES, stays="hot-hot"),
-        "odd": Found("m1", ("10.0.0.1", "$(reboot)")),
+        "two": BoundMinion("m1", ("10.0.0.1", "10.0.0.2")),
+        "far": BoundMinion("m1", ("10.0.0.1", "192.0.2.1")),
+        "hot": BoundMinion("m1", ENTRIES, stays="hot-hot"),
+        "odd": BoundMinion("m1", ("10.0.0.1", "$(reboot)")),
     }
     steps, stay = drain(here, {**NAMES, "$(reboot)": "m2"}, {"m3": 0, "m2": 9})
-    assert steps == [Step("two", "m1", "m2", "10.0.0.2")]
+    assert steps == [RebalanceStep("two", "m1", "m2", "10.0.0.2")]
     assert stay["hot"] == "hot-hot"
     assert "192.0.2.1" in stay["far"]
     assert set(stay) == {"hot", "far", "odd"}
@@ -129,7 +141,7 @@ def test_nobody_goes_where_it_cannot() -> None:
 
 
 def test_nobody_goes_to_a_master_that_is_drained_too() -> None:
-    here = {**minions(m1=2), "two": Found("m1", ("10.0.0.1", "10.0.0.2"))}
+    here = {**minions(m1=2), "two": BoundMinion("m1", ("10.0.0.1", "10.0.0.2"))}
     steps, stay = drain(here, NAMES, {"m3": 0}, drained={"m2": 0})
     assert after(here, steps) == {"m1": 1, "m3": 2}
     assert stay == {
@@ -158,8 +170,8 @@ def test_the_fewest_moves_to_an_even_spread(
 
 
 def test_an_even_spread_as_far_as_minions_can_go() -> None:
-    there = minions(m1=4) | {f"stuck{n}": Found("m2", ("10.0.0.2", "x")) for n in range(4)}
-    there["hot"] = Found("m1", ENTRIES, stays="hot-hot")
+    there = minions(m1=4) | {f"stuck{n}": BoundMinion("m2", ("10.0.0.2", "x")) for n in range(4)}
+    there["hot"] = BoundMinion("m1", ENTRIES, stays="hot-hot")
     steps = level(there, NAMES, ("m1", "m2", "m3"))
     assert {step.target for step in steps} == {"m3"}
     assert len(steps) == 2

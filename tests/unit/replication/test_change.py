@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_ha.replication.change import Write, interpret
+from saltext_ha.replication.change import StateWrite, interpret
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 
@@ -158,16 +158,16 @@ def test_table(
     states: dict[bytes, str | None],
     writes: list[tuple[bytes, str]],
 ) -> None:
-    assert interpret(before, now, states) == [Write(*write) for write in writes]
+    assert interpret(before, now, states) == [StateWrite(*write) for write in writes]
 
 
 def test_the_last_write_of_a_key_says_where_it_is_now() -> None:
     # Deleted and denied at once: the tombstone must not be what remains.
     writes = interpret(stored(ACCEPTED, A), stored(PENDING, B, A), {A: ACCEPTED})
-    assert writes == [Write(A, DELETED), Write(A, DENIED), Write(B, PENDING)]
+    assert writes == [StateWrite(A, DELETED), StateWrite(A, DENIED), StateWrite(B, PENDING)]
 
 
 def test_keys_only_others_know_are_not_touched_by_an_acceptance() -> None:
     assert interpret(stored(PENDING, A), stored(ACCEPTED, A), {A: PENDING, B: ACCEPTED}) == [
-        Write(A, ACCEPTED)
+        StateWrite(A, ACCEPTED)
     ]

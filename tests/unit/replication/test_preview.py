@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from saltext_ha.replication.placement import ABSENT, Stored
-from saltext_ha.replication.preview import Known, meeting
+from saltext_ha.replication.preview import SideKnowledge, meeting
 from saltext_ha.replication.record import Dot, Record, Value
 from saltext_ha.sync.key_rows import moved_row
 
@@ -15,17 +15,17 @@ A, B = b"a" * 32, b"b" * 32
 Row = dict[str, str]
 
 
-def side(node: str, shown: Stored, **states: str) -> dict[str, Known]:
+def side(node: str, shown: Stored, **states: str) -> dict[str, SideKnowledge]:
     """What a master knows of id ``web``: states by key, written by itself."""
     records = {}
     for number, (name, state) in enumerate(sorted(states.items()), 1):
         key = {"A": A, "B": B}[name]
         value = Value(Dot(node, number), state, 0.0, "", "")
         records[key] = Record("web", key, "", (value,), ((node, number),))
-    return {"web": Known(records, shown)}
+    return {"web": SideKnowledge(records, shown)}
 
 
-def rows(*sides: dict[str, Known], one_denied: bool = True) -> list[tuple[str, str, str]]:
+def rows(*sides: dict[str, SideKnowledge], one_denied: bool = True) -> list[tuple[str, str, str]]:
     named = {f"m{number}": known for number, known in enumerate(sides, 1)}
     changes, _ = meeting(named, dict.fromkeys(named, one_denied))
     made = [moved_row(c.side, c.minion_id, c.before, c.after) for c in changes]
@@ -82,6 +82,6 @@ def test_what_a_side_had_seen_is_not_news_to_it() -> None:
     accepted = Value(Dot("1", 1), "accepted", 0.0, "", "")
     old = Record("web", A, "", (deleted,), (("2", 1),))
     new = Record("web", A, "", (accepted,), (("1", 1), ("2", 1)))
-    one = {"web": Known({A: new}, Stored("accepted", A))}
-    two = {"web": Known({A: old}, ABSENT)}
+    one = {"web": SideKnowledge({A: new}, Stored("accepted", A))}
+    two = {"web": SideKnowledge({A: old}, ABSENT)}
     assert rows(one, two) == [("m2", "absent", "accepted A")]

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from saltext_ha.commands import endpoints, minion_config
-from saltext_ha.commands.endpoints import Endpoint
+from saltext_ha.commands.endpoints import MinionEndpoint
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.watchdog import Settings, parse
+from saltext_ha.config.watchdog import WatchdogSettings, parse
 from saltext_ha.rollout import drop_in
 
 pytestmark = pytest.mark.core
@@ -22,11 +22,13 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "deploy" / "install-minion.sh"
 FINGER = ":".join(["3a"] * 32)
 OTHER = ":".join(["77"] * 32)
-M1 = Endpoint("m1", "10.0.0.1", finger=FINGER)
-M2 = Endpoint("m2", "10.0.0.2", finger=FINGER)
+M1 = MinionEndpoint("m1", "10.0.0.1", finger=FINGER)
+M2 = MinionEndpoint("m2", "10.0.0.2", finger=FINGER)
 
 
-def config(*masters: Endpoint, errors: Any = None, minions: int = 3, **wish: Any) -> dict[str, Any]:
+def config(
+    *masters: MinionEndpoint, errors: Any = None, minions: int = 3, **wish: Any
+) -> dict[str, Any]:
     return minion_config.answer(list(masters), errors or {}, minions, wish)
 
 
@@ -107,7 +109,7 @@ def test_thousands_of_minions_are_given_time(minions: int, jitter: int | None) -
     assert ours == (None if jitter is None else {"watchdog": {"jitter": jitter}})
     # The watchdog takes what is written.
     settings = parse(loaded(answer))
-    assert settings.jitter == (jitter or Settings.jitter)
+    assert settings.jitter == (jitter or WatchdogSettings.jitter)
     assert "jitter" not in config(M1, M2, minions=minions)["text"], "nobody would read it"
 
 
@@ -133,7 +135,7 @@ def test_masters_that_sign() -> None:
 
 
 def test_a_master_that_is_away_is_in_it_and_unknown() -> None:
-    away = Endpoint("m2", "10.0.0.2", reached=False)
+    away = MinionEndpoint("m2", "10.0.0.2", reached=False)
     answer = config(M1, away, errors={"m2": "timed out"})
     assert loaded(answer)["master"] == ["10.0.0.1", "10.0.0.2"]
     assert (answer["retcode"], answer["unknown"]) == (2, {"m2": "timed out"})
@@ -273,7 +275,7 @@ MOVED = (replace(M1, request_port=4516), replace(M2, request_port=4516))
     ],
 )
 def test_the_state_that_manages_it_wants_the_same(
-    masters: tuple[Endpoint, ...], wish: dict[str, Any]
+    masters: tuple[MinionEndpoint, ...], wish: dict[str, Any]
 ) -> None:
     answer = config(*masters, **wish)
     ((name, state),) = yaml.safe_load(answer["sls"])["masters of this minion"].items()

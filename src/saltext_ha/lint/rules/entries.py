@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from saltext_ha.common.addresses import bare_ip
-from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, Line
-from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, CitedLine
+from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Hit, Hits, HostFacts, RuleBook
 from saltext_ha.minion.binding import (
     DEFAULT_PUBLISH_PORT,
     DEFAULT_REQUEST_PORT,
     split_entry,
 )
 
-BOOK = Book(MINION)
+BOOK = RuleBook(MINION)
 
 
 @dataclass(frozen=True)
-class Entry:
+class MasterEntry:
     """One entry of ``master:``; ``explicit`` when it names its port itself."""
 
     text: str
@@ -30,12 +30,12 @@ class Entry:
     explicit: bool
     ips: frozenset[str]
 
-    def same_host(self, other: Entry) -> bool:
+    def same_host(self, other: MasterEntry) -> bool:
         """Whether both certainly lead to one machine."""
         return self.host == other.host or bool(self.ips & other.ips)
 
 
-def entries(facts: Facts) -> Iterator[Entry]:
+def entries(facts: HostFacts) -> Iterator[MasterEntry]:
     """The entries that Salt can parse."""
     default = int(facts.number("master_port")) or DEFAULT_REQUEST_PORT
     for item, text in enumerate(facts.masters):
@@ -48,7 +48,7 @@ def entries(facts: Facts) -> Iterator[Entry]:
         literal = bare_ip(host)
         ips = frozenset({literal}) if literal else facts.addresses.get(host) or frozenset()
         explicit = split_entry(text, 0)[1] != 0
-        yield Entry(text, item, literal or host, port, explicit, ips)
+        yield MasterEntry(text, item, literal or host, port, explicit, ips)
 
 
 def is_name(host: str) -> bool:
@@ -60,13 +60,13 @@ def is_name(host: str) -> bool:
     return False
 
 
-def own_publish_port(facts: Facts) -> int | None:
+def own_publish_port(facts: HostFacts) -> int | None:
     """The minion's own ``publish_port``, if it has one; Salt takes 4506 for unset."""
     port = int(facts.number("publish_port")) if facts.written("publish_port") else 0
     return port if port and port != DEFAULT_REQUEST_PORT else None
 
 
-def told(facts: Facts, entry: Entry) -> int | None:
+def told(facts: HostFacts, entry: MasterEntry) -> int | None:
     """The publish port that the master of *entry* told this minion."""
     for ip in entry.ips:
         if (ip, entry.port) in facts.told:
@@ -83,10 +83,10 @@ def told(facts: Facts, entry: Entry) -> int | None:
     fix="leave the port out, or write that of the master's ret_port",
     sources=(
         PORT_OF_ENTRY,
-        Line("salt/minion.py", 331, "resolve_dns", 'ret["master_uri"] = '),
+        CitedLine("salt/minion.py", 331, "resolve_dns", 'ret["master_uri"] = '),
     ),
 )
-def publish_port_as_request_port(facts: Facts) -> Hits:
+def publish_port_as_request_port(facts: HostFacts) -> Hits:
     known = list(entries(facts))
     for entry in known:
         if _is_publish_port(facts, entry):
@@ -98,11 +98,13 @@ def publish_port_as_request_port(facts: Facts) -> Hits:
             yield Hit("master", f"{entry.text}: {mapped}; {better}", entry.item)
 
 
-def _is_publish_port(facts: Facts, entry: Entry) -> bool:
+def _is_publish_port(facts: HostFacts, entry: MasterEntry) -> bool:
     return entry.port == (own_publish_port(facts) or DEFAULT_PUBLISH_PORT)
 
 
-def _mapped_beside(facts: Facts, known: Iterable[Entry], entry: Entry) -> Entry | None:
+def _mapped_beside(
+    facts: HostFacts, known: Iterable[MasterEntry], entry: MasterEntry
+) -> MasterEntry | None:
     """
     The other of two masters at one address that are mapped side by side (4505 and 4506, 4507 and
     4508), when *entry* names the first port of the second one.
@@ -123,7 +125,7 @@ def _mapped_beside(facts: Facts, known: Iterable[Entry], entry: Entry) -> Entry 
     fix="write bare hosts in master:, each master at an address of its own, and the port once as "
     "master_port",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             2166,
             "Minion._post_master_init",
@@ -133,7 +135,7 @@ def _mapped_beside(facts: Facts, known: Iterable[Entry], entry: Entry) -> Entry 
         "tests/integration/test_lint_traps.py",
     ),
 )
-def ports_with_failback(facts: Facts) -> Hits:
+def ports_with_failback(facts: HostFacts) -> Hits:
     if facts.failover and facts.get("master_failback"):
         yield from _with_port(facts)
 
@@ -148,7 +150,7 @@ def ports_with_failback(facts: Facts) -> Hits:
     fix="write bare hosts in master:, each master at an address of its own, and the port once as "
     "master_port",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             959,
             "MinionBase.eval_master",
@@ -156,12 +158,12 @@ def ports_with_failback(facts: Facts) -> Hits:
         ),
     ),
 )
-def ports_with_failover(facts: Facts) -> Hits:
+def ports_with_failover(facts: HostFacts) -> Hits:
     if facts.failover and not facts.get("master_failback") and len(facts.masters) > 1:
         yield from _with_port(facts)
 
 
-def _with_port(facts: Facts) -> Hits:
+def _with_port(facts: HostFacts) -> Hits:
     known = list(entries(facts))
     for entry in known:
         is_other = _is_publish_port(facts, entry) or _mapped_beside(facts, known, entry)  # HA101
@@ -178,7 +180,7 @@ def _with_port(facts: Facts) -> Hits:
     fix="give each master an address of its own, and all the same ports",
     sources=(ALIVE_CHECK,),
 )
-def two_at_one_address(facts: Facts) -> Hits:
+def two_at_one_address(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
         if not one.same_host(other) or one.port == other.port or _deaf(facts, one, other):
             continue
@@ -189,7 +191,7 @@ def two_at_one_address(facts: Facts) -> Hits:
             yield Hit("master", f"{one.text} and {other.text}", other.item)
 
 
-def _answers_both(facts: Facts, one: Entry, other: Entry) -> bool:
+def _answers_both(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> bool:
     """Whether a hot minion, which knows its masters by host, takes the two for one: HA114."""
     twins = one.host == other.host and one.port != other.port
     return facts.hot and twins and not _deaf(facts, one, other)
@@ -203,7 +205,7 @@ def _answers_both(facts: Facts, one: Entry, other: Entry) -> bool:
     "answer to both: each master gets returns of jobs that the other one published.",
     fix="give each master an address of its own, and all the same ports",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             4544,
             "Minion.handle_event",
@@ -212,7 +214,7 @@ def _answers_both(facts: Facts, one: Entry, other: Entry) -> bool:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def returns_to_both(facts: Facts) -> Hits:
+def returns_to_both(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
         if _answers_both(facts, one, other):
             yield Hit("master", f"{one.text} and {other.text}", other.item)
@@ -227,11 +229,11 @@ def returns_to_both(facts: Facts) -> Hits:
     "moves from a lost master to the same one.",
     fix="name each master once",
     sources=(
-        Line("salt/minion.py", 1631, "MinionManager._spawn_minions", "for master in masters:"),
+        CitedLine("salt/minion.py", 1631, "MinionManager._spawn_minions", "for master in masters:"),
         "tests/integration/test_lint_traps.py",
     ),
 )
-def one_master_twice(facts: Facts) -> Hits:
+def one_master_twice(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
         if one.same_host(other) and one.port == other.port:
             yield Hit("master", f"{one.text} and {other.text}", other.item)
@@ -243,9 +245,9 @@ def one_master_twice(facts: Facts) -> Hits:
     "an entry of master: that Salt cannot read",
     why="Salt takes a host, or a host and a port; several masters are a list of them.",
     fix="write a YAML list of hosts:  master: [10.0.0.1, 10.0.0.2]",
-    sources=(Line("salt/utils/network.py", 2295, "parse_host_port", "raise ValueError("),),
+    sources=(CitedLine("salt/utils/network.py", 2295, "parse_host_port", "raise ValueError("),),
 )
-def no_host(facts: Facts) -> Hits:
+def no_host(facts: HostFacts) -> Hits:
     if facts.get("master_type") in ("func", "disable"):
         return
     for item, text in enumerate(facts.masters):
@@ -266,13 +268,13 @@ def no_host(facts: Facts) -> Hits:
     "its own (publish_port in its configuration), mapped under the same number",
     sources=(PORT_TOLD,),
 )
-def request_port_only(facts: Facts) -> Hits:
+def request_port_only(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
         if _deaf(facts, one, other):
             yield Hit("master", f"{one.text} and {other.text}", other.item)
 
 
-def _deaf(facts: Facts, one: Entry, other: Entry) -> bool:
+def _deaf(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> bool:
     """Whether both entries, of one address, lead to one publisher."""
     if not one.same_host(other) or one.port == other.port:
         return False
@@ -290,11 +292,11 @@ def _deaf(facts: Facts, one: Entry, other: Entry) -> bool:
     "deaf to that master, or connected to one that happens to run on its own host.",
     fix="write IP addresses in master:",
     sources=(
-        Line("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
+        CitedLine("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
         "tests/integration/test_lint_traps.py",
     ),
 )
-def no_retry_hot(facts: Facts) -> Hits:
+def no_retry_hot(facts: HostFacts) -> Hits:
     if facts.hot and facts.number("retry_dns") == 0:
         names = [entry.text for entry in entries(facts) if is_name(entry.host)]
         if names:
@@ -309,11 +311,11 @@ def no_retry_hot(facts: Facts) -> Hits:
     "nothing else meanwhile: it is deaf to all its masters, the healthy ones too.",
     fix="write IP addresses in master:, or have the names in /etc/hosts",
     sources=(
-        Line("salt/minion.py", 243, "resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
+        CitedLine("salt/minion.py", 243, "resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
         "tests/integration/test_lint.py",
     ),
 )
-def names_hot(facts: Facts) -> Hits:
+def names_hot(facts: HostFacts) -> Hits:
     if facts.hot and facts.number("retry_dns") > 0:
         names = [entry for entry in entries(facts) if is_name(entry.host)]
         if names:
@@ -329,7 +331,7 @@ def names_hot(facts: Facts) -> Hits:
     fix="take publish_port out of the minion's configuration, or make all masters publish there",
     sources=(PORT_SET, "tests/integration/test_lint_traps.py"),
 )
-def other_publish_port(facts: Facts) -> Hits:
+def other_publish_port(facts: HostFacts) -> Hits:
     own = own_publish_port(facts)
     for entry in entries(facts):
         port = told(facts, entry)
@@ -349,7 +351,7 @@ def other_publish_port(facts: Facts) -> Hits:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def alive_at_wrong_port(facts: Facts) -> Hits:
+def alive_at_wrong_port(facts: HostFacts) -> Hits:
     if own_publish_port(facts) or facts.number("master_alive_interval") <= 0:
         return
     for entry in entries(facts):
@@ -367,7 +369,7 @@ def alive_at_wrong_port(facts: Facts) -> Hits:
     fix="take it out, or write the masters' publish_port",
     sources=(PORT_SET,),
 )
-def publish_port_4506(facts: Facts) -> Hits:
+def publish_port_4506(facts: HostFacts) -> Hits:
     if facts.written("publish_port") and facts.number("publish_port") == DEFAULT_REQUEST_PORT:
         yield Hit("publish_port", "4506 means: not set")
 
@@ -379,10 +381,12 @@ def publish_port_4506(facts: Facts) -> Hits:
     why="The minion does not get there; and whether two names are one master is not known.",
     fix="mend the name, or the name service",
     sources=(
-        Line("salt/utils/network.py", 2234, "dns_check", "raise SaltSystemExit(code=42, msg=err)"),
+        CitedLine(
+            "salt/utils/network.py", 2234, "dns_check", "raise SaltSystemExit(code=42, msg=err)"
+        ),
     ),
 )
-def no_address(facts: Facts) -> Hits:
+def no_address(facts: HostFacts) -> Hits:
     # Where nobody wrote it, "salt" is Salt's own default: of a minion without a master, mostly.
     if not facts.written("master") or facts.get("master_type") in ("func", "disable"):
         return

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from saltext_ha.lint.cited import ALIVE_JOB, ALIVE_LOOK, Line
-from saltext_ha.lint.model import ERROR, INFO, MINION, MOVING, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.lint.cited import ALIVE_JOB, ALIVE_LOOK, CitedLine
+from saltext_ha.lint.model import (
+    ERROR,
+    INFO,
+    MINION,
+    MOVING,
+    WARNING,
+    Hit,
+    Hits,
+    HostFacts,
+    RuleBook,
+)
 
-BOOK = Book(MINION)
+BOOK = RuleBook(MINION)
 
 TYPES = ("str", "failover", "distributed", "func", "disable")
 # What Linux uses where tcp_keepalive_intvl and tcp_keepalive_cnt are -1.
@@ -23,7 +33,7 @@ PATIENCE = 60.0  # seconds that nobody minds
     fix="set master_alive_interval: 30 (seconds), or run the engine ha_watchdog",
     sources=(
         ALIVE_JOB,
-        Line(
+        CitedLine(
             "salt/transport/zeromq.py",
             1730,
             "ZeroMQSocketMonitor.monitor_callback",
@@ -33,7 +43,7 @@ PATIENCE = 60.0  # seconds that nobody minds
         "tests/integration/test_lint_traps.py",
     ),
 )
-def never_looks(facts: Facts) -> Hits:
+def never_looks(facts: HostFacts) -> Hits:
     if facts.moving and not _looks(facts) and not facts.get("master_failback"):
         yield Hit("master_alive_interval", "is 0", beside="master_type")
 
@@ -47,15 +57,17 @@ def never_looks(facts: Facts) -> Hits:
     fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
     sources=(
         ALIVE_JOB,
-        Line("salt/minion.py", 2164, "Minion._post_master_init", 'self.opts["master_failback"]'),
+        CitedLine(
+            "salt/minion.py", 2164, "Minion._post_master_init", 'self.opts["master_failback"]'
+        ),
     ),
 )
-def never_returns(facts: Facts) -> Hits:
+def never_returns(facts: HostFacts) -> Hits:
     if facts.moving and not _looks(facts) and facts.get("master_failback"):
         yield Hit("master_failback", "master_alive_interval is 0")
 
 
-def _looks(facts: Facts) -> bool:
+def _looks(facts: HostFacts) -> bool:
     return facts.watched or facts.number("master_alive_interval") > 0
 
 
@@ -69,10 +81,12 @@ def _looks(facts: Facts) -> bool:
     "down tries no other.",
     fix="use transport: zeromq (on masters and minions)",
     sources=(
-        Line("salt/minion.py", 2146, "Minion._post_master_init", 'self.opts["transport"] != "tcp"'),
+        CitedLine(
+            "salt/minion.py", 2146, "Minion._post_master_init", 'self.opts["transport"] != "tcp"'
+        ),
     ),
 )
-def tcp(facts: Facts) -> Hits:
+def tcp(facts: HostFacts) -> Hits:
     if facts.moving and facts.get("transport") == "tcp":
         yield Hit("transport", "tcp")
 
@@ -83,9 +97,9 @@ def tcp(facts: Facts) -> Hits:
     "retry_dns with failover",
     why="Salt sets it to 0, whatever it is, and logs that as CRITICAL when it starts.",
     fix="set retry_dns: 0",
-    sources=(Line("salt/minion.py", 984, "MinionBase.eval_master", 'opts["retry_dns"] = 0'),),
+    sources=(CitedLine("salt/minion.py", 984, "MinionBase.eval_master", 'opts["retry_dns"] = 0'),),
 )
-def retry_dns(facts: Facts) -> Hits:
+def retry_dns(facts: HostFacts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and facts.number("retry_dns"):
         yield Hit("retry_dns", f"is {facts.get('retry_dns')}", beside="master_type")
 
@@ -98,10 +112,12 @@ def retry_dns(facts: Facts) -> Hits:
     "and its alive check knows it only by that name.",
     fix="list all masters:  master: [10.0.0.1, 10.0.0.2]",
     sources=(
-        Line("salt/minion.py", 941, "MinionBase.eval_master", 'opts["master"] = [opts["master"]]'),
+        CitedLine(
+            "salt/minion.py", 941, "MinionBase.eval_master", 'opts["master"] = [opts["master"]]'
+        ),
     ),
 )
-def alone(facts: Facts) -> Hits:
+def alone(facts: HostFacts) -> Hits:
     if facts.moving and len(facts.masters) == 1 and "," not in facts.masters[0]:
         yield Hit("master", facts.masters[0])
 
@@ -114,7 +130,7 @@ def alone(facts: Facts) -> Hits:
     "tries the next.",
     fix="take rejected_retry out; with it False the minion ends, and its service restarts it",
     sources=(
-        Line(
+        CitedLine(
             "salt/crypt.py",
             1483,
             "AsyncAuth.handle_signin_response",
@@ -123,7 +139,7 @@ def alone(facts: Facts) -> Hits:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def rejected_retry(facts: Facts) -> Hits:
+def rejected_retry(facts: HostFacts) -> Hits:
     if facts.moving and facts.get("rejected_retry"):
         yield Hit("rejected_retry", "True")
 
@@ -136,10 +152,10 @@ def rejected_retry(facts: Facts) -> Hits:
     "waits so long before it goes through the list again.",
     fix=f"set acceptance_wait_time and acceptance_wait_time_max to {PATIENCE:g} at most",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py", 1047, "MinionBase.eval_master", 'sleep(opts["acceptance_wait_time"])'
         ),
-        Line(
+        CitedLine(
             "salt/minion.py",
             1658,
             "MinionManager._connect_minion",
@@ -147,7 +163,7 @@ def rejected_retry(facts: Facts) -> Hits:
         ),
     ),
 )
-def long_wait(facts: Facts) -> Hits:
+def long_wait(facts: HostFacts) -> Hits:
     if facts.moving:
         for option in ("acceptance_wait_time", "acceptance_wait_time_max"):
             if facts.number(option) > PATIENCE:
@@ -163,9 +179,9 @@ def long_wait(facts: Facts) -> Hits:
     fix="write master_tries: 1: one pass, then the minion starts anew; but -1 with the engine "
     "ha_watchdog, where this rule is silent (docs/minions.md). Without the option it is 1 on Salt "
     "3006, and -1 on 3007.15 and 3008.3 on Linux",
-    sources=(Line("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:"),),
+    sources=(CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:"),),
 )
-def endless(facts: Facts) -> Hits:
+def endless(facts: HostFacts) -> Hits:
     # With the watchdog it has to be so: see docs/minions.md.
     if facts.watched or not facts.moving:
         return
@@ -182,7 +198,7 @@ def endless(facts: Facts) -> Hits:
     "no configuration.",
     fix="take random_master out and write the list in another order on half of the minions",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             1018,
             "MinionBase.eval_master",
@@ -190,7 +206,7 @@ def endless(facts: Facts) -> Hits:
         ),
     ),
 )
-def shuffled(facts: Facts) -> Hits:
+def shuffled(facts: HostFacts) -> Hits:
     chosen = facts.moving and len(facts.masters) > 1 and facts.get("random_master")
     if chosen and not facts.get("master_failback"):
         yield Hit("random_master", "True")
@@ -204,7 +220,7 @@ def shuffled(facts: Facts) -> Hits:
     "it, else it has no effect.",
     fix="write random_master instead, or take it out",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             929,
             "MinionBase.eval_master",
@@ -212,7 +228,7 @@ def shuffled(facts: Facts) -> Hits:
         ),
     ),
 )
-def master_shuffle(facts: Facts) -> Hits:
+def master_shuffle(facts: HostFacts) -> Hits:
     if facts.get("master_shuffle"):
         yield Hit("master_shuffle", "True")
 
@@ -225,7 +241,7 @@ def master_shuffle(facts: Facts) -> Hits:
     "one there is nothing to choose. Only salt-call chooses by it.",
     fix="take random_master out",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             1136,
             "MinionBase.eval_master",
@@ -233,7 +249,7 @@ def master_shuffle(facts: Facts) -> Hits:
         ),
     ),
 )
-def pointless_random(facts: Facts) -> Hits:
+def pointless_random(facts: HostFacts) -> Hits:
     if facts.get("random_master") and (not facts.moving or len(facts.masters) == 1):
         yield Hit("random_master", f"master_type: {facts.get('master_type')}")
 
@@ -244,9 +260,9 @@ def pointless_random(facts: Facts) -> Hits:
     "auth_tries with failover",
     why="It has no effect: Salt sets it to 0 when there is a list of masters to go through.",
     fix="take auth_tries out",
-    sources=(Line("salt/minion.py", 931, "MinionBase.eval_master", 'opts["auth_tries"] = 0'),),
+    sources=(CitedLine("salt/minion.py", 931, "MinionBase.eval_master", 'opts["auth_tries"] = 0'),),
 )
-def auth_tries(facts: Facts) -> Hits:
+def auth_tries(facts: HostFacts) -> Hits:
     if facts.moving and facts.written("auth_tries") and facts.number("auth_tries"):
         yield Hit("auth_tries", str(facts.get("auth_tries")))
 
@@ -261,10 +277,12 @@ def auth_tries(facts: Facts) -> Hits:
     fix="set tcp_keepalive_idle: 20, tcp_keepalive_intvl: 5, tcp_keepalive_cnt: 3",
     sources=(
         ALIVE_LOOK,
-        Line("salt/transport/zeromq.py", 1094, "_set_tcp_keepalive", 'opts["tcp_keepalive_idle"]'),
+        CitedLine(
+            "salt/transport/zeromq.py", 1094, "_set_tcp_keepalive", 'opts["tcp_keepalive_idle"]'
+        ),
     ),
 )
-def late_keepalive(facts: Facts) -> Hits:
+def late_keepalive(facts: HostFacts) -> Hits:
     if facts.watched or not facts.failover or not _looks(facts) or len(facts.masters) < 2:
         return
     if facts.get("transport", "zeromq") != "zeromq":
@@ -288,7 +306,7 @@ def late_keepalive(facts: Facts) -> Hits:
     why="It has no effect: only a minion of master_type: failover moves.",
     fix="take master_failback out, or set master_type: failover",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             1013,
             "MinionBase.eval_master",
@@ -296,7 +314,7 @@ def late_keepalive(facts: Facts) -> Hits:
         ),
     ),
 )
-def pointless_failback(facts: Facts) -> Hits:
+def pointless_failback(facts: HostFacts) -> Hits:
     if facts.get("master_failback") and not facts.moving:
         yield Hit("master_failback", f"master_type: {facts.get('master_type')}")
 
@@ -309,11 +327,11 @@ def pointless_failback(facts: Facts) -> Hits:
     "minion never comes up.",
     fix="use master_type: failover, with the list in another order on half of the minions",
     sources=(
-        Line("salt/minion.py", 900, "MinionBase.eval_master", 'binascii.crc32(opts["id"])'),
+        CitedLine("salt/minion.py", 900, "MinionBase.eval_master", 'binascii.crc32(opts["id"])'),
         "tests/integration/test_lint.py",
     ),
 )
-def distributed(facts: Facts) -> Hits:
+def distributed(facts: HostFacts) -> Hits:
     if facts.get("master_type") == "distributed" and len(facts.masters) > 1:
         yield Hit("master_type", "distributed")
 
@@ -325,7 +343,7 @@ def distributed(facts: Facts) -> Hits:
     why="The minion ends at once: invalid keyword.",
     fix=f"write one of {', '.join(TYPES)}; several masters at once are a list with type str",
     sources=(
-        Line(
+        CitedLine(
             "salt/minion.py",
             987,
             "MinionBase.eval_master",
@@ -334,7 +352,7 @@ def distributed(facts: Facts) -> Hits:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def unknown_type(facts: Facts) -> Hits:
+def unknown_type(facts: HostFacts) -> Hits:
     if facts.get("master_type") not in TYPES:
         yield Hit("master_type", str(facts.get("master_type")))
 
@@ -347,11 +365,11 @@ def unknown_type(facts: Facts) -> Hits:
     "never tried.",
     fix="take auth_safemode out",
     sources=(
-        Line("salt/crypt.py", 1382, "AsyncAuth.sign_in", "safe = auth_safemode"),
+        CitedLine("salt/crypt.py", 1382, "AsyncAuth.sign_in", "safe = auth_safemode"),
         "tests/integration/test_lint.py",
     ),
 )
-def safemode(facts: Facts) -> Hits:
+def safemode(facts: HostFacts) -> Hits:
     if facts.get("master_type") in MOVING and facts.get("auth_safemode"):
         yield Hit("auth_safemode", "True")
 
@@ -368,6 +386,6 @@ def safemode(facts: Facts) -> Hits:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def unwatched(facts: Facts) -> Hits:
+def unwatched(facts: HostFacts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and not facts.watched:
         yield Hit("master_type", "failover")

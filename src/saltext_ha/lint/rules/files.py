@@ -5,11 +5,21 @@ from __future__ import annotations
 import difflib
 
 from saltext_ha.consistency.values import is_secret_key, is_secret_value
-from saltext_ha.lint.cited import MASTER_INCLUDES, Line
-from saltext_ha.lint.model import ERROR, FILES, WARNING, Book, Facts, Hit, Hits, Place, Setting
+from saltext_ha.lint.cited import MASTER_INCLUDES, CitedLine
+from saltext_ha.lint.model import (
+    ERROR,
+    FILES,
+    WARNING,
+    Hit,
+    Hits,
+    HostFacts,
+    Place,
+    RuleBook,
+    Setting,
+)
 from saltext_ha.lint.sources import INCLUDED, MAIN
 
-BOOK = Book(FILES)
+BOOK = RuleBook(FILES)
 
 # So near that it is hardly another word; options of extensions and of a site's own are let pass.
 NEAR = 0.88
@@ -27,16 +37,16 @@ RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_
     "master leaves that out with a line in its log, and none of its options holds.",
     fix="mend the file",
     sources=(
-        Line(
+        CitedLine(
             "salt/config/__init__.py",
             2540,
             "load_config",
             "sys.exit(salt.defaults.exitcodes.EX_GENERIC)",
         ),
-        Line("salt/config/__init__.py", 2585, "include_config", "opts = _read_conf_file(fn_)"),
+        CitedLine("salt/config/__init__.py", 2585, "include_config", "opts = _read_conf_file(fn_)"),
     ),
 )
-def unreadable(facts: Facts) -> Hits:
+def unreadable(facts: HostFacts) -> Hits:
     for problem in facts.problems:
         yield Hit("", problem.reason, place=Place(problem.file, problem.line))
 
@@ -50,11 +60,11 @@ def unreadable(facts: Facts) -> Hits:
     "other engines, or half of ha:.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
     sources=(
-        Line("salt/config/__init__.py", 2727, "minion_config", "overrides.update("),
+        CitedLine("salt/config/__init__.py", 2727, "minion_config", "overrides.update("),
         MASTER_INCLUDES,
     ),
 )
-def replaced(facts: Facts) -> Hits:
+def replaced(facts: HostFacts) -> Hits:
     main = {s.option: s for s in facts.settings if s.layer == MAIN}
     last = {s.option: s for s in facts.settings if s.layer == INCLUDED}
     for option, setting in main.items():
@@ -91,9 +101,11 @@ def _name(item: object) -> str:
     "an option that Salt does not know, and that is spelt nearly like one that it knows",
     why="Salt ignores options that it does not know, without a word: the default holds.",
     fix="write the name that is meant",
-    sources=(Line("salt/config/__init__.py", 2268, "_validate_opts", "if key in VALID_OPTS:"),),
+    sources=(
+        CitedLine("salt/config/__init__.py", 2268, "_validate_opts", "if key in VALID_OPTS:"),
+    ),
 )
-def misspelt(facts: Facts) -> Hits:
+def misspelt(facts: HostFacts) -> Hits:
     for option in facts.places:
         if option in facts.known or option in RIGHT or len(option) < SHORTEST or "." in option:
             continue
@@ -110,7 +122,7 @@ def misspelt(facts: Facts) -> Hits:
     "has all masters of all files, not those of the last one.",
     fix="write master: in one file only",
     sources=(
-        Line(
+        CitedLine(
             "salt/config/__init__.py",
             2600,
             "include_config",
@@ -118,7 +130,7 @@ def misspelt(facts: Facts) -> Hits:
         ),
     ),
 )
-def merged_masters(facts: Facts) -> Hits:
+def merged_masters(facts: HostFacts) -> Hits:
     found = [s for s in facts.settings if s.option == "master" and s.layer == INCLUDED]
     if len(found) > 1 and all(isinstance(s.value, list) for s in found):
         others = ", ".join(f"{s.place.file}:{s.place.line}" for s in found[:-1])

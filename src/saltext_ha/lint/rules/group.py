@@ -16,12 +16,12 @@ from saltext_ha.lint.cited import (
     PORT_TOLD,
     ROOT_KEY,
     SIGNED_UNVERIFIED,
-    Line,
+    CitedLine,
 )
-from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Book, Hit, Hits, Member
+from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Hit, Hits, Member, RuleBook
 from saltext_ha.lint.rules.master import LOCKS
 
-BOOK = Book(GROUP)
+BOOK = RuleBook(GROUP)
 
 #: Options that a master tells its peers for these rules. None of them is a secret; of ``schedule``
 #: and ``reactor`` only names are told, of ``ha`` only
@@ -88,7 +88,7 @@ def request_ports(members: Members) -> Hits:
     "salt-ha join --token-file - force=True on the others; or master_sign_pubkey: True on all, "
     "with one pair",
     sources=(
-        Line(
+        CitedLine(
             "salt/crypt.py",
             1840,
             "AsyncAuth.verify_master",
@@ -181,7 +181,9 @@ def one_key_folder(members: Members) -> Hits:
     why="Each master runs it: once a master, not once.",
     fix="leave it on one master, or make it harmless when it runs several times",
     sources=(
-        Line("salt/utils/schedule.py", 1535, "Schedule.eval", "for job, data in schedule.items():"),
+        CitedLine(
+            "salt/utils/schedule.py", 1535, "Schedule.eval", "for job, data in schedule.items():"
+        ),
         "saltstack/salt issue 17033",
     ),
 )
@@ -196,7 +198,7 @@ def schedules(members: Members) -> Hits:
     why="A hot-hot minion sends its events to all masters, and each reacts: once a master.",
     fix="leave it on one master, or make it harmless when it runs several times",
     sources=(
-        Line(
+        CitedLine(
             "salt/utils/reactor.py",
             283,
             "Reactor.run",
@@ -245,7 +247,7 @@ def unlocked(members: Members) -> Hits:
     fix="the same hash_type on all masters and minions",
     sources=(
         FINGER,
-        Line(
+        CitedLine(
             "salt/fileserver/roots.py",
             326,
             "file_hash",

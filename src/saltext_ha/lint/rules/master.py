@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from saltext_ha.lint.cited import GLOBAL_LOCK, MASTER_INCLUDES, MASTER_PEM, ROOT_KEY, SIGNS, Line
-from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.lint.cited import (
+    GLOBAL_LOCK,
+    MASTER_INCLUDES,
+    MASTER_PEM,
+    ROOT_KEY,
+    SIGNS,
+    CitedLine,
+)
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
-BOOK = Book(MASTER)
+BOOK = RuleBook(MASTER)
 
 LOCKS = {"gitfs_global_lock": "gitfs", "git_pillar_global_lock": "git_pillar"}
 REST = ("rest_cherrypy", "rest_tornado")
 
 
-def in_group(facts: Facts) -> bool:
+def in_group(facts: HostFacts) -> bool:
     """Whether this master runs the ha engine."""
     return "ha" in facts.engines
 
@@ -27,7 +34,7 @@ def in_group(facts: Facts) -> bool:
     "also on those that accept nothing by themselves.",
     fix="accept keys by hand, by autosign_file, or by autosign_grains",
     sources=(
-        Line(
+        CitedLine(
             "salt/daemons/masterapi.py",
             469,
             "AutoKey.check_autosign",
@@ -35,7 +42,7 @@ def in_group(facts: Facts) -> bool:
         ),
     ),
 )
-def auto_accept(facts: Facts) -> Hits:
+def auto_accept(facts: HostFacts) -> Hits:
     if facts.get("auto_accept") is True and in_group(facts):
         yield Hit("auto_accept", "True")
 
@@ -47,21 +54,21 @@ def auto_accept(facts: Facts) -> Hits:
     why="Every key is taken, rejected and changed ones too, under any minion id.",
     fix="take open_mode out",
     sources=(
-        Line(
+        CitedLine(
             "salt/master.py",
             4141,
             "AuthFuncs._auth_impl",
             'if self.opts["open_mode"]:',
             release="3008.3",
         ),
-        Line(
+        CitedLine(
             "salt/channel/server.py",
             548,
             "ReqServerChannel._auth",
             'if self.opts["open_mode"]:',
             release="3007.15",
         ),
-        Line(
+        CitedLine(
             "salt/channel/server.py",
             506,
             "ReqServerChannel._auth",
@@ -70,7 +77,7 @@ def auto_accept(facts: Facts) -> Hits:
         ),
     ),
 )
-def open_mode(facts: Facts) -> Hits:
+def open_mode(facts: HostFacts) -> Hits:
     if facts.get("open_mode") is True:
         yield Hit("open_mode", "True")
 
@@ -82,9 +89,11 @@ def open_mode(facts: Facts) -> Hits:
     why="After a key was deleted or rejected its minion still has the AES key of all minions: it "
     "goes on running jobs, and reads those for others, until the master is restarted.",
     fix="take rotate_aes_key out",
-    sources=(Line("salt/key.py", 874, "Key.delete_key", 'if self.opts.get("rotate_aes_key"):'),),
+    sources=(
+        CitedLine("salt/key.py", 874, "Key.delete_key", 'if self.opts.get("rotate_aes_key"):'),
+    ),
 )
-def keeps_aes(facts: Facts) -> Hits:
+def keeps_aes(facts: HostFacts) -> Hits:
     if facts.get("rotate_aes_key", True) is False:
         yield Hit("rotate_aes_key", "False")
 
@@ -97,9 +106,11 @@ def keeps_aes(facts: Facts) -> Hits:
     "made again when that key is another, as after joining a group.",
     fix="salt-key --gen-signature with this master's master.pub, or take the option out: with "
     "master_sign.pem the master signs by itself",
-    sources=(Line("salt/crypt.py", 776, "MasterKeys", 'opts["master_use_pubkey_signature"]:'),),
+    sources=(
+        CitedLine("salt/crypt.py", 776, "MasterKeys", 'opts["master_use_pubkey_signature"]:'),
+    ),
 )
-def no_signature(facts: Facts) -> Hits:
+def no_signature(facts: HostFacts) -> Hits:
     name = str(facts.get("master_pubkey_signature", "master_pubkey_signature"))
     used = facts.get("master_sign_pubkey") and facts.get("master_use_pubkey_signature")
     if used and facts.files.get(name) is False:
@@ -114,7 +125,7 @@ def no_signature(facts: Facts) -> Hits:
     fix="set master_sign_pubkey: True, too, or take it out",
     sources=(SIGNS,),
 )
-def pointless_signature(facts: Facts) -> Hits:
+def pointless_signature(facts: HostFacts) -> Hits:
     if facts.get("master_use_pubkey_signature") and not facts.get("master_sign_pubkey"):
         yield Hit("master_use_pubkey_signature", "True")
 
@@ -128,7 +139,7 @@ def pointless_signature(facts: Facts) -> Hits:
     fix="set master_sign_pubkey: True on all masters, or remove the pair",
     sources=(
         SIGNS,
-        Line(
+        CitedLine(
             "salt/crypt.py",
             1773,
             "AsyncAuth.check_auth_deps",
@@ -136,7 +147,7 @@ def pointless_signature(facts: Facts) -> Hits:
         ),
     ),
 )
-def idle_pair(facts: Facts) -> Hits:
+def idle_pair(facts: HostFacts) -> Hits:
     name = f"{facts.get('master_sign_key_name', 'master_sign')}.pem"
     if facts.files.get(name) and not facts.get("master_sign_pubkey"):
         yield Hit("master_sign_pubkey", f"{facts.get('pki_dir')}/{name} is there")
@@ -154,7 +165,7 @@ def idle_pair(facts: Facts) -> Hits:
         "saltstack/salt issues 42377, 56000",
     ),
 )
-def remote_cache(facts: Facts) -> Hits:
+def remote_cache(facts: HostFacts) -> Hits:
     if "cachedir" in facts.shared:
         yield Hit("cachedir", f"{facts.get('cachedir')} is on {facts.shared['cachedir']}")
 
@@ -172,7 +183,7 @@ def remote_cache(facts: Facts) -> Hits:
         "Salt's tutorial on several masters (Sharing Files Among Masters)",
     ),
 )
-def remote_keys(facts: Facts) -> Hits:
+def remote_keys(facts: HostFacts) -> Hits:
     if "pki_dir" in facts.shared:
         yield Hit("pki_dir", f"{facts.get('pki_dir')} is on {facts.shared['pki_dir']}")
 
@@ -186,7 +197,7 @@ def remote_keys(facts: Facts) -> Hits:
     "cachedir of its own",
     sources=(GLOBAL_LOCK,),
 )
-def unlocked_remote(facts: Facts) -> Hits:
+def unlocked_remote(facts: HostFacts) -> Hits:
     for option in LOCKS:
         if "cachedir" in facts.shared and facts.get(option, True) is False:
             yield Hit(option, "False")
@@ -201,15 +212,15 @@ def unlocked_remote(facts: Facts) -> Hits:
     fix="take removekeys, or the engine stalekey, out; ask all masters "
     "(salt-run ha.minions live=True) before deleting keys",
     sources=(
-        Line("salt/runners/manage.py", 192, "down", "if removekeys:"),
-        Line(
+        CitedLine("salt/runners/manage.py", 192, "down", "if removekeys:"),
+        CitedLine(
             "salt/engines/stalekey.py",
             119,
             "start",
             "present = ck.connected_ids()",
             release="3007.15",
         ),
-        Line(
+        CitedLine(
             "salt/engines/stalekey.py",
             119,
             "start",
@@ -218,7 +229,7 @@ def unlocked_remote(facts: Facts) -> Hits:
         ),
     ),
 )
-def prunes(facts: Facts) -> Hits:
+def prunes(facts: HostFacts) -> Hits:
     if "stalekey" in facts.engines:
         yield Hit("engines", "stalekey")
     for name, job in _jobs(facts):
@@ -234,9 +245,11 @@ def prunes(facts: Facts) -> Hits:
     why="A failover minion that moves is lost on one master and new on the other. A reactor that "
     "deletes the keys of those that are lost deletes healthy ones, on all masters of the group.",
     fix="do not delete keys there; ask all masters (salt-run ha.minions live=True) before",
-    sources=(Line("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),),
+    sources=(
+        CitedLine("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),
+    ),
 )
-def presence(facts: Facts) -> Hits:
+def presence(facts: HostFacts) -> Hits:
     reactors = facts.get("reactor", [])
     for number, entry in enumerate(reactors if isinstance(reactors, list) else []):
         for event in entry if isinstance(entry, dict) and in_group(facts) else ():
@@ -254,7 +267,7 @@ def presence(facts: Facts) -> Hits:
     fix="leave key.timeout out of the thorium states; ask all masters "
     "(salt-run ha.minions live=True) before deleting keys",
     sources=(
-        Line(
+        CitedLine(
             "salt/thorium/key.py",
             70,
             "timeout",
@@ -262,7 +275,7 @@ def presence(facts: Facts) -> Hits:
         ),
     ),
 )
-def thorium(facts: Facts) -> Hits:
+def thorium(facts: HostFacts) -> Hits:
     if "thorium" in facts.engines and in_group(facts):
         yield Hit("engines", "thorium")
 
@@ -275,7 +288,7 @@ def thorium(facts: Facts) -> Hits:
     'system is not running." They look for it in engines: alone as soon as anything is there.',
     fix="list  - reactor: {}  in engines:, too",
     sources=(
-        Line(
+        CitedLine(
             "salt/runners/reactor.py",
             38,
             "_reactor_system_available",
@@ -283,7 +296,7 @@ def thorium(facts: Facts) -> Hits:
         ),
     ),
 )
-def reactor_hidden(facts: Facts) -> Hits:
+def reactor_hidden(facts: HostFacts) -> Hits:
     if facts.get("reactor") and facts.engines and "reactor" not in facts.engines:
         yield Hit("engines", f"names {', '.join(facts.engines)}, and not reactor")
 
@@ -296,7 +309,7 @@ def reactor_hidden(facts: Facts) -> Hits:
     "states or pillar than is written, or none. Salt's guide to master clusters has had it so.",
     fix="write the environment above the folders:  file_roots: {base: [/srv/salt]}",
     sources=(
-        Line(
+        CitedLine(
             "salt/config/__init__.py",
             2202,
             "_validate_file_roots",
@@ -305,7 +318,7 @@ def reactor_hidden(facts: Facts) -> Hits:
         "saltstack/salt issue 66799",
     ),
 )
-def roots_listed(facts: Facts) -> Hits:
+def roots_listed(facts: HostFacts) -> Hits:
     written = {each.option: each for each in facts.settings}
     for option in ("file_roots", "pillar_roots"):
         setting = written.get(option)
@@ -314,7 +327,7 @@ def roots_listed(facts: Facts) -> Hits:
             yield Hit(option, what, place=setting.place)
 
 
-def _jobs(facts: Facts) -> Iterator[tuple[str, dict[str, Any]]]:
+def _jobs(facts: HostFacts) -> Iterator[tuple[str, dict[str, Any]]]:
     schedule = facts.get("schedule", {})
     for name, job in schedule.items() if isinstance(schedule, dict) else ():
         if isinstance(job, dict) and job.get("enabled", True):
@@ -343,17 +356,17 @@ def _asks_for(job: dict[str, Any], argument: str) -> bool:
     "each (docs/api-pool.md); with rest_tornado alone, eauth_tokens in a store that all masters "
     "share (such as rediscluster) is enough",
     sources=(
-        Line(
+        CitedLine(
             "salt/netapi/rest_cherrypy/app.py",
             822,
             "salt_auth_tool",
             'if "token" not in cherrypy.session:',
         ),
-        Line("salt/tokens/localfs.py", 57, "get_token", "token_dir"),
-        Line("salt/config/__init__.py", 1745, "", '"eauth_tokens": "localfs",'),
+        CitedLine("salt/tokens/localfs.py", 57, "get_token", "token_dir"),
+        CitedLine("salt/config/__init__.py", 1745, "", '"eauth_tokens": "localfs",'),
     ),
 )
-def local_tokens(facts: Facts) -> Hits:
+def local_tokens(facts: HostFacts) -> Hits:
     local = facts.get("eauth_tokens") == "localfs"
     for rest in REST if in_group(facts) else ():
         if facts.get(rest) and (local or rest == "rest_cherrypy"):
@@ -369,8 +382,10 @@ def local_tokens(facts: Facts) -> Hits:
     fix="have the load balancer ask for what takes a salt-master, such as POST /login; or use "
     "SaltApiPool (docs/api-pool.md)",
     sources=(
-        Line("salt/netapi/rest_cherrypy/app.py", 1304, "LowDataAdapter.GET", '"return": "Welcome"'),
-        Line(
+        CitedLine(
+            "salt/netapi/rest_cherrypy/app.py", 1304, "LowDataAdapter.GET", '"return": "Welcome"'
+        ),
+        CitedLine(
             "salt/netapi/rest_tornado/saltnado.py",
             871,
             "SaltAPIHandler.get",
@@ -378,7 +393,7 @@ def local_tokens(facts: Facts) -> Hits:
         ),
     ),
 )
-def welcome(facts: Facts) -> Hits:
+def welcome(facts: HostFacts) -> Hits:
     for rest in REST:
         if facts.get(rest) and in_group(facts):
             yield Hit(rest, "is configured")
@@ -392,7 +407,7 @@ def welcome(facts: Facts) -> Hits:
     "very master, also of minions that only other masters know.",
     fix="set preserve_minion_cache: True",
     sources=(
-        Line(
+        CitedLine(
             "salt/key.py",
             503,
             "Key.check_minion_cache",
@@ -400,7 +415,7 @@ def welcome(facts: Facts) -> Hits:
         ),
     ),
 )
-def drops_cache(facts: Facts) -> Hits:
+def drops_cache(facts: HostFacts) -> Hits:
     cache = facts.get("cache", "localfs")
     if cache not in ("localfs", "mmap_cache") and not facts.get("preserve_minion_cache"):
         yield Hit("cache", str(cache))
@@ -417,7 +432,7 @@ def drops_cache(facts: Facts) -> Hits:
         MASTER_INCLUDES,
     ),
 )
-def no_engine(facts: Facts) -> Hits:
+def no_engine(facts: HostFacts) -> Hits:
     if set(facts.get("ha", {})) - {"lint"} and not in_group(facts):
         yield Hit("ha", "engines: does not name ha")
 
@@ -435,6 +450,6 @@ def no_engine(facts: Facts) -> Hits:
         "tests/integration/test_shared_store.py",
     ),
 )
-def one_state_folder(facts: Facts) -> Hits:
+def one_state_folder(facts: HostFacts) -> Hits:
     if facts.tenancy and in_group(facts):
         yield Hit("ha", facts.tenancy)

@@ -5,27 +5,27 @@ from __future__ import annotations
 import ipaddress
 
 from saltext_ha.common.addresses import bare_ip
-from saltext_ha.lint.cited import PEER_ID, Line
-from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.lint.cited import PEER_ID, CitedLine
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
-BOOK = Book(MASTER)
+BOOK = RuleBook(MASTER)
 ISOLATED = "cluster_isolated_filesystem"
 
 
-def _member(facts: Facts) -> bool:
+def _member(facts: HostFacts) -> bool:
     return bool(facts.get("cluster_id"))
 
 
-def _id(facts: Facts) -> str:
+def _id(facts: HostFacts) -> str:
     return str(facts.get("id", "")).removesuffix("_master")
 
 
-def _peers(facts: Facts) -> list[str]:
+def _peers(facts: HostFacts) -> list[str]:
     peers = facts.get("cluster_peers", [])
     return [str(peer) for peer in peers] if isinstance(peers, list) else []
 
 
-def _wildcard(facts: Facts) -> bool:
+def _wildcard(facts: HostFacts) -> bool:
     ip = bare_ip(str(facts.get("interface", "")))
     return ip is not None and ipaddress.ip_address(ip).is_unspecified
 
@@ -38,13 +38,13 @@ def _wildcard(facts: Facts) -> bool:
     "lower than all others, so every member founds a cluster of its own.",
     fix="set interface to the address that the others have in cluster_peers",
     sources=(
-        Line(
+        CitedLine(
             "salt/channel/server.py",
             3108,
             "MasterPubServerChannel._publish_daemon",
             'if bootstrap_pool and bootstrap_pool[0] == self.opts["interface"]:',
         ),
-        Line(
+        CitedLine(
             "salt/cluster/consensus/service.py",
             83,
             "RaftService.__init__",
@@ -53,7 +53,7 @@ def _wildcard(facts: Facts) -> bool:
     ),
     since=3008,
 )
-def wildcard(facts: Facts) -> Hits:
+def wildcard(facts: HostFacts) -> Hits:
     if _member(facts) and _wildcard(facts):
         yield Hit("interface", str(facts.get("interface")), beside="cluster_id")
 
@@ -68,7 +68,7 @@ def wildcard(facts: Facts) -> Hits:
     sources=(PEER_ID,),
     since=3007,
 )
-def other_id(facts: Facts) -> Hits:
+def other_id(facts: HostFacts) -> Hits:
     if not _member(facts) or not _peers(facts):
         return
     name = _id(facts)
@@ -86,7 +86,7 @@ def other_id(facts: Facts) -> Hits:
     "do: who reaches TCP 4520 becomes a member and gets the cluster's key.",
     fix="set cluster_secret, the same on all members (openssl rand -hex 32)",
     sources=(
-        Line(
+        CitedLine(
             "salt/channel/server.py",
             3621,
             "MasterPubServerChannel.handle_pool_publish",
@@ -95,7 +95,7 @@ def other_id(facts: Facts) -> Hits:
     ),
     since=3008,
 )
-def no_secret(facts: Facts) -> Hits:
+def no_secret(facts: HostFacts) -> Hits:
     if _member(facts) and not facts.get("cluster_secret"):
         yield Hit("cluster_secret", "is not set", beside="cluster_id")
 
@@ -108,7 +108,7 @@ def no_secret(facts: Facts) -> Hits:
     "member, and a member that was down keeps deleted keys.",
     fix="run the ha engine on all members, with  ha: repair: true",
     sources=(
-        Line(
+        CitedLine(
             "salt/master.py",
             1427,
             "EventMonitor.handle_event",
@@ -118,7 +118,7 @@ def no_secret(facts: Facts) -> Hits:
     ),
     since=3008,
 )
-def no_repair(facts: Facts) -> Hits:
+def no_repair(facts: HostFacts) -> Hits:
     ha = facts.get("ha", {})
     repairs = isinstance(ha, dict) and ha.get("repair")
     if _member(facts) and facts.get(ISOLATED) and not repairs:
@@ -132,7 +132,7 @@ def no_repair(facts: Facts) -> Hits:
     why="3006 has no clusters and ignores it: these masters share nothing.",
     fix="upgrade to 3008, or take it out and let ha replicate the keys",
     sources=(
-        Line(
+        CitedLine(
             "salt/config/__init__.py",
             114,
             "",
@@ -142,7 +142,7 @@ def no_repair(facts: Facts) -> Hits:
     ),
     before=3007,
 )
-def too_old(facts: Facts) -> Hits:
+def too_old(facts: HostFacts) -> Hits:
     if _member(facts):
         yield Hit("cluster_id", str(facts.get("cluster_id")))
 
@@ -155,7 +155,7 @@ def too_old(facts: Facts) -> Hits:
     "find each other's keys.",
     fix="upgrade to 3008, or put cluster_pki_dir on storage that all members share",
     sources=(
-        Line(
+        CitedLine(
             "salt/config/__init__.py",
             114,
             "",
@@ -166,7 +166,7 @@ def too_old(facts: Facts) -> Hits:
     since=3007,
     before=3008,
 )
-def not_isolated(facts: Facts) -> Hits:
+def not_isolated(facts: HostFacts) -> Hits:
     if _member(facts) and facts.get(ISOLATED):
         yield Hit(ISOLATED, "True")
 
@@ -178,14 +178,14 @@ def not_isolated(facts: Facts) -> Hits:
     why="A 3007 member is alone in its cluster; 3008 refuses to start.",
     fix="list the addresses of the other members",
     sources=(
-        Line(
+        CitedLine(
             "salt/master.py",
             1017,
             "Master._pre_flight",
             'if self.opts.get("cluster_id") and not self.opts.get("cluster_peers"):',
             release="3008.3",
         ),
-        Line(
+        CitedLine(
             "salt/config/__init__.py",
             4164,
             "apply_master_config",
@@ -195,6 +195,6 @@ def not_isolated(facts: Facts) -> Hits:
     ),
     since=3007,
 )
-def no_peers(facts: Facts) -> Hits:
+def no_peers(facts: HostFacts) -> Hits:
     if _member(facts) and not _peers(facts):
         yield Hit("cluster_peers", "is empty", beside="cluster_id")

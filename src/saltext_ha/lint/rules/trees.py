@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from saltext_ha.lint.cited import Line
-from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.lint.cited import CitedLine
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
-BOOK = Book(MASTER)
+BOOK = RuleBook(MASTER)
 SERVED = "tests/integration/test_trees.py"
 
 
@@ -22,7 +22,7 @@ SERVED = "tests/integration/test_trees.py"
     fix="name the live folder:  file_roots: {base: [/srv/salt]}; restart salt-master",
     sources=(SERVED,),
 )
-def unread(facts: Facts) -> Hits:
+def unread(facts: HostFacts) -> Hits:
     others = {option: value for option, value in facts.options.items() if option != "ha"}
     named = [path for path in map(PurePath, _texts(others)) if path.is_absolute()]
     for name, tree in _trees(facts):
@@ -43,11 +43,11 @@ def unread(facts: Facts) -> Hits:
     fix="take git out (fileserver_backend, ext_pillar), and deploy from a checkout of it; or leave "
     "it, where it holds other files than the tree",
     sources=(
-        Line("salt/fileserver/__init__.py", 595, "Fileserver.find_file", "for fsb in back:"),
+        CitedLine("salt/fileserver/__init__.py", 595, "Fileserver.find_file", "for fsb in back:"),
         "docs/trees.md",
     ),
 )
-def beside_git(facts: Facts) -> Hits:
+def beside_git(facts: HostFacts) -> Hits:
     pillars = facts.get("ext_pillar", [])
     git = {
         "file_roots": bool(facts.get("gitfs_remotes"))
@@ -70,7 +70,7 @@ def beside_git(facts: Facts) -> Hits:
     fix="secret: true in  ha: trees:  on all masters; restart salt-master",
     sources=("saltext_ha/config/trees.py", "tests/functional/trees/test_deploy.py"),
 )
-def open_pillar(facts: Facts) -> Hits:
+def open_pillar(facts: HostFacts) -> Hits:
     for name, tree in _trees(facts):
         if not tree.get("secret") and _is_served(facts, "pillar_roots", tree):
             yield Hit("ha", f"tree {name}: {tree['live']} is in pillar_roots")
@@ -85,17 +85,17 @@ def trees_of(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(n): t for n, t in trees.items() if isinstance(t, Mapping) and t.get("live")}
 
 
-def _trees(facts: Facts) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _trees(facts: HostFacts) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from trees_of(facts.options).items()
 
 
-def _is_served(facts: Facts, kind: str, tree: Mapping[str, Any]) -> bool:
+def _is_served(facts: HostFacts, kind: str, tree: Mapping[str, Any]) -> bool:
     live = PurePath(str(tree["live"]))
     folders = _folders(facts, kind)
     return any(live in (path, *path.parents) or path in live.parents for path in folders)
 
 
-def _folders(facts: Facts, kind: str) -> list[PurePath]:
+def _folders(facts: HostFacts, kind: str) -> list[PurePath]:
     return [PurePath(text) for text in _texts(facts.get(kind, {}))]
 
 

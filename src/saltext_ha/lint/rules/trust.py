@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from saltext_ha.lint.cited import FINGER, IPC_PORTS, SIGNED_UNVERIFIED, Line
-from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Book, Facts, Hit, Hits
+from saltext_ha.lint.cited import FINGER, IPC_PORTS, SIGNED_UNVERIFIED, CitedLine
+from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Hit, Hits, HostFacts, RuleBook
 
-BOOK = Book(MINION)
+BOOK = RuleBook(MINION)
 
 # Length of a fingerprint in hexadecimal digits.
 DIGITS = {"md5": 32, "sha1": 40, "sha224": 56, "sha256": 64, "sha384": 96, "sha512": 128}
@@ -13,7 +13,7 @@ CACHED_KEY = "minion_master.pub"
 PORTS = ("tcp_pub_port", "tcp_pull_port")
 
 
-def sign_key(facts: Facts) -> str:
+def sign_key(facts: HostFacts) -> str:
     """The file name of the key that vouches for the masters' keys."""
     return f"{facts.get('master_sign_key_name', 'master_sign')}.pub"
 
@@ -25,7 +25,7 @@ def sign_key(facts: Facts) -> str:
     why="The minion has nothing to check the signature with, and takes no master at all.",
     fix="copy master_sign.pub from a master's pki_dir into the minion's pki_dir",
     sources=(
-        Line(
+        CitedLine(
             "salt/crypt.py",
             1696,
             "AsyncAuth.verify_pubkey_sig",
@@ -34,7 +34,7 @@ def sign_key(facts: Facts) -> str:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def no_sign_key(facts: Facts) -> Hits:
+def no_sign_key(facts: HostFacts) -> Hits:
     name = sign_key(facts)
     if facts.get("verify_master_pubkey_sign") and facts.files.get(name) is False:
         yield Hit("verify_master_pubkey_sign", f"{facts.get('pki_dir')}/{name} is not there")
@@ -48,7 +48,7 @@ def no_sign_key(facts: Facts) -> Hits:
     "soon as it knows a master's key; masters that sign it refuses.",
     fix="set verify_master_pubkey_sign: True, too, or take always_verify_signature out",
     sources=(
-        Line(
+        CitedLine(
             "salt/crypt.py",
             1863,
             "AsyncAuth.verify_master",
@@ -57,7 +57,7 @@ def no_sign_key(facts: Facts) -> Hits:
         SIGNED_UNVERIFIED,
     ),
 )
-def always_verify(facts: Facts) -> Hits:
+def always_verify(facts: HostFacts) -> Hits:
     if facts.get("always_verify_signature") and not facts.get("verify_master_pubkey_sign"):
         yield Hit("always_verify_signature", "True")
 
@@ -72,17 +72,17 @@ def always_verify(facts: Facts) -> Hits:
     "salt-call --local key.finger_master",
     sources=(FINGER,),
 )
-def finger_of_other_type(facts: Facts) -> Hits:
+def finger_of_other_type(facts: HostFacts) -> Hits:
     if _wrong_length(facts):
         kind = facts.get("hash_type")
         yield Hit("master_finger", f"it has {_digits(facts)} digits, {kind} has {DIGITS[kind]}")
 
 
-def _digits(facts: Facts) -> int:
+def _digits(facts: HostFacts) -> int:
     return len(str(facts.get("master_finger", "")).replace(":", ""))
 
 
-def _wrong_length(facts: Facts) -> bool:
+def _wrong_length(facts: HostFacts) -> bool:
     wanted = DIGITS.get(str(facts.get("hash_type")))
     return bool(facts.get("master_finger")) and wanted is not None and _digits(facts) != wanted
 
@@ -100,7 +100,7 @@ def _wrong_length(facts: Facts) -> bool:
         "tests/integration/test_lint_traps.py",
     ),
 )
-def other_finger(facts: Facts) -> Hits:
+def other_finger(facts: HostFacts) -> Hits:
     finger = facts.get("master_finger")
     if finger and facts.fingerprint and not _wrong_length(facts) and finger != facts.fingerprint:
         yield Hit("master_finger", f"{CACHED_KEY} has {facts.fingerprint}")
@@ -115,7 +115,7 @@ def other_finger(facts: Facts) -> Hits:
     fix="take master_finger out: the signature says more",
     sources=(FINGER,),
 )
-def finger_and_signature(facts: Facts) -> Hits:
+def finger_and_signature(facts: HostFacts) -> Hits:
     if (
         facts.get("master_finger")
         and facts.get("verify_master_pubkey_sign")
@@ -133,7 +133,7 @@ def finger_and_signature(facts: Facts) -> Hits:
     fix="see that all masters have the same master.pem (salt-run ha.check_consistency), or use "
     "master_type: failover",
     sources=(
-        Line(
+        CitedLine(
             "salt/crypt.py",
             1726,
             "AsyncAuth.verify_signing_master",
@@ -142,7 +142,7 @@ def finger_and_signature(facts: Facts) -> Hits:
         "saltstack/salt issue 62318",
     ),
 )
-def signature_hot(facts: Facts) -> Hits:
+def signature_hot(facts: HostFacts) -> Hits:
     if facts.hot and facts.get("verify_master_pubkey_sign"):
         yield Hit("verify_master_pubkey_sign", "True")
 
@@ -154,9 +154,11 @@ def signature_hot(facts: Facts) -> Hits:
     why="The minion takes whatever master key it is shown, at any time: who answers at a master's "
     "address commands it.",
     fix="take open_mode out; after a change of the master key remove minion_master.pub instead",
-    sources=(Line("salt/crypt.py", 1836, "AsyncAuth.verify_master", 'not self.opts["open_mode"]'),),
+    sources=(
+        CitedLine("salt/crypt.py", 1836, "AsyncAuth.verify_master", 'not self.opts["open_mode"]'),
+    ),
 )
-def open_minion(facts: Facts) -> Hits:
+def open_minion(facts: HostFacts) -> Hits:
     if facts.get("open_mode") is True:
         yield Hit("open_mode", "True")
 
@@ -170,7 +172,7 @@ def open_minion(facts: Facts) -> Hits:
     fix="set verify_master_pubkey_sign: True; or remove the file where masters do not sign",
     sources=(SIGNED_UNVERIFIED, "tests/integration/test_lint_traps.py"),
 )
-def half_way(facts: Facts) -> Hits:
+def half_way(facts: HostFacts) -> Hits:
     name = sign_key(facts)
     if facts.files.get(name) and not facts.get("verify_master_pubkey_sign"):
         detail = f"{facts.get('pki_dir')}/{name} is there"
@@ -189,7 +191,7 @@ def half_way(facts: Facts) -> Hits:
         "tests/integration/test_lint.py",
     ),
 )
-def port_lists(facts: Facts) -> Hits:
+def port_lists(facts: HostFacts) -> Hits:
     if facts.get("ipc_mode") == "tcp":
         for option in PORTS:
             if isinstance(facts.get(option), list):
@@ -204,7 +206,7 @@ def port_lists(facts: Facts) -> Hits:
     fix="give them different numbers",
     sources=IPC_PORTS,
 )
-def port_overlap(facts: Facts) -> Hits:
+def port_overlap(facts: HostFacts) -> Hits:
     one, other = (facts.get(option) for option in PORTS)
     if facts.get("ipc_mode") == "tcp" and one == other and not isinstance(one, list):
         yield Hit("tcp_pull_port", str(other))

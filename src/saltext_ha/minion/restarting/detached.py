@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.restarting.processes import Known, know
+from saltext_ha.minion.restarting.processes import KnownProcess, know
 
 BEGINS = 60.0  # seconds; usually a fraction of one
 
 
-def start(module: str, order: Mapping[str, Any]) -> Known:
+def start(module: str, order: Mapping[str, Any]) -> KnownProcess:
     """
     Run *module* by itself; it begins with :func:`take`, and gets *order* there.
 

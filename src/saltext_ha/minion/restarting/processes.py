@@ -15,23 +15,23 @@ import psutil
 from saltext_ha.minion import binding
 
 
-class Known(NamedTuple):
+class KnownProcess(NamedTuple):
     """A process that is known again by its number and when it was started."""
 
     pid: int
     started: float
 
 
-def know(process: psutil.Process) -> Known:
+def know(process: psutil.Process) -> KnownProcess:
     """
     *process* to be known again, by other processes, too.
 
     :raises psutil.Error: there is none, or it must not be looked at.
     """
-    return Known(process.pid, _started(process))
+    return KnownProcess(process.pid, _started(process))
 
 
-def living(known: Known) -> psutil.Process | None:
+def living(known: KnownProcess) -> psutil.Process | None:
     """That process; None when it is over, whoever may have its number now."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(known.pid)

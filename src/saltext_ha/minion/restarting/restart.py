@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.restarting.processes import Known, know, living
+from saltext_ha.minion.restarting.processes import KnownProcess, know, living
 
 UNIT = "salt-minion.service"
 ENDS = 20.0  # seconds that a minion gets to end by itself
@@ -41,14 +41,14 @@ class Way:
     """
 
     command: tuple[str, ...]
-    ends: tuple[Known, ...] = ()
+    ends: tuple[KnownProcess, ...] = ()
     wait: float = 0.0
     cwd: str = "/"
 
 
 def read(fields: Mapping[str, Any]) -> Way:
     """The :class:`Way` with *fields*, as :func:`dataclasses.asdict` and JSON made of it."""
-    ends = tuple(Known(*known) for known in fields["ends"])
+    ends = tuple(KnownProcess(*known) for known in fields["ends"])
     return Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
 
 
@@ -170,7 +170,7 @@ def _main_process(unit: str) -> int:
         return 0
 
 
-def _end(ends: tuple[Known, ...]) -> None:
+def _end(ends: tuple[KnownProcess, ...]) -> None:
     """Of the minion only: jobs that still run are left alone, as by systemd's KillMode=process."""
     processes = [found for known in dict.fromkeys(ends) if (found := living(known))]
     for process in processes[:1]:

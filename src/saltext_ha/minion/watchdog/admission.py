@@ -17,11 +17,11 @@ from typing import Any
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import reason_of
 from saltext_ha.minion import cleartext_request
-from saltext_ha.minion.binding import Master
+from saltext_ha.minion.binding import SeenMaster
 
 
 @dataclass(frozen=True)
-class Refusal:
+class AuthRefusal:
     """
     Why a master does not take the minion. ``final``: Salt would stay there all the same, or end;
     else it passes on to the next master by itself.
@@ -31,7 +31,9 @@ class Refusal:
     final: bool = False
 
 
-def refusal(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> Refusal | None:
+def refusal(
+    channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float
+) -> AuthRefusal | None:
     """
     Why *master* would not let the minion in that *channel_opts* configure; None: it would.
 
@@ -40,7 +42,7 @@ def refusal(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> 
     import salt.crypt
 
     if not master.ips or not master.port:
-        return Refusal("its address is unknown")
+        return AuthRefusal("its address is unknown")
     address = cleartext_request.where(min(master.ips), master.port)
     opts = {"grains": {}, **channel_opts, **address}
     source = bare_ip(str(opts.get("source_ip") or ""))
@@ -49,10 +51,10 @@ def refusal(channel_opts: Mapping[str, Any], master: Master, timeout: float) -> 
         reply = cleartext_request.ask(opts, master.ips, master.port, load, timeout, source)
         return read(reply, _known_key(opts), str(opts["id"]))
     except Exception as exc:  # of Salt's transports and of its keys, of many kinds
-        return Refusal(f"it does not answer a sign-in: {reason_of(exc)}")
+        return AuthRefusal(f"it does not answer a sign-in: {reason_of(exc)}")
 
 
-def read(reply: Any, known_key: str | None, minion_id: str) -> Refusal | None:
+def read(reply: Any, known_key: str | None, minion_id: str) -> AuthRefusal | None:
     """
     What the *reply* to a sign-in means.
 
@@ -67,16 +69,18 @@ def read(reply: Any, known_key: str | None, minion_id: str) -> Refusal | None:
         raise ValueError("answered, but not to a sign-in")
     if "pub_key" in load:
         if known_key is not None and _lines(str(load["pub_key"])) != known_key:
-            return Refusal("its master key is not the one that the minion knows")
+            return AuthRefusal("its master key is not the one that the minion knows")
         return None
     said = load.get("ret")
     if said is True:
-        return Refusal(f"the key of {minion_id} is pending there", final=True)
+        return AuthRefusal(f"the key of {minion_id} is pending there", final=True)
     if said is False:
-        return Refusal(f"it has rejected the key of {minion_id}, or knows another one", final=True)
+        return AuthRefusal(
+            f"it has rejected the key of {minion_id}, or knows another one", final=True
+        )
     if said == "full":
-        return Refusal("it has as many minions as it may have (max_minions)")
-    return Refusal(f"it says {said!r:.100}")
+        return AuthRefusal("it has as many minions as it may have (max_minions)")
+    return AuthRefusal(f"it says {said!r:.100}")
 
 
 def _known_key(opts: Mapping[str, Any]) -> str | None:

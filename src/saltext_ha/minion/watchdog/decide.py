@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from saltext_ha.config.watchdog import Settings
+from saltext_ha.config.watchdog import WatchdogSettings
 
 HOUR = 3600.0
 LONGEST_HOLD = 300.0
@@ -27,7 +27,7 @@ SEVERAL = 20  # of the moves remembered; more make no difference to the hold
 
 
 @dataclass(frozen=True)
-class Look:
+class WatchdogLook:
     """
     What one look has shown. Masters are named by their entry in the configuration.
 
@@ -73,7 +73,7 @@ class Setup:
     answers: the transport mends most by itself.
     """
 
-    settings: Settings
+    settings: WatchdogSettings
     masters: tuple[str, ...]
     preferred: str | None = None
     first: str | None = None
@@ -98,7 +98,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Move:
+class MinionMove:
     """
     Make the minion change from one master to another; the same one: connect it again.
     ``failback``: by Salt's means for that, which lead straight to the first master.
@@ -116,11 +116,11 @@ class Next:
 
     wait: float
     ask: frozenset[str]
-    move: Move | None = None
+    move: MinionMove | None = None
     note: str | None = None
 
 
-def hold(settings: Settings, moves: int) -> float:
+def hold(settings: WatchdogSettings, moves: int) -> float:
     """Seconds for which a minion stays put after the last of *moves* within an hour."""
     if not moves:
         return 0.0
@@ -129,7 +129,7 @@ def hold(settings: Settings, moves: int) -> float:
     )
 
 
-def step(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, Next]:
+def step(setup: Setup, state: State, look: WatchdogLook, chance: float) -> tuple[State, Next]:
     """
     The next state, and what to do.
 
@@ -147,7 +147,7 @@ def step(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, 
     return _at_peace(setup, state, look) if look.good else _in_trouble(setup, state, look, chance)
 
 
-def moved(state: State, at: float, move: Move, current: str | None) -> State:
+def moved(state: State, at: float, move: MinionMove, current: str | None) -> State:
     """*state* after *move* was tried at *at*, which led to *current*."""
     failed = {move.source} if state.bad else set()
     failed |= {move.target} if current != move.target else set()
@@ -161,7 +161,7 @@ def refused(state: State, at: float, target: str) -> State:
     return replace(state, refused={**state.refused, target: (often + 1, at)})
 
 
-def _barred(setup: Setup, state: State, look: Look, target: str) -> bool:
+def _barred(setup: Setup, state: State, look: WatchdogLook, target: str) -> bool:
     """Whether *target* has refused the minion too lately to be tried again."""
     often, at = state.refused.get(target, (0, look.at))
     interval = setup.settings.interval
@@ -169,7 +169,7 @@ def _barred(setup: Setup, state: State, look: Look, target: str) -> bool:
     return often > 0 and look.at - at < wait
 
 
-def _preferred(setup: Setup, state: State, look: Look) -> State:
+def _preferred(setup: Setup, state: State, look: WatchdogLook) -> State:
     wanted = setup.preferred
     if wanted is None or wanted == look.current or not look.answers.get(wanted, False):
         return replace(state, good_since=None)
@@ -180,7 +180,7 @@ def _calm(state: State) -> State:
     return replace(state, bad=0, bad_since=None, due=None)
 
 
-def _at_peace(setup: Setup, state: State, look: Look) -> tuple[State, Next]:
+def _at_peace(setup: Setup, state: State, look: WatchdogLook) -> tuple[State, Next]:
     settings, state = setup.settings, _calm(state)
     wait = settings.soon if look.doubt else settings.interval
     back = setup.preferred
@@ -193,10 +193,12 @@ def _at_peace(setup: Setup, state: State, look: Look) -> tuple[State, Next]:
     if _barred(setup, state, look, back):
         return state, Next(wait, ask)
     why = f"{back} is preferred, and has answered for {look.at - since:.0f} s"
-    return state, Next(0.0, ask, Move(look.current or "", back, why, failback=True))
+    return state, Next(0.0, ask, MinionMove(look.current or "", back, why, failback=True))
 
 
-def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[State, Next]:
+def _in_trouble(
+    setup: Setup, state: State, look: WatchdogLook, chance: float
+) -> tuple[State, Next]:
     settings, current = setup.settings, look.current or ""
     since = look.at if state.bad_since is None else state.bad_since
     due = look.at + settings.jitter * chance if state.due is None else state.due
@@ -229,10 +231,10 @@ def _in_trouble(setup: Setup, state: State, look: Look, chance: float) -> tuple[
         return stay(min(due - look.at, settings.interval))
     problem = "not subscribed" if look.alive else look.problem or "no answer"
     why = f"{problem} for {look.at - since:.1f} s"
-    return state, Next(0.0, ask, Move(current, target, why, failback=straight))
+    return state, Next(0.0, ask, MinionMove(current, target, why, failback=straight))
 
 
-def _held(setup: Setup, state: State, look: Look) -> float:
+def _held(setup: Setup, state: State, look: WatchdogLook) -> float:
     if not state.moves:
         return 0.0
     return max(0.0, state.moves[-1] + hold(setup.settings, len(state.moves)) - look.at)

@@ -23,7 +23,7 @@ SEEN = "Salt itself"  # 3008 moves a minion at once when a connection breaks; or
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordedMove:
     """
     One change: when (Unix time), from which master to which, why, and how many seconds it took.
 
@@ -39,7 +39,7 @@ class Entry:
     order: list[str] | None = None
 
 
-_FIELDS = {each.name for each in fields(Entry)}  # a later release may write more
+_FIELDS = {each.name for each in fields(RecordedMove)}  # a later release may write more
 
 
 class Journal:
@@ -50,7 +50,7 @@ class Journal:
         suffix = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
         self.path = Path(cachedir) / files.FOLDER / f"masters{'-' + suffix if suffix else ''}.jsonl"
 
-    def read(self) -> list[Entry]:
+    def read(self) -> list[RecordedMove]:
         """All changes that are remembered, the oldest first."""
         try:
             lines = files.read(self.path).splitlines()
@@ -61,10 +61,10 @@ class Journal:
             # A line that was cut off by a crash is none.
             with contextlib.suppress(ValueError, TypeError, AttributeError):
                 known = {key: value for key, value in json.loads(line).items() if key in _FIELDS}
-                entries.append(Entry(**known))
+                entries.append(RecordedMove(**known))
         return entries
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: RecordedMove) -> None:
         """
         Append *entry*, and forget the oldest.
 
@@ -75,17 +75,17 @@ class Journal:
             files.replace(self.path, "".join(map(_line, known[-KEEP:])))
         files.append(self.path, _line(entry))
 
-    def last(self) -> Entry | None:
+    def last(self) -> RecordedMove | None:
         """The latest change."""
         return next(reversed(self.read()), None)
 
 
-def switches(entries: list[Entry], since: float) -> int:
+def switches(entries: list[RecordedMove], since: float) -> int:
     """How many of *entries* since that Unix time were changes from one master to another."""
     return sum(1 for each in entries if each.at >= since and each.source not in (None, each.target))
 
 
-def since(entries: list[Entry], current: str, started: float) -> float | None:
+def since(entries: list[RecordedMove], current: str, started: float) -> float | None:
     """
     The Unix time since when the minion is with the master *current*, by its latest *entries*; None
     where they do not tell, as they are older than its process.
@@ -105,5 +105,5 @@ def since(entries: list[Entry], current: str, started: float) -> float | None:
     return found
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: RecordedMove) -> str:
     return json.dumps(asdict(entry)) + os.linesep

@@ -20,16 +20,16 @@ from typing import Any
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
 from saltext_ha.minion.watchdog import admission, publisher
-from saltext_ha.minion.watchdog.admission import Refusal
-from saltext_ha.minion.watchdog.decide import Look
+from saltext_ha.minion.watchdog.admission import AuthRefusal
+from saltext_ha.minion.watchdog.decide import WatchdogLook
 
 RESOLVE_AGAIN = 60.0
 LOST = 2  # probes without an answer; the second one is sent when the first has waited its time
 
 
-class Book:
+class AddressBook:
     """
     The addresses of the masters, looked up beside the watch: a name service that hangs with the
     master must not keep the watchdog from noticing.
@@ -37,7 +37,7 @@ class Book:
 
     def __init__(self, running: Running) -> None:
         self.running = running
-        self.masters: tuple[Master, ...] = tuple(binding.locate(running))
+        self.masters: tuple[SeenMaster, ...] = tuple(binding.locate(running))
 
     def refresh(self) -> None:
         """Look all up again; a master whose name does not resolve now keeps its addresses."""
@@ -59,8 +59,8 @@ class Book:
 
 
 def where(
-    masters: Iterable[Master], running: Running, links: Links, last: str | None
-) -> Master | None:
+    masters: Iterable[SeenMaster], running: Running, links: TcpLinks, last: str | None
+) -> SeenMaster | None:
     """
     The master that the minion is with, judged, by its *links*; *last* is where it was before.
 
@@ -83,7 +83,7 @@ def where(
     return next((each for each in [*near, *asked, *judged] if each.configured == last), None)
 
 
-def _missing(master: Master | None, unanswered: Mapping[Link, int]) -> int:
+def _missing(master: SeenMaster | None, unanswered: Mapping[Link, int]) -> int:
     """How many probes in a row are without an answer on a connection to *master*."""
     if master is None:
         return 0
@@ -104,9 +104,9 @@ class Looker:
 
     def __init__(
         self,
-        book: Book,
+        book: AddressBook,
         opts: Mapping[str, Any],
-        links: Callable[[], Links],
+        links: Callable[[], TcpLinks],
         unanswered: Callable[[], Mapping[Link, int]],
         timeout: float,
     ) -> None:
@@ -117,12 +117,12 @@ class Looker:
         self.silent: frozenset[str] = frozenset()
         self._floor: tuple[str, int] | None = None
 
-    def bound(self) -> Master | None:
+    def bound(self) -> SeenMaster | None:
         """The master that the minion is subscribed to just now, judged by its connections alone."""
         master = where(self.book.masters, self.book.running, self.links(), self.last)
         return master if master and master.connected is not False else None
 
-    def look(self, ask: Iterable[str]) -> Look:
+    def look(self, ask: Iterable[str]) -> WatchdogLook:
         """Ask the current master and those of *ask*, all at the same time."""
         links = self.links()
         current = where(self.book.masters, self.book.running, links, self.last)
@@ -136,7 +136,7 @@ class Looker:
         answers = self._ask([each for each in masters if each.configured in wanted])
         if here != self.last and subscribed is False and not answers.get(here or ""):
             # It never was subscribed there: Salt is on its way, and will try the next one itself.
-            return Look(time.monotonic(), None, None, answers)
+            return WatchdogLook(time.monotonic(), None, None, answers)
         if subscribed is not False:
             self.last = here
         problem = "its publisher does not answer" if here in self.silent else None
@@ -146,7 +146,7 @@ class Looker:
             self.notes[here] = f"{missing} probes of the connection to it without an answer"
             answers = answers | {here: False}
         now = time.monotonic()
-        return Look(now, here, subscribed, answers, problem=problem, doubt=missing > 0)
+        return WatchdogLook(now, here, subscribed, answers, problem=problem, doubt=missing > 0)
 
     def _in_vain(self, here: str, answers: bool, missing: int) -> bool:
         """
@@ -160,12 +160,12 @@ class Looker:
         self._floor = here, min(known, missing)
         return missing >= LOST and missing > self._floor[1]
 
-    def refusal(self, entry: str) -> Refusal | None:
+    def refusal(self, entry: str) -> AuthRefusal | None:
         """Why the master that is written as *entry* would not let the minion in; None: it would."""
         master = next(each for each in self.book.masters if each.configured == entry)
         return admission.refusal(self.opts, master, self.timeout)
 
-    def _ask(self, masters: list[Master]) -> dict[str, bool]:
+    def _ask(self, masters: list[SeenMaster]) -> dict[str, bool]:
         if not masters:
             return {}
         transport = str(self.opts.get("transport", "zeromq"))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saltext_ha.minion.binding import Master
+from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.watchdog import order as orders
 from saltext_ha.minion.watchdog.order import Order
 
@@ -41,18 +41,18 @@ class Mover:
     def __init__(
         self,
         opts: Mapping[str, Any],
-        bound: Callable[[], Master | None],
+        bound: Callable[[], SeenMaster | None],
         first: str | None,
         configured: Order,
     ) -> None:
         self.opts, self.bound, self.first, self.configured = opts, bound, first, configured
         self.order = orders.kept(opts.get("local_masters"), configured)
 
-    def turn(self, source: Master) -> Order:
+    def turn(self, source: SeenMaster) -> Order:
         """The masters in the order in which Salt tries them when *source* fails."""
         return orders.after(self.order, self.configured, source.host)
 
-    def move(self, source: Master, target: str | None, limit: float) -> Master | None:
+    def move(self, source: SeenMaster, target: str | None, limit: float) -> SeenMaster | None:
         """
         Move the minion away from *source*, and on until it is with *target* (an entry).
 
@@ -71,7 +71,7 @@ class Mover:
             here = reached
         return here
 
-    def _step(self, here: Master, target: str | None, end: float) -> Master | None:
+    def _step(self, here: SeenMaster, target: str | None, end: float) -> SeenMaster | None:
         if target is not None and target == self.first and target != here.configured:
             order = self.configured
             self.fire(FAILBACK, {"master": target})
@@ -83,7 +83,7 @@ class Mover:
             self.order = order
         return reached
 
-    def _arrival(self, here: Master, end: float) -> Master | None:
+    def _arrival(self, here: SeenMaster, end: float) -> SeenMaster | None:
         """Where the minion arrives: first the connection that it has must go."""
         gone = self.bound() is None
         while time.monotonic() < end:
@@ -94,7 +94,7 @@ class Mover:
             time.sleep(POLL)
         return None
 
-    def tidy(self, reached: Master) -> None:
+    def tidy(self, reached: SeenMaster) -> None:
         """
         Take away what 3006 and 3007 schedule at the end of a move: their own check of the master,
         even where that is switched off, and then without a pause.

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.minion import cleartext_request
-from saltext_ha.minion.binding import Master
+from saltext_ha.minion.binding import SeenMaster
 
 # RFC 23 (ZMTP 3.0), "signature".
 SIGNATURE = 10
@@ -24,7 +24,7 @@ FIRST, LAST = 0xFF, 0x7F
 
 
 def problems(
-    transport: str, masters: Iterable[Master], timeout: float, source: str | None = None
+    transport: str, masters: Iterable[SeenMaster], timeout: float, source: str | None = None
 ) -> dict[str, str]:
     """
     The masters whose publisher does not greet, by their entry, and what is wrong with each.
@@ -44,7 +44,7 @@ def problems(
 
 
 def reached(
-    transport: str, masters: Sequence[Master], timeout: float, source: str | None = None
+    transport: str, masters: Sequence[SeenMaster], timeout: float, source: str | None = None
 ) -> list[bool | None]:
     """
     Whether the publisher of each of *masters* can be reached, all tried at the same time: over
@@ -55,7 +55,7 @@ def reached(
     :param source: the address to connect from, None for any.
     """
 
-    def one(master: Master) -> bool | None:
+    def one(master: SeenMaster) -> bool | None:
         if not master.ips or not master.publish_port:
             return None
         if transport == "zeromq":
@@ -70,7 +70,7 @@ def reached(
         return list(pool.map(one, masters))
 
 
-def problem(master: Master, timeout: float, source: str | None = None) -> str | None:
+def problem(master: SeenMaster, timeout: float, source: str | None = None) -> str | None:
     """What is wrong with the publisher of *master*; None: it greets."""
     end, port = time.monotonic() + timeout, master.publish_port or 0
     try:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.minion.binding import Master, Running
+from saltext_ha.minion.binding import Running, SeenMaster
 
 TAG = "salt/ha/minion/{id}/bound"
 MAX_ADDRESSES = 8
@@ -50,7 +50,7 @@ class Reports:
 
 
 def report(
-    minion_id: str, master: Master, running: Running, every: float, of: int
+    minion_id: str, master: SeenMaster, running: Running, every: float, of: int
 ) -> Mapping[str, Any]:
     """What the event says; *of* is the number of masters that the minion is configured with."""
     return {

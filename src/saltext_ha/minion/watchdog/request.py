@@ -19,7 +19,7 @@ from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.minion import binding
 from saltext_ha.minion.restarting import detached
-from saltext_ha.minion.watchdog.journal import ASKED, Entry, Journal
+from saltext_ha.minion.watchdog.journal import ASKED, Journal, RecordedMove
 from saltext_ha.minion.watchdog.order import Order
 from saltext_ha.minion.watchdog.run import Site, site, tell
 
@@ -31,14 +31,14 @@ PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class MovePlan:
     """A move that can be made: from one entry of the configuration to another."""
 
     source: str
     target: str
 
 
-def plan(place: Site, to: str | None) -> Plan:
+def plan(place: Site, to: str | None) -> MovePlan:
     """
     Where the minion of *place* is and where it would go.
 
@@ -80,7 +80,7 @@ def plan(place: Site, to: str | None) -> Plan:
                 f"with the first one of the list each time, and takes {each}; write bare hosts, "
                 "and the port as master_port"
             )
-    return Plan(look.current, target)
+    return MovePlan(look.current, target)
 
 
 def _passed(place: Site, source: str, target: str) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _first_part(host: str | None) -> str | None:
     return host.partition(".")[0] if host and not bare_ip(host) else None
 
 
-def _shown(master: binding.Master) -> str:
+def _shown(master: binding.SeenMaster) -> str:
     """The entry, with the addresses of a name."""
     named = master.host and not bare_ip(master.host)
     ips = ", ".join(sorted(master.ips)) if named else ""
@@ -183,7 +183,7 @@ def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
     if reached is None or reached.configured in (None, source.configured):
         return
     order = list(place.mover.order)
-    entry = Entry(
+    entry = RecordedMove(
         time.time(), source.configured, str(reached.configured), ASKED, round(took, 1), order
     )
     with contextlib.suppress(OSError):  # the disk is full: the master is told nevertheless

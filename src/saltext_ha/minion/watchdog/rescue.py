@@ -17,9 +17,9 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.minion import binding, options
-from saltext_ha.minion.binding import Links, Master
+from saltext_ha.minion.binding import SeenMaster, TcpLinks
 from saltext_ha.minion.restarting import detached, processes, restart
-from saltext_ha.minion.watchdog.journal import FAILED, Entry, Journal
+from saltext_ha.minion.watchdog.journal import FAILED, Journal, RecordedMove
 
 PAUSE = 600.0  # seconds from one restart to the next, at least
 SPARE, POLL = 5.0, 0.5  # seconds
@@ -37,7 +37,7 @@ def quiet(opts: Mapping[str, Any], masters: int) -> float:
     return float(opts.get("acceptance_wait_time") or 10) + wait * max(1, masters - 1)
 
 
-def stuck(masters: Iterable[Master], links: Callable[[], Links], seconds: float) -> bool:
+def stuck(masters: Iterable[SeenMaster], links: Callable[[], TcpLinks], seconds: float) -> bool:
     """
     Whether the minion neither is with a master nor knocks at one, for *seconds*: it has no
     connection to any master's address, nor to a port of a master, wherever that is, and is making
@@ -68,7 +68,7 @@ def named(host: str | None) -> bool:
         return False
 
 
-def due(entries: Iterable[Entry], now: float) -> bool:
+def due(entries: Iterable[RecordedMove], now: float) -> bool:
     """Whether the minion has not been started anew lately; *now* is Unix time."""
     return not any(each.why == STUCK and abs(now - each.at) < PAUSE for each in entries)
 
@@ -82,7 +82,7 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
     :raises OSError: it cannot be noted.
     """
     way = restart.way(minion, opts)
-    journal.add(Entry(time.time(), None, current, STUCK))
+    journal.add(RecordedMove(time.time(), None, current, STUCK))
     pidfile = str(opts.get("pidfile") or "")
     order = {"way": asdict(way), "minion": minion, "pidfile": pidfile, "current": current}
     order |= {"bus": options.bus(opts), "cachedir": str(journal.path.parents[1])}
@@ -99,7 +99,7 @@ def main() -> None:
     try:
         restart.restart(restart.read(order["way"]), running)
     except Exception as exc:  # nobody else can say so
-        failed = Entry(time.time(), None, order["current"], f"{FAILED}: {reason_of(exc)}")
+        failed = RecordedMove(time.time(), None, order["current"], f"{FAILED}: {reason_of(exc)}")
         Journal(order["cachedir"]).add(failed)
 
 

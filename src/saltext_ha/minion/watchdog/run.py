@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.watchdog import Settings
+from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.minion import binding, options
-from saltext_ha.minion.binding import Link, Links, Master, Running
+from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
 from saltext_ha.minion.watchdog import decide, journal, probes, report, rescue
 from saltext_ha.minion.watchdog import order as orders
-from saltext_ha.minion.watchdog.decide import Look, Move, Next, Setup, State
-from saltext_ha.minion.watchdog.journal import Entry, Journal
-from saltext_ha.minion.watchdog.look import Book, Looker
+from saltext_ha.minion.watchdog.decide import MinionMove, Next, Setup, State, WatchdogLook
+from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
+from saltext_ha.minion.watchdog.look import AddressBook, Looker
 from saltext_ha.minion.watchdog.move import Mover
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Site:
     """
 
     running: Running
-    book: Book
+    book: AddressBook
     looker: Looker
     mover: Mover
     first: str | None
@@ -52,14 +52,14 @@ class Site:
         """The entries, in the order of the configuration."""
         return self.running.entries
 
-    def master(self, entry: str | None) -> Master:
+    def master(self, entry: str | None) -> SeenMaster:
         """The master that is written as *entry*."""
         return next(each for each in self.book.masters if each.configured == entry)
 
 
 def site(
     opts: Mapping[str, Any],
-    links: Callable[[], Links],
+    links: Callable[[], TcpLinks],
     timeout: float,
     unanswered: Callable[[], Mapping[Link, int]] = dict,
 ) -> Site:
@@ -77,7 +77,7 @@ def site(
     # distributed crashes in all of Salt 3006 to 3008: it hashes text as if it were bytes.
     settled = running.master_type == "failover" and not opts.get("random_master")
     first = running.entries[0] if settled and running.entries else None
-    book = Book(running)
+    book = AddressBook(running)
     looker = Looker(book, opts, links, unanswered, timeout)
     wait = float(opts.get("auth_timeout") or 60)
     limit = 15 + wait * max(1, len(running.entries) - 1)
@@ -89,7 +89,7 @@ def site(
     return Site(running, book, looker, mover, first, of, limit)
 
 
-def run(opts: Mapping[str, Any], settings: Settings) -> None:
+def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
     """Watch until the minion ends."""
     parent = os.getppid()
 
@@ -125,7 +125,7 @@ class Watch:
     """What the loop keeps; a :meth:`turn` is one round of it."""
 
     def __init__(
-        self, place: Site, settings: Settings, book: Journal, opts: Mapping[str, Any]
+        self, place: Site, settings: WatchdogSettings, book: Journal, opts: Mapping[str, Any]
     ) -> None:
         self.place, self.journal, self.opts = place, book, opts
         recon = float(opts.get("recon_max") or opts.get("recon_default") or 1000) / 1000
@@ -164,19 +164,19 @@ class Watch:
             self._report(self.place.master(look.current))
         return next_.wait
 
-    def _report(self, master: Master) -> None:
+    def _report(self, master: SeenMaster) -> None:
         minion_id, place = str(self.opts["id"]), self.place
         said = report.report(minion_id, master, place.running, self.reports.every, place.of)
         place.mover.tell(report.TAG.format(id=minion_id), said)
 
-    def _follow(self, look: Look) -> bool:
+    def _follow(self, look: WatchdogLook) -> bool:
         """Note a change that the watchdog did not make; whether an operator made the last one."""
         if look.current is None:
             return False
         last = self.journal.last()
         first, self._begun = not self._begun, True
         if first or last is None:
-            self._note(Entry(time.time(), None, look.current, journal.STARTED))
+            self._note(RecordedMove(time.time(), None, look.current, journal.STARTED))
             return False
         if last.target != look.current:
             # Who moves it at an operator's word sees and notes its arrival a moment later.
@@ -186,7 +186,7 @@ class Watch:
             self.place.mover.order = orders.kept(last.order, self.place.masters)
         if last.target != look.current:
             self._left(last.target, look.current)
-            self._note(Entry(time.time(), last.target, look.current, journal.SEEN))
+            self._note(RecordedMove(time.time(), last.target, look.current, journal.SEEN))
             if last.target in self.place.masters:
                 tell(self.place, str(self.opts["id"]), last.target, look.current, journal.SEEN)
             return False
@@ -200,7 +200,7 @@ class Watch:
         elif source in self.place.masters:
             mover.order = mover.turn(self.place.master(source))
 
-    def _do(self, move: Move) -> None:
+    def _do(self, move: MinionMove) -> None:
         looker, mover = self.place.looker, self.place.mover
         if self._refused(move):
             return
@@ -219,10 +219,10 @@ class Watch:
         looker.last = reached.configured
         self._tidy_until = time.monotonic() + TIDY_FOR
         log.warning("ha_watchdog: moved from=%s to=%s in=%.1fs", move.source, looker.last, took)
-        self._note(Entry(time.time(), move.source, looker.last, move.why, round(took, 1)))
+        self._note(RecordedMove(time.time(), move.source, looker.last, move.why, round(took, 1)))
         tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
 
-    def _rescue(self, move: Move) -> None:
+    def _rescue(self, move: MinionMove) -> None:
         """Have the minion started anew if it has got stuck on its way."""
         looker, moving = self.place.looker, self.place.running.master_type in binding.MOVING
         if not (moving and self.setup.settings.restart):
@@ -241,7 +241,7 @@ class Watch:
         except (HaError, OSError) as exc:
             log.error("ha_watchdog: the minion cannot be restarted: %s", exc)
 
-    def _refused(self, move: Move) -> bool:
+    def _refused(self, move: MinionMove) -> bool:
         """Whether that *move* would lead to a master where the minion gets stuck."""
         if move.target == move.source:
             return False
@@ -254,13 +254,13 @@ class Watch:
         )
         return True
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: RecordedMove) -> None:
         try:
             self.journal.add(replace(entry, order=list(self.place.mover.order)))
         except OSError as exc:
             log.error("ha_watchdog: %s not written: %s", self.journal.path, exc)
 
-    def _say(self, look: Look, next_: Next) -> None:
+    def _say(self, look: WatchdogLook, next_: Next) -> None:
         """One line in the log whenever it changes what is the matter."""
         if look.current is None:
             return
