@@ -70,9 +70,9 @@ def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> 
     that 3008.3 cannot forward to two peers makes it fire two more.
 
     A member is handed the cluster's key, though it has it: 3008.3 unlinks the file before it writes
-    it, and whoever looks for the key in between makes one that replaces it half a second later
-    (``MasterKeys.find_or_create_keys``). Such a member is given the key again, as long as that may
-    still come.
+    it, and a process that looks for the key in between makes one that replaces it half a second
+    later (``MasterKeys.find_or_create_keys``). Such a member is given the key again, as long as
+    that may still come.
     """
     first, *others = masters
     first.launch()

@@ -154,7 +154,7 @@ class _Lane:
             try:
                 self._socket = self._connect()
             except OSError as exc:
-                # Turned away at the door: the input counts, as whoever sent it would say.
+                # Turned away at the door: the input counts, as its sender would say.
                 self._refuse(f"not let in: {_why(exc)}")
                 return 1
         try:

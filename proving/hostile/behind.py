@@ -191,7 +191,7 @@ def records(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def tokens(folder: Path) -> Iterator[Door]:
-    """Join tokens: as they are pasted, and what one says to whoever can make the checksum."""
+    """Join tokens: as they are pasted, and what one says to a sender that can make the checksum."""
 
     def pasted(body: bytes) -> None:
         text = body.decode(errors="surrogateescape")

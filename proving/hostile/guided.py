@@ -87,7 +87,7 @@ def attack(name: str, inputs: int, seed: int, findings: Path) -> None:
         return changed if 0 < len(changed) <= longest else bytes(atheris.Mutate(data, longest))
 
     with (
-        tempfile.TemporaryDirectory() as folder,  # never left: whoever began us clears up
+        tempfile.TemporaryDirectory() as folder,  # never left: the caller clears up
         opened(name, Path(folder)) as door,
     ):
 

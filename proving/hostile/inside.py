@@ -144,7 +144,7 @@ class Inside:
                 service.control._commands[name] = _trial(command)  # type: ignore[index]
 
     async def answer(self, method: str, body: bytes) -> tuple[int, bytes]:
-        """In place of :meth:`Exchange._post`: what :attr:`told` says, whoever was asked."""
+        """In place of :meth:`Exchange._post`: what :attr:`told` says, for every peer."""
         self.asked.add(method)
         answer = self.told.get(method)
         if isinstance(answer, dict):
@@ -264,7 +264,7 @@ def peer(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def strangers(folder: Path) -> Iterator[Door]:
-    """All that whoever reaches the port may ask, the throttle off; some with a token."""
+    """All that a stranger may ask, the throttle off; some with a token."""
     with _inside(folder) as engine:
         service, joiner = engine.service, engine.attacker.stranger
         own, config = service.parts.identity, service.parts.config

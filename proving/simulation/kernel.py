@@ -96,7 +96,7 @@ class Event:
             waiter()
 
     def clear(self) -> None:
-        """Whoever comes now waits."""
+        """From now on callers wait."""
         self._is_set = False
 
     def wait(self) -> Event:

@@ -1,7 +1,8 @@
 """
 What Salt's master keeps of a minion that it has accepted: grains and pillar, in ``cachedir``.
 
-``salt-key -d`` clears that for an id that has no key any more, so whoever revokes for it must, too.
+``salt-key -d`` clears that for an id that has no key any more, so revoking for it
+must, too.
 Salt 3006 and 3007 have a folder for each minion, 3008 a file in each of two banks.
 """
 

@@ -66,7 +66,7 @@ def claims_before() -> None:
 
 
 def proofs() -> None:
-    """Whoever says how far a master has written is believed."""
+    """Anybody who says how far a master has written is believed."""
     vars(proving)["_proves"] = lambda key, vouch: True
 
 

@@ -113,7 +113,7 @@ class People:
         can_reach = world.may_reach()
         queues: dict[str, list[Step]] = defaultdict(list)
         for act in sorted(step["acts"], key=lambda act: float(act["after"])):
-            # Whoever kills an engine does not wait for the operator there.
+            # Killing an engine does not wait for the operator there.
             queues[act["on"] + ("/engine" if act["do"] == "kill" else "")].append(act)
         did: dict[str, list[tuple[Step, dict[str, Done]]]] = defaultdict(list)
         begun = time.monotonic()

@@ -95,7 +95,7 @@ class Watcher(threading.Thread):
         """A minion whose key is accepted tells its grains."""
         if watched.folders.accepts(minion_id):
             watched.member.caches.fill(minion_id)
-            # Whoever takes the key away from now on has something to clear.
+            # A master that removes the key from now on has something to clear.
             if not watched.folders.accepts(minion_id):
                 watched.member.caches.clear(minion_id)
 

@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
     if not file.parent.is_dir():
         raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
     opts = salt.config.master_config(str(file))
-    # By whoever calls: the user of salt-master may not be allowed to read that file.
+    # As the calling user: the user of salt-master may not be allowed to read that file.
     token = _token(opts, options.token_file) if name == "ha.join" else ""
     make_folders(opts)
     if not salt.utils.verify.check_user(opts["user"]):

@@ -528,7 +528,7 @@ class SaltApiPool:
             except Refused as exc:
                 refused[master.name] = str(exc)
             except Lost as exc:
-                if not exc.nonsense:  # whoever lies may well log in, and is down all the same
+                if not exc.nonsense:  # one that lies may well log in, and is down all the same
                     master.doubt()
                     self._prober.suspect(master)
                 if not repeatable:

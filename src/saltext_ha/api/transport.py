@@ -85,7 +85,7 @@ class Transport:
             raise NotSent(problem)
         answer: Answer | None = None
         # Raised again outside of the handler: what http.client was told stands in the frames of its
-        # exceptions, and would be found in __context__ by whoever reports errors.
+        # exceptions, and would be found in __context__ by error reporters.
         response, slow, again = None, False, False
         try:
             response = connection.ask(method, path, data, token, deadline)

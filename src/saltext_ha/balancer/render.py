@@ -30,7 +30,7 @@ class Wishes:
     :param kind: ``haproxy`` or ``nginx``.
     :param cert: PEM file on the balancer: certificate, chain and private key.
     :param listen: ``port`` or ``address:port`` that callers come to.
-    :param ca: PEM file on the balancer with whoever signed the masters' certificates.
+    :param ca: PEM file on the balancer: the CA that signed the masters' certificates.
     :param name: the name that all the masters' certificates are for; empty: each one's own host.
     :param api_port: of salt-api on masters that cannot be asked; 0: as on the others.
     :param timeout: seconds that one call may take.

@@ -90,8 +90,8 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
     """
     What an operation came to once no minion says any more that it still runs it, as ``salt`` waits.
 
-    Asked from here again and again, and not once of the engine: whoever gives up (Ctrl-C) leaves
-    nothing behind that waits.
+    Asked from here again and again, and not once of the engine: after Ctrl-C nothing is
+    left behind that waits.
 
     :param found: what came of it within its timeout.
     :param front: say on standard error for how many is waited, after this; None: do not.

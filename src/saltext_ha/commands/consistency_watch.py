@@ -78,7 +78,7 @@ class ConsistencyWatch:
 
     def compared(self, level: bool) -> dict[str, Any]:
         """
-        What the last comparison says now, for whoever shows it; see :func:`.group_state.compared`.
+        What the last comparison says now; see :func:`.group_state.compared`.
 
         :param level: whether all masters have the same keys now.
         """
@@ -118,8 +118,8 @@ class ConsistencyWatch:
                 self._failed = f"{type(exc).__name__}; salt-master's log says why"
                 # Keys are to be the same whatever becomes of this.
                 log.exception("ha consistency: not checked")
-            # Whoever is there and cannot be compared is not asked again at once, but soon; who went
-            # meanwhile is, when it is back.
+            # A master that is up and cannot be compared is asked again soon, not at once; one that
+            # went down, when it is back.
             now = frozenset(self._up())
             self._asked = up & now
             if now & (self.last.unknown or {}).keys():

@@ -49,7 +49,7 @@ class FailoverSafe:
         self._group, self._jobs = group, jobs
         self._endpoints, self._checking = endpoints, checking
         self._summary, self._per_worker = summary, per_worker
-        # One job at a time: whoever asks often must not flood the minions.
+        # One job at a time: many questions must not flood the minions.
         self._turn = asyncio.Lock()
         self._waiting = 0
 

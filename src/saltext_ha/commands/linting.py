@@ -17,7 +17,7 @@ class Linting:
 
     def __init__(self, group: Group, opts: Mapping[str, Any]) -> None:
         self._group, self._opts = group, opts
-        # One at a time: whoever asks often must not take all threads.
+        # One at a time: many questions must not take all threads.
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:

@@ -55,8 +55,8 @@ class MasterView:
 
     def forget_connected(self) -> None:
         """
-        Where nobody is subscribed any more, nobody is bound, whoever was heard: after a failover of
-        Salt's own nobody tells the master that was left.
+        Where nobody is subscribed any more, nobody is bound, even if somebody was heard:
+        after a failover of Salt's own nobody tells the master that was left.
         """
         if self.connections != 0:
             return

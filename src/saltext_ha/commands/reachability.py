@@ -84,7 +84,7 @@ def answer(
     by_id = {row["id"]: row for row in rows}
     lost = []
     for each in strays:
-        # Whoever returns a job may write any id.
+        # A minion that returns a job may write any id.
         astray = [i for i in each.ids if i in by_id]
         for minion_id in astray:
             by_id[minion_id].update(state=ASTRAY, note=ASTRAY_NOTE.format(each))

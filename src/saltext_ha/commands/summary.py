@@ -35,7 +35,7 @@ class Summary:
     :param bound: counts the minions that are connected to it.
     :param unused: masters that no minion is configured with, as was found here last.
     :param notes: what an operator should know, of what is not asked here.
-    :param timeout: seconds that whoever asks gives it for the answer.
+    :param timeout: seconds within which the caller wants the answer.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ class Allowance:
 class HttpLog(logging.Logger):
     """
     What aiohttp has to say about a caller's HTTP. It would log a traceback for each request that is
-    none, and whoever reaches the port could fill the disk with those.
+    none, and anybody who reaches the port could fill the disk with those.
     """
 
     def __init__(self, refuse: Callable[[str, str], None]) -> None:

@@ -212,7 +212,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key == "lint":
-            continue  # which rules are ignored is read by whoever lints
+            continue  # which rules are ignored is read by lint itself
         if key == "peers":
             values["peers"] = _peers(source, value)
         elif key == "masters":

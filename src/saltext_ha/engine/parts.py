@@ -238,8 +238,8 @@ class Parts:
 
     def damage(self) -> str:
         """
-        What keeps this engine from being of use though it runs; empty when nothing does. Whoever
-        says how this master does, in a table, a page or a metric, asks this.
+        What keeps this engine from being of use though it runs; empty when nothing does. Tables,
+        the page and metrics all ask this.
         """
         return self.state_folder.problem()
 

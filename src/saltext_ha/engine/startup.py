@@ -98,7 +98,7 @@ def open_keeper(
         keeper.name_of = vouching.name_of
         return Opened(keeper, mode, vouching, shared_with)
     except BaseException:
-        # Whoever tries again in this process must not find a lock of its own.
+        # The next try in this process must not find a lock of its own.
         replica.close()
         raise
 

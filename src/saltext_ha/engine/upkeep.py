@@ -34,6 +34,6 @@ async def follow_members(
             elif shared_store.due:
                 await shared_store.check_all()
         except OSError as exc:
-            # Such as: no file descriptor is left. Whoever was pinned goes on being asked.
+            # Such as: no file descriptor is left. The peers pinned before are still asked.
             log.debug("ha members: %s", exc)
         await asyncio.sleep(LOOK)

@@ -58,7 +58,7 @@ def start() -> None:
                 log.critical("ha engine not started: %s", exc)
                 said = str(exc)
             wrong = isinstance(exc, ConfigError)
-            if settings:  # without, whoever asks the engine finds the mistake as well
+            if settings:  # without, commands find the mistake as well
                 then = "mend it, and restart salt-master" if wrong else "tried again every 10 s"
                 control_client.tell_why(settings.control_socket, f"{exc} ({then})")
             _pause(parent, RETRY, for_ever=wrong)

@@ -1,7 +1,7 @@
 """
 The questions to the doors of one master. Each blocks, and returns what is wrong: an empty text is a
 good answer. The timeout is for all of it; only a salt-api that sends its answer in drops takes
-longer, and whoever asks does not wait for it.
+longer, and the caller does not wait for it.
 
 A connection alone proves nothing: the kernel accepts it for a process that hangs. So each door has
 to say something of its own.
@@ -21,7 +21,7 @@ from saltext_ha.common.errors import reason_of
 from saltext_ha.config.salt_api import Api, own_address
 from saltext_ha.minion import binding
 
-# What a ZeroMQ socket sends to whoever connects: ff, eight bytes, 7f.
+# What a ZeroMQ socket sends to a new connection: ff, eight bytes, 7f.
 GREETING = 10
 MAX_ANSWER = 65536
 

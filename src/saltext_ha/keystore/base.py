@@ -25,7 +25,7 @@ class Content(NamedTuple):
     keys: Mapping[bytes, str]
     mark: int = 0
     junk: bool = False
-    """What is pending is no key: on 3006 and 3007 whoever reaches the master can leave it."""
+    """What is pending is no key: on 3006 and 3007 any host that reaches the master can leave it."""
     slot_mark: int = 0
     """The same as ``mark``, of the slot alone."""
 

@@ -1,7 +1,7 @@
 """
 Letting new masters in: by a token, or by the group's secret.
 
-Whoever asks here has no pinned certificate yet, so everything that it sends is a stranger's.
+A caller here has no pinned certificate yet, so everything that it sends is a stranger's.
 """
 
 from __future__ import annotations

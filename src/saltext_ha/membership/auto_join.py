@@ -30,7 +30,7 @@ class AutoJoin:
     Tries every address of ``ha: masters`` until a pinned peer, or this master itself, is there.
 
     Two that join each other at the same time end as any two that joined: what each of them pins
-    is the same whoever asked.
+    does not depend on who asked.
 
     :param identity: this master's present one.
     :param notes: where it is said what keeps masters apart.

@@ -1,5 +1,5 @@
 """
-Can the group reach a master that joins? Whoever lets it in tries its address first.
+Can the group reach a master that joins? The member that lets it in tries its address first.
 
 ``ha.join`` may run before the engine of that master ever did: while it asks, it answers at its own
 address itself, with nothing but its certificate.
@@ -38,7 +38,7 @@ def wish(reach: Reach | None) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[None]:
-    """Show the certificate of *identity* to whoever connects meanwhile, unless its engine does."""
+    """Show the certificate of *identity* to callers meanwhile, unless its engine does."""
 
     def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()

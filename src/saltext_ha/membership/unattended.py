@@ -185,7 +185,7 @@ async def find_group(
         waited = time.monotonic() - began
         first = bool(masters) and masters[0] in itself
         silent = not answered and (others <= definite or waited >= min(wait, SILENCE))
-        # A master that has peers belongs to a group that exists, whoever answers just now.
+        # A master that has peers belongs to a group that exists, even if nobody answers just now.
         if first and silent and not own.trust.peers():
             return JoinOutcome(None, "", reasons)
         if waited >= wait:

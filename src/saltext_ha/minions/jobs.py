@@ -367,7 +367,7 @@ class Jobs:
             await self._all_of(jid, len(targeted), timeout, timeout)
             running = await self._still_running(jid, targeted)
             if not running:
-                # Whoever has ended it meanwhile has sent its return later than that answer.
+                # A minion that has ended it meanwhile sends its return after that answer.
                 await self._all_of(jid, len(targeted), LATE, LATE)
         finally:
             self._waiting_on -= 1
@@ -467,7 +467,7 @@ class Jobs:
         if payload.get("counts") is True:
             return {"counts": {jid: _counted(returns, jid) for jid in _jids(payload)}}
         found = {jid: returns.of(jid) for jid in _jids(payload)}
-        self._over(found)  # whoever has them carried out asks this last
+        self._over(found)  # the caller asks this last
         return {
             "returned": {
                 jid: sorted(minion_id for minion_id, each in came.items() if not each.relayed)

@@ -120,7 +120,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     ``configured`` (the entry as written), ``current``, ``connected`` and, where there is something
     to say, ``note``; with *ping* also ``ping``. Their meaning is that of
     :py:func:`current_master`. With *ping* there is ``publishes``, too: whether its publisher greets
-    whoever comes (with another transport than ``zeromq``: whether it accepts a connection). A
+    a new connection (with another transport than ``zeromq``: whether it accepts a connection). A
     master that this minion never met is taken to have the publish port of the others; None when
     that is not known.
 

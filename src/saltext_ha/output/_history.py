@@ -46,7 +46,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     whole = [when, "What", "Fingerprint"]
     cells = [[row[name] for name in columns] for row in rows]
     head, *body = table(screen, columns, cells, whole=whole)
-    # Whoever asks for one minion need not read its name in every line.
+    # Asked for one minion: its name once, not in every line.
     lines = [*map(clean, only), head] if len(only) == 1 else [head]
     for line, write in zip(body, writes, strict=True):
         lines.append(line)

@@ -304,7 +304,7 @@ def _keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         summary.append(screen.paint(count(conflicts, "conflict"), "conflict"))
     lines.append(" · ".join(summary))
     if len(keys) == 1 and keys[0].get("fingerprint"):
-        # Whoever asks for one key is about to compare it with what the minion says.
+        # Asked for one key, an operator is about to compare it with what the minion says.
         lines.append(clean(keys[0]["fingerprint"]))
     return lines
 

@@ -39,7 +39,7 @@ def iso(at: float) -> str:
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(at))
     except (OverflowError, ValueError, OSError):
-        return ""  # the clock of whoever wrote it was out of its mind
+        return ""  # the writer's clock was far off
 
 
 def _what(account: Account) -> str:

@@ -135,7 +135,7 @@ class Rows:
         found: dict[str, dict[bytes, Kept]] = {minion_id: {} for minion_id in ids}
         for *row, digest in self._select("id, key, pub, body, digest", "record", ids):
             found[row[0]][row[1]] = Kept(serializers.record(*row), digest)
-        # At the end: whoever could not read must not take it for nothing.
+        # At the end: what could not be read must not count as empty.
         self._records.update(found)
 
     def _bring_shown(self, ids: list[str]) -> None:

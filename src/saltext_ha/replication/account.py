@@ -1,8 +1,8 @@
 """
 Why an id's records came to say what they say: what is worth telling people about a change.
 
-A record keeps concurrent decisions side by side, and shows one state. Whoever finds his decision
-undone wants to know which other one met it, and why that one holds.
+A record keeps concurrent decisions side by side, and shows one state. An operator whose
+decision is undone wants to know which other one met it, and why that one holds.
 """
 
 from __future__ import annotations

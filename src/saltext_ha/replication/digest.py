@@ -7,8 +7,9 @@ lies below it, so that one change costs one XOR a level. Two masters compare the
 The XOR is no defence against a forger: those who could forge are authenticated masters.
 
 Strangers choose ids, and can choose tens of thousands that fall into one bucket. So a bucket that
-is large is divided once more, into parts, by a hash that is keyed with a salt; whoever compares
-draws a new one for each comparison, and nobody can choose ids for a salt that is not drawn yet.
+is large is divided once more, into parts, by a hash that is keyed with a salt. The asking
+master draws a new salt for each comparison, and nobody can choose ids for a salt that
+is not drawn yet.
 """
 
 from __future__ import annotations

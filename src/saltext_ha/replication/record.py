@@ -85,7 +85,7 @@ def visible(states: Iterable[str]) -> str | None:
 
 
 def strictest(values: Iterable[Value]) -> Value:
-    """The one of *values* that opens least, the same whoever asks."""
+    """The one of *values* that opens least, the same on every master."""
     return min(values, key=lambda value: (_STRICTEST_FIRST.index(value.state), value))
 
 

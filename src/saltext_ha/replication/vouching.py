@@ -1,8 +1,8 @@
 """
 What of a record counts that somebody sent: nobody speaks for a writer that is not his own.
 
-A record says which writes it has seen: (node, counter) each. Whoever claims to have seen what a
-master has yet to write would swallow it, however many masters know better. So each master vouches
+A record says which writes it has seen: (node, counter) each. A record that claims to have seen what
+a master has yet to write would swallow it, however many masters know better. So each master vouches
 for its nodes: a statement, signed with the key of its certificate, of how far it has written. It
 travels with the records, by whomever they come, so that a write outlives its writer. A node's name
 follows from the certificate of its master, so that nobody can vouch for another's.

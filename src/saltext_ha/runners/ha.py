@@ -673,7 +673,7 @@ def join(
     from saltext_ha.commands import joining
 
     def work() -> Answer:
-        if token:  # before all else: whoever gave it has to know what became of it
+        if token:  # before all else: the caller has to know what became of it
             raise joining.refused(str(token))
         given = joining.token_in(str(token_file)) if token_file else ""
         settings = mapping.parse(__opts__)
@@ -921,7 +921,7 @@ def proxy_config(
     listen
         Where callers come to: a port (443), or ``address:port``.
     ca
-        On the balancer: PEM file with whoever signed the certificates of the masters. By default
+        On the balancer: PEM file of the CA that signed the masters' certificates. By default
         those of the system, /etc/ssl/certs/ca-certificates.crt.
     name
         A name that is in the certificates of all masters; needed where these are known by address.

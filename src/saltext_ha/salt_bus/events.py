@@ -1,5 +1,5 @@
 """
-The events of this master's bus: one thread listens, and tells them to whoever takes them in.
+The events of this master's bus: one thread listens, and hands them to the parts that want them.
 
 Consumers take every event (``salt/…``) and keep what concerns them; they are called in that thread,
 one after the other, and must be quick. Who waits for one event subscribes to its tag instead. All
@@ -81,7 +81,7 @@ class EventBus:
                 subscription.tell(tag, taken)
 
     def _is_due(self, what: str) -> bool:
-        """Whether a line about *what* may be logged: whoever causes many must not fill the disk."""
+        """Whether a line about *what* may be logged: many of one kind must not fill the disk."""
         now = time.monotonic()
         if now - self._said.get(what, -SAID) < SAID:
             return False

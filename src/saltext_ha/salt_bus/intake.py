@@ -148,7 +148,8 @@ def weigh(value: Any) -> int:
 
 class MemoryBudget:
     """
-    Memory for what is kept of minions: bounded in all, whoever keeps it. Any thread may use it.
+    Memory for what is kept of minions: bounded over all parts that keep some. Any thread
+    may use it.
 
     :param clock: any steadily growing time in seconds.
     """

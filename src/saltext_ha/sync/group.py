@@ -108,7 +108,7 @@ class Group:
         """
         For each id what every master shows for it, but for those in *errors*.
 
-        :param errors: reasons, by master; whoever does not answer all that is asked comes there.
+        :param errors: reasons, by master; a master that does not answer all of it comes there.
         """
         everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):

@@ -296,7 +296,7 @@ class Link:
                     await self._take(answer, done)
             except PeerRefused as exc:
                 if not shared:
-                    raise  # whoever asks must be told all
+                    raise  # the caller must be told all
                 self._note_refusal(str(exc))
 
     async def _ask(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:

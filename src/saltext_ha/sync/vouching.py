@@ -2,7 +2,7 @@
 What this master vouches for, and what it believes of others: see ``replication/vouching.py``.
 
 Each vouch is ``[owner, nonce, high, proof]`` on the wire. The proof is made with the key of a
-certificate of the master, and checked by those that are pinned; so it counts whoever brings it.
+certificate of the master, and checked by those that are pinned; so it counts from any sender.
 """
 
 from __future__ import annotations

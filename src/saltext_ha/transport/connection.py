@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         self.fingerprint: str | None = None
         self.host = "?"
         self.spared = False
-        """Whether others go first when there are too many; for whoever answers to set."""
+        """Whether others go first when there are too many; set by the part that answers."""
 
     @property
     def caller(self) -> str:

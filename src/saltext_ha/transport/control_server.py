@@ -33,7 +33,7 @@ class ControlServer:
 
     :param commands: name → coroutine function from request to answer; a ``HaError`` is answered
         as an error with its message.
-    :param limits: of connections and their time; whoever may connect may do all there is, but a
+    :param limits: of connections and their time; a user who may connect may do all there is, but a
         script of that user's that leaks connections is to keep nobody else out.
     """
 

@@ -123,7 +123,7 @@ class PeerListener:
         await self._http.stop(grace)
 
     def show(self, identity: Identity) -> None:
-        """Show another certificate to whoever connects from now on."""
+        """Show another certificate to new connections from now on."""
         self._identity = identity
         self._context = None
 

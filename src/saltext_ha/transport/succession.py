@@ -1,8 +1,8 @@
 """
 Certificates that follow one another: which one does a master have now, if it had that one before?
 
-A renewed certificate is signed with the key of the one before it. Whoever pinned the old one can
-therefore check the new one by itself, whoever brings it and whenever: no member has to be up, or
+A renewed certificate is signed with the key of the one before it. A master that pinned the old one
+can check the new one by itself, from any sender and at any time: no member has to be up, or
 to be asked, when another one renews its certificate.
 """
 

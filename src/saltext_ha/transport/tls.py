@@ -1,7 +1,7 @@
 """
 TLS between masters: version 1.3, both sides authenticated by pinned certificates.
 
-A pinned certificate is its own trust anchor, whoever signed it; names and hosts in it mean
+A pinned certificate is its own trust anchor, no matter who signed it; names and hosts in it mean
 nothing. What a certificate is called everywhere is its fingerprint.
 """
 

@@ -305,7 +305,7 @@ class Trust:
 
     def bar(self, removed: Removed) -> bool:
         """
-        Note a removal (made here or told by a peer) and unpin whoever holds that certificate.
+        Note a removal (made here or told by a peer) and unpin the peer with that certificate.
 
         :return: whether it was news.
         :raises TrustError: that is no fingerprint.

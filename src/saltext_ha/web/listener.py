@@ -1,5 +1,5 @@
 """
-The status listener: HTTP for whoever may look, and nobody may change anything.
+The status listener: HTTP for people and monitoring; it only reads.
 
 On loopback without TLS unless configured; a token, where one is set, is asked for everything but
 ``/live`` and ``/ready``, which say little and which balancers ask. Connections pass the same gate

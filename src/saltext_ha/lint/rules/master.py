@@ -30,8 +30,8 @@ def in_group(facts: HostFacts) -> bool:
     "HA501",
     WARNING,
     "auto_accept on a master whose keys are replicated",
-    why="Whoever reaches this master gets a key accepted, and with it on all masters of the group, "
-    "also on those that accept nothing by themselves.",
+    why="Any minion that reaches this master gets its key accepted, and with it on all masters of "
+    "the group, also on those that accept nothing by themselves.",
     fix="accept keys by hand, by autosign_file, or by autosign_grains",
     sources=(
         CitedLine(

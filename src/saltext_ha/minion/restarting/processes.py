@@ -32,7 +32,7 @@ def know(process: psutil.Process) -> KnownProcess:
 
 
 def living(known: KnownProcess) -> psutil.Process | None:
-    """That process; None when it is over, whoever may have its number now."""
+    """That process; None when it is over, even if another has its number now."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(known.pid)
         zombie = process.status() == psutil.STATUS_ZOMBIE

@@ -36,8 +36,8 @@ class Way:
     The way to restart one minion.
 
     ``command`` is run for it. ``ends`` are the processes to be ended before, the first by SIGTERM;
-    whoever has their numbers by then is left alone. With ``wait`` the command is only run when
-    nobody has started the minion within that many seconds.
+    another process that has their numbers by then is left alone. With ``wait`` the command is only
+    run when nobody has started the minion within that many seconds.
     """
 
     command: tuple[str, ...]
@@ -69,7 +69,7 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     top = _top(process)
     if top.pid == 1:
         raise HaError(
-            "the minion is process 1 of its container: with it ends whoever could start it again "
+            "the minion is process 1 of its container: with it ends what could start it again "
             "or put an old file back. Write the file into the image, or restart the container"
         )
     ends = know(top), know(process)
@@ -82,7 +82,7 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     if unit == UNIT or (unit and _main_process(unit) == top.pid):
         return Way(("systemctl", "restart", unit))
     if top.uids().real != os.getuid():
-        # Its number came from a file: whoever can write that would have root run what he likes.
+        # Its number came from a file: a user who can write that would have root run anything.
         raise HaError(
             f"the minion (process {top.pid}) is another user's, whose command line is not run by "
             "this one: set minion_restart_command in its configuration"
@@ -132,7 +132,7 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
 def _top(process: psutil.Process) -> psutil.Process:
     """
     The first process of the minion: Salt keeps one that starts the other again, a fork with the
-    same command line, to which setproctitle may have added something. Whoever supervises it is
+    same command line, to which setproctitle may have added something. Its supervisor is
     another program, or has other arguments.
     """
     with contextlib.suppress(psutil.Error):

@@ -2,7 +2,7 @@
 Does a master's publisher speak?
 
 The connection that a minion has to it stands as long as the kernels at its ends agree, whatever
-became of the publisher, or of what lies between. Over ZeroMQ the publisher greets whoever connects,
+became of the publisher, or of what lies between. Over ZeroMQ the publisher greets each connection
 before it is asked anything; so a connection that is made and let go shows whether it works. The
 transports ``tcp`` and ``ws`` have no such greeting: of them nothing is known this way.
 """
