@@ -15,8 +15,9 @@ DEFAULT_INTERVAL = 600.0
 @dataclass(frozen=True)
 class ConsistencySettings:
     """
-    :param interval: seconds between two checks that the engine makes by itself; 0: none.
-    :param ignore: paths, or globs over paths, that may differ here; see :meth:`ignores`.
+    :ivar interval: seconds between two checks that the engine makes by itself; 0: none.
+    :ivar ignore: paths, or globs over paths, that [may differ
+        here](consistency.md#letting-something-pass), such as ``nodegroups:night``.
     """
 
     interval: float = DEFAULT_INTERVAL
@@ -41,8 +42,8 @@ def parse(value: Any) -> ConsistencySettings:
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
     if not isinstance(value, Mapping):
-        raise ValueError(f": takes a mapping with the keys {' and '.join(_CHECKS)}")
-    return ConsistencySettings(**validators.read(value, _CHECKS))
+        raise ValueError(f": takes a mapping with the keys {' and '.join(CHECKS)}")
+    return ConsistencySettings(**validators.read(value, CHECKS))
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def _patterns(value: Any) -> tuple[str, ...]:
     return tuple(value or ())
 
 
-_CHECKS: dict[str, validators.Check] = {
+CHECKS: dict[str, validators.Check] = {
     "interval": validators.seconds(10, 86400, or_zero="never"),
     "ignore": _patterns,
 }

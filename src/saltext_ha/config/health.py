@@ -14,12 +14,14 @@ from saltext_ha.config import secret
 @dataclass(frozen=True)
 class HealthSettings:
     """
-    :param interval: seconds between two rounds of questions.
-    :param timeout: seconds that each of them may take.
-    :param fall: rounds in a row that must fail until the master counts as down.
-    :param rise: rounds in a row that must succeed until it is up again.
-    :param deep_interval: seconds between two runs of what costs more: a runner, a login. 0: never.
-    :param user: whom salt-api is to let in, with ``eauth`` and ``password``; empty: nobody.
+    :ivar interval: seconds between two rounds of questions.
+    :ivar timeout: seconds that each of them may take.
+    :ivar fall: rounds in a row that must fail until the master counts as down.
+    :ivar rise: rounds in a row that must succeed until it is up again.
+    :ivar deep_interval: seconds between two runs of what costs more: a runner, a login. 0: never.
+    :ivar user: a user of ``external_auth`` that salt-api is to let in; without: nobody logs in.
+    :ivar eauth: by which of Salt's ways it logs in.
+    :ivar password: a file, of mode 0600, with that user's password.
     """
 
     interval: float = 5.0
@@ -43,7 +45,7 @@ def parse(value: Any) -> HealthSettings | None:
 
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
-    found = validators.switch(value, _CHECKS)
+    found = validators.switch(value, CHECKS)
     if found is None:
         return None
     if "password_file" in found:
@@ -65,7 +67,7 @@ def _password(file: Path) -> str:
     return password
 
 
-_CHECKS: dict[str, validators.Check] = {
+CHECKS: dict[str, validators.Check] = {
     "interval": validators.seconds(1, 300),
     "timeout": validators.seconds(0.5, 60),
     "fall": validators.whole(1, 20),

@@ -41,30 +41,67 @@ class PeerAddress:
 class HaConfig:
     """
     All that the engine and the runner read from ``ha:``. Durations are in seconds, except that
-    ``keep_…`` are days.
+    ``keep_…`` are days. docs/configuration.md is made from this text: a line for each key.
 
-    ``name`` and ``group`` are for people; identity is the certificate. ``listen_host`` defaults
-    to Salt's own ``interface``, ``address`` to the name other masters should connect to.
-    ``masters`` are URLs under which members of the group may be found; who proves ``secret`` may
-    join, and is handed the master key when ``share_master_key`` is set.
-    ``max_members``: masters in the group, this one among them; more are not pinned.
-    ``minions_per_worker``: how many a worker thread is trusted with by ``ha.failover_safe``.
-    ``pending_limit``: how many keys of new minions are recorded that nobody has decided about;
-    ``pending_rate``: how many of them within a minute.
-    ``repair``: write the key store of a member of Salt's own cluster, too.
-    ``trees``: folders that all masters serve the same.
-    ``restart``: the command that restarts this salt-master; empty: only people do that.
-    ``health`` and ``status`` are None where they are switched off.
+    :ivar name: what the group calls this master; the identity is its certificate. By default the
+        master's id.
+    :ivar group: must be the same on all masters; a token works for its group only.
+    :ivar mode: ``observe`` compares and reports, and writes nothing to the key store until
+        ``salt-run ha.resume``.
+    :ivar repair: with ``cluster_id`` and isolated file systems: write the key store, too; see
+        [Salt's own cluster](native-cluster.md).
+    :ivar address: where peers reach this master. By default ``listen_host``; where that is
+        ``0.0.0.0`` or ``::``, the host's full name.
+    :ivar port: of the listener for peers.
+    :ivar listen_host: the address it listens on. By default Salt's ``interface``.
+    :ivar state_dir: identity, pinned peers, ``replica.db``; back it up with the keys. By default
+        ``<pki_dir>/ha``.
+    :ivar control_socket: where the engine answers the runner.
+    :ivar sync_interval: seconds between two comparisons of digests with a peer.
+    :ivar scan_interval: seconds between two full passes over the key store; changes are normally
+        seen at once. For key folders it is up to ten times as long where a pass would cost more
+        than half a percent of a processor (100 000 keys: about every 2 minutes).
+    :ivar peer_timeout: a peer that has not answered after so many seconds is ``unknown``.
+    :ivar hold_minimum: more accepted keys than this, and than ``hold_fraction`` of them, gone
+        within a minute without ``salt-key`` or its wheel, are [held](troubleshooting.md#held).
+    :ivar hold_fraction: the same, as a part of all accepted keys.
+    :ivar pending_limit: how many new minions that nobody has decided about are told to the other
+        masters. Further ones wait in Salt's own folder until there is room; ``ha.status`` says so.
+        Minions that are known already, or that you accept or reject, do not count.
+    :ivar pending_rate: the same, within a minute. It does not count minions that are there when
+        the engine starts.
+    :ivar keep_tombstones: days for which it is remembered that a key was deleted; longer while a
+        master is away.
+    :ivar masters: ``[https://10.0.0.1:4530, …]``: where members may be, the same on all; with the
+        secret, [they join each other](tutorials/unattended.md).
+    :ivar secret: a file, of mode 0600, with at least 32 characters (``openssl rand -hex 32``);
+        or ``SALT_HA_SECRET`` in the environment. Every master that knows it may join.
+    :ivar share_master_key: hand the master key to a master that joins by the secret.
+    :ivar commands: whether this master publishes jobs of ``ha.cmd`` that were started on another
+        one; [what that means](security.md).
+    :ivar keep_history: days after which lines of ``ha.history`` go; the last one of a key stays
+        with it.
+    :ivar max_members: masters in the group, this one among them; more are not let in, no matter
+        which master introduces them.
+    :ivar minions_per_worker: how many minions ``ha.failover_safe`` trusts each of a master's worker
+        threads with.
+    :ivar consistency: the check that [the masters are the same](consistency.md).
+    :ivar health: what the engine asks its own master, and how often; ``false``: nothing.
+    :ivar status: the [status page](status-page.md), ``/ready`` and ``/metrics``; ``false``: none.
+    :ivar trees: [folders that all masters serve the same](trees.md).
+    :ivar restart: by which ``ha.restart_masters`` restarts this master; ``false``: it may not.
+    :ivar peers: ``[{name: m2, url: https://10.0.0.2:4530}]``: a member that is to be called
+        elsewhere than it says.
     """
 
     name: str
-    group: str
-    mode: str
     listen_host: str
-    port: int
     address: str
     state_dir: Path
     control_socket: Path
+    group: str = "default"
+    mode: str = "enforce"
+    port: int = DEFAULT_PEER_PORT
     peers: tuple[PeerAddress, ...] = ()
     repair: bool = False
     sync_interval: float = 3.0
@@ -72,12 +109,12 @@ class HaConfig:
     peer_timeout: float = 5.0
     hold_fraction: float = 0.05
     hold_minimum: int = 10
-    keep_tombstones: float = 30.0  # days
+    keep_tombstones: float = 30.0
     masters: tuple[str, ...] = ()
     share_master_key: bool = False
     commands: bool = True
     secret: bytes | None = field(default=None, repr=False, compare=False)
-    keep_history: float = 365.0  # days
+    keep_history: float = 365.0
     max_members: int = 64
     minions_per_worker: int = 200
     pending_limit: int = 10_000
@@ -159,7 +196,7 @@ def _command(value: Any) -> tuple[str, ...]:
         return ()
     words = shlex.split(value) if isinstance(value, str) else []
     if not words:
-        raise ValueError("takes a command as one text, without a shell; or False")
+        raise ValueError("takes a command as one text, without a shell, or false")
     return tuple(words)
 
 
@@ -167,26 +204,26 @@ _FIELDS: dict[str, validators.Check] = {
     "name": _name,
     "group": _name,
     "mode": validators.one_of("enforce", "observe"),
-    "repair": validators.flag,
-    "listen_host": validators.host,
-    "port": validators.whole(1, 65535),
     "address": validators.host,
+    "port": validators.whole(1, 65535),
+    "listen_host": validators.host,
     "state_dir": validators.path,
+    "secret_file": validators.path,
+    "share_master_key": validators.flag,
+    "commands": validators.flag,
     "sync_interval": validators.number(0.1, 3600),
     "scan_interval": validators.number(1, 86400),
     "peer_timeout": validators.number(0.1, 300),
-    "hold_fraction": validators.number(0, 1),
     "hold_minimum": validators.whole(0, 1_000_000),
+    "hold_fraction": validators.number(0, 1),
+    "pending_limit": validators.whole(0, 1_000_000),
+    "pending_rate": validators.whole(1, 1_000_000),
     "keep_tombstones": validators.number(0, 36500),
-    "share_master_key": validators.flag,
-    "commands": validators.flag,
-    "secret_file": validators.path,
     "keep_history": validators.number(1, 36500),
     "max_members": validators.whole(2, 1000),
     "minions_per_worker": validators.whole(1, 1_000_000),
-    "pending_limit": validators.whole(0, 1_000_000),
-    "pending_rate": validators.whole(1, 1_000_000),
     "restart": _command,
+    "repair": validators.flag,
 }
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,
@@ -194,7 +231,8 @@ _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "status": status.parse,
     "trees": trees.parse,
 }
-_LISTS = ("peers", "masters", *_MAPPINGS)
+KEYS = (*_FIELDS, "masters", "peers", *_MAPPINGS, "lint")
+"""What may stand under ``ha:`` in the configuration of a master."""
 
 
 def parse(opts: Mapping[str, Any]) -> HaConfig:
@@ -228,15 +266,11 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
             except ValueError as exc:
                 raise ConfigError(f"{source}: ha: {validators.wrong(key, value, exc)}") from None
         else:
-            known = (*_FIELDS, *_LISTS, "lint")
-            raise ConfigError(f"{source}: ha: {validators.unknown(key, known)}")
+            raise ConfigError(f"{source}: ha: {validators.unknown(key, KEYS)}")
     # Salt's own default, which is where its minions connect, too.
     interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
     values.setdefault("name", _default_name(source, opts))
-    values.setdefault("group", "default")
-    values.setdefault("mode", "enforce")
     values.setdefault("listen_host", interface)
-    values.setdefault("port", DEFAULT_PEER_PORT)
     values.setdefault("address", _default_address(values["listen_host"]))
     values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
     values["secret"] = _secret(source, values.pop("secret_file", None))

@@ -19,11 +19,14 @@ class Tree:
     """
     One folder that all masters serve the same.
 
-    :ivar source: what ``ha.deploy`` takes on this master; None: nothing is deployed from here.
-    :ivar live: where it is served; a link to the version that is current.
-    :ivar secret: whether nothing of it may be read by other users or shown, as of pillar.
-    :ivar ignore: globs of what stays out, as Salt's ``file_ignore_glob`` takes them.
-    :ivar check: a command that is run on the staged tree; empty: none.
+    :ivar live: the folder that is served. It may not lie in another tree, in ``pki_dir`` or in
+        ``state_dir``.
+    :ivar source: the folder that ``ha.deploy`` takes on this master; without: nothing is deployed
+        from here.
+    :ivar secret: ``true`` for pillar: other users read nothing of it, and no content is shown.
+    :ivar ignore: globs of what stays out, as ``["*.swp", "notes/*"]``. ``.git`` always stays out.
+    :ivar check: it is run on every staged version, in its folder; ``{tree}`` is its path. For a
+        shell write ``sh -c '…'``. When it fails on one master, none switches.
     :ivar check_timeout: seconds that it may take.
     """
 
@@ -61,12 +64,18 @@ def _folder(value: Any) -> Path:
     return found
 
 
-_CHECKS: dict[str, validators.Check] = {
-    "source": _folder,
+def _command(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("takes a command as one text, without a shell")
+    return value
+
+
+CHECKS: dict[str, validators.Check] = {
     "live": _folder,
+    "source": _folder,
     "secret": validators.flag,
     "ignore": _globs,
-    "check": validators.word,
+    "check": _command,
     "check_timeout": validators.seconds(1, 3600),
 }
 
@@ -91,7 +100,7 @@ def parse(value: Any) -> tuple[Tree, ...]:
         if not isinstance(given, Mapping):
             raise ValueError(f": {name}: {TAKES}")
         try:
-            values = validators.read(given, _CHECKS)
+            values = validators.read(given, CHECKS)
         except ValueError as exc:
             raise ValueError(f": {name}{exc}") from None
         if "live" not in values:

@@ -21,12 +21,19 @@ class WatchdogSettings:
     """
     What the watchdog does when. Durations are in seconds.
 
-    ``interval``: between two looks at a master that works. ``timeout``: how long a master may take
-    to answer. ``failures``: as many looks in a row must have failed before the minion is moved.
-    ``jitter``: a switch is put off by a random time up to this, so that not all minions of a dead
-    master arrive on the next one at once. ``report``: how often the master is told that the minion
-    is bound to it; 0: never. ``failback``: go back to the first master of the list
-    when it has been good for ``stable``. ``restart``: restart a minion that got stuck on its way.
+    :ivar interval: seconds between two looks at a master that works.
+    :ivar timeout: seconds that a master may take to answer; not more than ``interval``.
+    :ivar failures: looks in a row that must fail before the minion is moved; the next one after a
+        failure comes after a fifth of ``interval``.
+    :ivar jitter: a move is put off by a random time up to so many seconds, so that not all minions
+        of a dead master arrive on the next one at once; [more for thousands of
+        minions](minions.md#thousands-of-minions).
+    :ivar failback: go back to the first master of the list when it has been good for ``stable``.
+        Not with ``random_master``, which leaves no master to prefer.
+    :ivar stable: seconds for which the first master must have answered every look.
+    :ivar restart: restart a minion that is stuck between two masters.
+    :ivar report: seconds between two events by which the minion tells the master that it is bound
+        to it, for ``ha.minions``; 0: none.
     """
 
     interval: float = 5.0
@@ -44,7 +51,7 @@ class WatchdogSettings:
         return self.interval / 5
 
 
-_FIELDS: dict[str, validators.Check] = {
+CHECKS: dict[str, validators.Check] = {
     "interval": validators.seconds(0.5, 3600),
     "timeout": validators.seconds(0.1, 300),
     "failures": validators.whole(1, 100),
@@ -54,7 +61,7 @@ _FIELDS: dict[str, validators.Check] = {
     "stable": validators.seconds(1, 86400),
     "restart": validators.flag,
 }
-assert set(_FIELDS) == {field.name for field in fields(WatchdogSettings)}
+assert set(CHECKS) == {field.name for field in fields(WatchdogSettings)}
 
 
 SECTIONS = ("watchdog", "lint")
@@ -91,7 +98,7 @@ def parse(opts: Mapping[str, Any]) -> WatchdogSettings:
             raise ConfigError(f"{source}: ha: {validators.unknown(key, SECTIONS)}")
     raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
     try:
-        settings = WatchdogSettings(**validators.read(raw, _FIELDS))
+        settings = WatchdogSettings(**validators.read(raw, CHECKS))
     except ValueError as exc:
         raise ConfigError(f"{source}: ha: watchdog{exc}") from None
     if settings.timeout > settings.interval:

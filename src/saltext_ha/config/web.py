@@ -16,9 +16,12 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 4531
 @dataclass(frozen=True)
 class StatusSettings:
     """
-    :param certificate: PEM file of what the listener shows, its chain included; None: no TLS.
-    :param key: PEM file of its private key; None: it is in the same file.
-    :param token: what callers must know to see more than ``/live`` and ``/ready``; None: nothing.
+    :ivar host: the address that it listens on; elsewhere than on loopback it takes TLS and a token.
+    :ivar port: its port.
+    :ivar certificate: PEM file of what the listener shows, its chain included; without: no TLS.
+    :ivar key: PEM file of its private key; without: it is in the same file.
+    :ivar token: a file, of mode 0600, with what callers must know to see more than ``/live`` and
+        ``/ready``; without: nothing.
     """
 
     host: str = DEFAULT_HOST
@@ -40,7 +43,7 @@ def parse(value: Any) -> StatusSettings | None:
 
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
-    found = validators.switch(value, _CHECKS)
+    found = validators.switch(value, CHECKS)
     if found is None:
         return None
     file = found.pop("token_file", None)
@@ -65,7 +68,7 @@ def parse(value: Any) -> StatusSettings | None:
     return settings
 
 
-_CHECKS: dict[str, validators.Check] = {
+CHECKS: dict[str, validators.Check] = {
     "host": validators.host,
     "port": validators.whole(1, 65535),
     "certificate": validators.path,
