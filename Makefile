@@ -2,14 +2,14 @@
 PYTHON ?= python3
 SALT   ?= salt>=3006
 VENV   ?= .venv
-EXTRAS ?= test,lint
+EXTRAS ?= test,lint,docs
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
+.PHONY: demo test check programs lint docs audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
 	salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other.
@@ -57,7 +57,11 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(BIN)/bandit -q -c pyproject.toml -ll -r lab proving
-	$(MAKE) --no-print-directory audit
+	$(MAKE) --no-print-directory docs audit
+
+docs: $(STAMP)  ## the pages of docs/ as a site; a link that leads nowhere is an error
+	$(BIN)/python -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/html
+	@echo "The site is in .docs/html/index.html"
 
 # In a venv of its own: what it needs is not to stand beside what is tested.
 AUDIT = .venv-audit
@@ -128,4 +132,4 @@ on-python: $(STAMP)
 	$(if $(DEMO),$(BIN)/python -m lab.demo)
 
 clean: lab-stop
-	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .lab .salt-suites .fuzz .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .docs .lab .salt-suites .fuzz .mypy_cache .ruff_cache

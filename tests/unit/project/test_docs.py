@@ -1,17 +1,29 @@
-"""Tests that the documents name are there."""
+"""What README and docs/ say of the project is there; ``make docs`` follows the links of docs/."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from saltext_ha.modules import ha as module
+from saltext_ha.runners import ha as runner
 
 ROOT = Path(__file__).parents[3]
 NAMED = [
     (str(path.relative_to(ROOT)), *found)
     for path in sorted((ROOT / "docs").rglob("*.md"))
     for found in re.findall(r"`(?:\w+/)*(test_\w+\.py)::(test_\w+)`", path.read_text("utf-8"))
+]
+README = (ROOT / "README.md").read_text("utf-8")
+LINKS = re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", README)
+HEADINGS = re.findall(r"^### (.*)$", (ROOT / "docs/troubleshooting.md").read_text("utf-8"), re.M)
+# What stands in code and is a message; the rest are names of columns and states.
+MESSAGES = [
+    text for heading in HEADINGS for text in re.findall(r"`([^`]+)`", heading) if " " in text
 ]
 
 
@@ -23,3 +35,91 @@ def test_some_are_named() -> None:
 def test_it_is_there(document: str, file: str, name: str) -> None:
     texts = [path.read_text("utf-8") for path in (ROOT / "tests").rglob(file)]
     assert any(f"def {name}(" in text for text in texts), f"{document} names {file}::{name}"
+
+
+# -- README
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize(("path", "anchor"), sorted(set(LINKS)))
+def test_a_link_of_readme_leads_somewhere(path: str, anchor: str) -> None:
+    target = ROOT / path
+    assert target.is_file()
+    if anchor:
+        assert anchor in {
+            slug(h) for h in re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M)
+        }
+
+
+def slug(heading: str) -> str:
+    """A heading as links have it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_of_docs_is_led_to() -> None:
+    """Sphinx says so as well; here it is of who reads README without the site."""
+    index = (ROOT / "docs/index.md").read_text("utf-8")
+    assert "docs/getting-started.md" in {path for path, _ in LINKS}
+    pages = {str(p.relative_to(ROOT / "docs"))[:-3] for p in (ROOT / "docs").rglob("*.md")}
+    assert pages - {"index"} == {line for line in index.splitlines() if line in pages}
+
+
+# -- commands
+
+
+def public(source: object) -> set[str]:
+    names = {
+        name for name, value in vars(source).items() if callable(value) and not name.startswith("_")
+    }
+    own = {name for name in names if vars(source)[name].__module__ == source.__name__}
+    return {name.rstrip("_") for name in own}
+
+
+def test_every_command_is_in_the_list() -> None:
+    page = (ROOT / "docs/commands.md").read_text("utf-8")
+    told = set(re.findall(r"\bha[. ](\w+)|salt-ha (\w+)", page))
+    missing = (public(runner) | public(module)) - {a or b for a, b in told}
+    assert missing == {"genuine"}, "that one is for reactors: docs/events.md"
+
+
+def test_readme_names_commands_that_are_there() -> None:
+    named = set(re.findall(r"`?salt-run ha\.(\w+)", README)) | set(
+        re.findall(r"`ha\.(\w+)`", README)
+    )
+    assert len(named) > 10
+    assert named <= public(runner) | public(module)
+
+
+# -- troubleshooting
+
+
+def said() -> Iterator[str]:
+    """Every text of the product, but docstrings, with … where a value goes."""
+    for path in (ROOT / "src").rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "…"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield "" if id(node) in docstrings else node.value
+
+
+SAID = "\n".join(said())
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_is_what_the_product_says(message: str) -> None:
+    words = re.sub(r"\b(m2|64|16)\b", "…", message)
+    assert words in SAID or message in SAID
+
+
+def test_there_are_such_messages() -> None:
+    assert len(MESSAGES) > 30
+    assert len(HEADINGS) == len(set(HEADINGS)) > 40

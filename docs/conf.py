@@ -1,0 +1,23 @@
+"""The documentation as a site: ``make docs``. No network is needed to build it."""
+
+from importlib.metadata import version as installed
+
+project = "saltext-ha"
+author = "The saltext-ha maintainers"
+copyright = author
+version = release = installed("saltext-ha")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+# Links such as page.md#a-heading, as other readers of Markdown take them.
+myst_heading_anchors = 4
+highlight_language = "none"
+
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+html_theme = "furo"
+html_title = f"saltext-ha {release}"
+html_show_sphinx = False
+html_show_copyright = False
