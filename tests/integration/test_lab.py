@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.core
 def test_masters_and_minions_talk_and_end(make_lab) -> None:
-    with make_lab() as lab:
+    with make_lab(forked=False) as lab:
         m1, m2 = lab.add_master("m1", engine=False), lab.add_master("m2", engine=False)
         m1.share_master_key(m2)
         hot = lab.add_minion("hot", masters=[m1, m2])
