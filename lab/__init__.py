@@ -60,7 +60,7 @@ class Lab:
         is removed. (Where its path is too long, ``lab.root`` is a short symbolic link to it.)
     :param python: the interpreter whose Salt is run, by default the current one. Masters and
         minions may each choose another.
-    :param forked: fork command-line programs from a process that has imported Salt
+    :param forked: fork daemons and programs from a process that has imported Salt
         (:mod:`lab.fork_server`), instead of starting an interpreter for each.
     """
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from lab.fork_server import ForkServer
+from lab.launch import start
 from lab.process import kill_session
 
 
@@ -73,8 +74,7 @@ def run(
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as errors:
         given.write(stdin.encode())
         given.seek(0)
-        start = server.start if server else _start
-        process = start(command, env, cwd, (given, out, errors))
+        process = start(command, env, cwd, (given, out, errors), server)
         late = False
         try:
             returncode = process.wait(timeout)
@@ -94,21 +94,6 @@ def run(
         except ValueError:
             data = None
     return Result(tuple(command), returncode, stdout, stderr, data)
-
-
-def _start(
-    command: Sequence[str], env: Mapping[str, str], cwd: Path, files: Sequence[IO[bytes]]
-) -> subprocess.Popen[bytes]:
-    given, out, errors = files
-    return subprocess.Popen(
-        command,
-        env=dict(env),
-        cwd=cwd,
-        stdin=given,
-        stdout=out,
-        stderr=errors,
-        start_new_session=True,
-    )
 
 
 def _text(file: IO[bytes]) -> str:

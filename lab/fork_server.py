@@ -1,5 +1,5 @@
 """
-Salt's programs in a fraction of the time: forked from a process that has imported Salt.
+Salt's programs and daemons in a fraction of the time: forked from a process that imported Salt.
 
 A program spends most of its time on imports, and the tests run more than a thousand. What is forked
 executes the program's own file to its own end, as an interpreter that was started for it does; only
@@ -24,14 +24,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from setproctitle import setproctitle
+
 ROOT = Path(__file__).parent.parent
 # What the programs import sooner or later; an older Salt lacks some.
 PRELOADED = (
+    "cherrypy",
     "git",
     "salt.auth",
     "salt.channel.client",
     "salt.channel.server",
+    "salt.cli.api",
     "salt.cli.call",
+    "salt.cli.daemons",
     "salt.cli.key",
     "salt.cli.run",
     "salt.cli.salt",
@@ -53,6 +58,7 @@ PRELOADED = (
     "salt.utils.reactor",
     "salt.wheel",
     "saltext_ha.cli",
+    "saltext_ha.engine.main",
     "saltext_ha.output.ha",
     "saltext_ha.runners.ha",
 )
@@ -61,29 +67,43 @@ START = "from lab.fork_server import main; main()"
 LARGEST = 1 << 17  # bytes of an order, most of it the environment
 
 
-@dataclass(frozen=True)
 class Forked:
-    """A command that was forked."""
+    """A command that was forked; see :class:`lab.launch.Running`."""
 
-    pid: int
-    _report: socket.socket
+    def __init__(self, pid: int, report: socket.socket) -> None:
+        self.pid = pid
+        self._report = report
+        self._status: int | None = None
+
+    @property
+    def running(self) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._hear(0)
+        return self._status is None
 
     def wait(self, timeout: float | None = None) -> int:
-        """
-        Its exit status, or the signal's number negated, as soon as it has ended.
+        status = self._hear(timeout)
+        self._report.close()  # from now on its pid may be another's
+        return status
 
-        :raises subprocess.TimeoutExpired: after *timeout* seconds.
+    def release(self) -> None:
+        self._report.close()
+
+    def _hear(self, timeout: float | None) -> int:
+        """
+        :raises subprocess.TimeoutExpired: it runs.
         :raises RuntimeError: the fork server ended.
         """
-        self._report.settimeout(timeout)
-        try:
-            status = self._report.recv(16)
-        except TimeoutError:
-            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from None
-        if not status:
-            raise RuntimeError("the fork server ended")
-        self._report.close()
-        return int(status)
+        if self._status is None:
+            self._report.settimeout(timeout)
+            try:
+                said = self._report.recv(16)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from None
+            if not said:
+                raise RuntimeError("the fork server ended")
+            self._status = int(said)
+        return self._status
 
 
 class ForkServer:
@@ -158,7 +178,10 @@ class Order:
         os.environ.clear()
         os.environ.update(self.env)
         program, *arguments = self.command
-        if arguments[:1] == ["-m"]:
+        is_module = arguments[:1] == ["-m"]
+        # Salt appends to the title what each of its processes does.
+        setproctitle(" ".join([*([] if is_module else [sys.executable]), *self.command]))
+        if is_module:
             sys.argv, sys.path[0] = arguments[1:], self.cwd
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
@@ -168,37 +191,52 @@ class Order:
 
 def serve(orders: socket.socket) -> Order | None:
     """Fork for each order; returns it in the forked process, and None when there are no more."""
-    children: dict[int, tuple[int, socket.socket]] = {}
+    running: dict[int, tuple[int, socket.socket]] = {}
+    ended: dict[socket.socket, int] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(orders, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                if key.fileobj is not orders:
-                    selector.unregister(key.fd)
-                    pid, report = children.pop(key.fd)
-                    os.close(key.fd)
-                    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    with report, contextlib.suppress(OSError):  # nobody wants to know
-                        report.send(str(status).encode())
+                if key.fileobj is orders:
+                    message, descriptors, *_ = socket.recv_fds(orders, LARGEST, 4)
+                    if not message:
+                        return None
+                    pid = os.fork()
+                    if pid == 0:
+                        orders.close()
+                        for each in (*ended, *(report for _, report in running.values())):
+                            each.close()
+                        for watch in running:
+                            os.close(watch)
+                        return Order(**json.loads(message), descriptors=descriptors)
+                    for descriptor in descriptors[:3]:
+                        os.close(descriptor)
+                    report, watch = socket.socket(fileno=descriptors[3]), os.pidfd_open(pid)
+                    _say(report, pid)
+                    running[watch] = pid, report
+                    selector.register(watch, selectors.EVENT_READ)
                     continue
-                message, descriptors, *_ = socket.recv_fds(orders, LARGEST, 4)
-                if not message:
-                    return None
-                pid = os.fork()
-                if pid == 0:
-                    orders.close()
-                    for watch, (_, report) in children.items():
-                        os.close(watch)
-                        report.close()
-                    return Order(**json.loads(message), descriptors=descriptors)
-                for descriptor in descriptors[:3]:
-                    os.close(descriptor)
-                report = socket.socket(fileno=descriptors[3])
-                with contextlib.suppress(OSError):
-                    report.send(str(pid).encode())
-                watch = os.pidfd_open(pid)
-                children[watch] = pid, report
-                selector.register(watch, selectors.EVENT_READ)
+                selector.unregister(key.fileobj)
+                if key.fd in running:
+                    pid, report = running.pop(key.fd)
+                    os.close(key.fd)
+                    # Looked at, not reaped: as long as the zombie stays, the kernel gives its pid,
+                    # which is the number of the session, to nobody else.
+                    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                    assert found is not None
+                    exited = found.si_code == os.CLD_EXITED
+                    _say(report, found.si_status if exited else -found.si_status)
+                    ended[report] = pid
+                    selector.register(report, selectors.EVENT_READ)
+                else:  # who ordered it has closed the connection
+                    report = next(each for each in ended if each is key.fileobj)
+                    os.waitpid(ended.pop(report), 0)
+                    report.close()
+
+
+def _say(report: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody wants to know
+        report.send(str(number).encode())
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ class Node:
 
     :param opts: the configuration as Salt read it back from the file.
     :param python: the interpreter whose Salt this node runs.
-    :param server: forks its command-line programs; without, an interpreter is started for each.
+    :param server: forks its daemon and its programs; without, an interpreter is started for each.
     """
 
     program: str
@@ -47,13 +47,14 @@ class Node:
         self.sock_dir = Path(opts["sock_dir"])
         self.log_file = Path(opts["log_file"])
         self.bin = python.parent
-        self._server = server
+        self.server = server
         self.env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.daemon = Daemon(
             [*self.command(self.program), "-l", "quiet"],  # the log file has it all
             self.env,
             self.root,
             self.root / "logs" / f"{self.program}.out",
+            server,
         )
 
     def __repr__(self) -> str:
@@ -133,7 +134,7 @@ class Node:
             timeout=timeout,
             parse=out == "json",
             stdin=stdin,
-            server=self._server,
+            server=self.server,
         )
 
     def troubles(self, lines: int = 40) -> str:
