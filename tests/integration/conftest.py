@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab import Lab, open_labs
+from lab import Lab, Master, open_labs
 
 MakeLab = Callable[..., Lab]
 
@@ -37,6 +37,17 @@ def lab() -> Iterator[Lab]:
     lab = Lab(forked=True)
     yield lab
     lab.close()
+
+
+@pytest.fixture
+def m1(lab: Lab) -> Master:
+    """The master of that name in the lab of the test, or of its file."""
+    return lab.masters["m1"]
+
+
+@pytest.fixture
+def m2(lab: Lab) -> Master:
+    return lab.masters["m2"]
 
 
 @pytest.hookimpl(wrapper=True)
