@@ -12,9 +12,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test check programs lint docs audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
 	salt-suites test-all clean
 
-# So many tests at a time, mostly waiting; those of one file follow each other.
-WORKERS   ?= 2
-SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
+# So many tests at a time, mostly waiting; those of one file follow each other. Two processors
+# are busy with four; tests/conftest.py says which come first.
+WORKERS   ?= 4
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
 QUICK      = $(addprefix tests/functional/, keystore replica \
 	$(addprefix reconciler/test_, keeper.py learning.py newcomers.py provenance.py))
@@ -37,8 +38,15 @@ demo: $(STAMP)  ## two real masters, three real minions, the main job shown and 
 	$(BIN)/python -m lab.demo
 
 test: programs lint  ## lint, the whole test suite, and a core of it on the other Pythons that are installed
+	$(MAKE) --no-print-directory --jobs 2 suite pythons
+
+.PHONY: suite pythons
+suite: $(STAMP)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
-	$(BIN)/python -m lab.pythons
+
+# Beside the suite, which is to have most of the processors. What it starts is no job of this make.
+pythons: $(STAMP)
+	WORKERS=1 MAKEFLAGS= $(BIN)/python -m lab.pythons
 
 check: $(STAMP)  ## for the edit loop: lint, types, unit tests, and what of the others needs no daemon
 	$(BIN)/ruff check .

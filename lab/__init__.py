@@ -37,6 +37,7 @@ from types import TracebackType
 from typing import Any
 
 from lab.cli import Result
+from lab.fork_server import ForkServer, server_of
 from lab.keys import KeyPairs
 from lab.master import Master
 from lab.minion import Minion
@@ -59,10 +60,18 @@ class Lab:
         is removed. (Where its path is too long, ``lab.root`` is a short symbolic link to it.)
     :param python: the interpreter whose Salt is run, by default the current one. Masters and
         minions may each choose another.
+    :param forked: fork daemons and programs from a process that has imported Salt
+        (:mod:`lab.fork_server`), instead of starting an interpreter for each.
     """
 
-    def __init__(self, root: Path | None = None, python: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path | None = None,
+        python: str | Path | None = None,
+        forked: bool = False,
+    ) -> None:
         self.python = interpreter(python)
+        self._forked = forked
         self.temporary: list[Path] = []
         self.folder = self._short_folder() if root is None else Path(root).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +122,8 @@ class Lab:
         config = {**trees, **(config or {})}
         settings = master_settings(name, address, self.ports, engine, ha or {}, config)
         opts = self._write(SaltMaster, name, settings)
-        master = Master(name, opts, self._python(python), self.ports, self._pairs)
+        own = self._python(python)
+        master = Master(name, opts, own, self.ports, self._pairs, self._server(own))
         self.masters[name] = master
         return master
 
@@ -137,7 +147,8 @@ class Lab:
         addresses = [master.address for master in masters]
         settings = minion_settings(addresses, self.ports, type, config or {})
         opts = self._write(SaltMinion, name, settings)
-        minion = Minion(name, opts, self._python(python), masters, self._pairs.next())
+        own = self._python(python)
+        minion = Minion(name, opts, own, masters, self._pairs.next(), self._server(own))
         self.minions[name] = minion
         return minion
 
@@ -232,6 +243,9 @@ class Lab:
 
     def _python(self, python: str | Path | None) -> Path:
         return self.python if python is None else interpreter(python)
+
+    def _server(self, python: Path) -> ForkServer | None:
+        return server_of(python) if self._forked else None
 
     def _write(self, factory: Any, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Write the configuration file, make its folders, return it as Salt reads it."""

@@ -62,6 +62,7 @@ class SaltApi:
             master.env,
             master.root,
             master.root / "logs" / "salt-api.out",
+            master.server,
         )
 
     def __enter__(self) -> SaltApi:

@@ -7,8 +7,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
+from lab.fork_server import ForkServer
+from lab.launch import start
 from lab.process import kill_session
 
 
@@ -56,40 +59,43 @@ def run(
     timeout: float,
     parse: bool = True,
     stdin: str = "",
+    server: ForkServer | None = None,
 ) -> Result:
     """
     Run *command* to its end.
 
     :param parse: read the output as JSON into ``data``.
     :param stdin: what it reads on its standard input.
+    :param server: forks the command; without, an interpreter is started for it.
     :raises TimeoutError: after *timeout* seconds; the command and its children are killed, and
         the error tells what they wrote until then.
     """
-    with subprocess.Popen(
-        command,
-        env=dict(env),
-        cwd=cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
+    # Files and no pipes: what goes on in the background holds nobody up.
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as errors:
+        given.write(stdin.encode())
+        given.seek(0)
+        process = start(command, env, cwd, (given, out, errors), server)
+        late = False
         try:
-            stdout, stderr = process.communicate(stdin, timeout=timeout)
+            returncode = process.wait(timeout)
         except BaseException as exc:
             kill_session(process.pid)
-            if not isinstance(exc, subprocess.TimeoutExpired):
+            returncode = process.wait()
+            late = isinstance(exc, subprocess.TimeoutExpired)
+            if not late:
                 raise
-            stdout, stderr = process.communicate()
-            raise TimeoutError(
-                f"not within {timeout:g} s: {' '.join(command)}\n{stdout}{stderr}"
-            ) from None
+        stdout, stderr = _text(out), _text(errors)
+    if late:
+        raise TimeoutError(f"not within {timeout:g} s: {' '.join(command)}\n{stdout}{stderr}")
     data = None
     if parse:
         try:
             data = json.loads(stdout)
         except ValueError:
             data = None
-    return Result(tuple(command), process.returncode, stdout, stderr, data)
+    return Result(tuple(command), returncode, stdout, stderr, data)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

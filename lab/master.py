@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import Result
+from lab.fork_server import ForkServer
 from lab.keys import KeyPairs, read_states, write_whole
 from lab.network import Ports
 from lab.node import START_TIMEOUT, Node
@@ -22,9 +23,15 @@ class Master(Node):
     program = "salt-master"
 
     def __init__(
-        self, name: str, opts: Mapping[str, Any], python: Path, ports: Ports, pairs: KeyPairs
+        self,
+        name: str,
+        opts: Mapping[str, Any],
+        python: Path,
+        ports: Ports,
+        pairs: KeyPairs,
+        server: ForkServer | None = None,
     ) -> None:
-        super().__init__(name, opts, python)
+        super().__init__(name, opts, python, server)
         self.address: str = opts["interface"]
         self.publish_port, self.ret_port = ports.publish, ports.ret
         self.peer_port, self.status_port, self.api_port = ports.peer, ports.status, ports.api

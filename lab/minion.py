@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from lab.cli import Result
+from lab.fork_server import ForkServer
 from lab.keys import write_whole
 from lab.master import Master
 from lab.node import START_TIMEOUT, Node
@@ -28,8 +29,9 @@ class Minion(Node):
         python: Path,
         masters: Sequence[Master],
         pair: tuple[str, str],
+        server: ForkServer | None = None,
     ) -> None:
-        super().__init__(name, opts, python)
+        super().__init__(name, opts, python, server)
         self.masters = list(masters)
         self.type = "failover" if opts["master_type"] == "failover" else "hot"
         write_whole(self.pki_dir / "minion.pem", pair[0], 0o400)

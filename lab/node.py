@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import Result, arguments, run
+from lab.fork_server import ForkServer
 from lab.process import Daemon
 
 # A start on two busy cores takes a few seconds; this is for the day when it is worse.
@@ -25,11 +26,18 @@ class Node:
 
     :param opts: the configuration as Salt read it back from the file.
     :param python: the interpreter whose Salt this node runs.
+    :param server: forks its daemon and its programs; without, an interpreter is started for each.
     """
 
     program: str
 
-    def __init__(self, name: str, opts: Mapping[str, Any], python: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        opts: Mapping[str, Any],
+        python: Path,
+        server: ForkServer | None = None,
+    ) -> None:
         self.name = name
         self.opts = dict(opts)
         self.config_file = Path(opts["conf_file"])
@@ -39,12 +47,14 @@ class Node:
         self.sock_dir = Path(opts["sock_dir"])
         self.log_file = Path(opts["log_file"])
         self.bin = python.parent
+        self.server = server
         self.env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.daemon = Daemon(
             [*self.command(self.program), "-l", "quiet"],  # the log file has it all
             self.env,
             self.root,
             self.root / "logs" / f"{self.program}.out",
+            server,
         )
 
     def __repr__(self) -> str:
@@ -124,6 +134,7 @@ class Node:
             timeout=timeout,
             parse=out == "json",
             stdin=stdin,
+            server=self.server,
         )
 
     def troubles(self, lines: int = 40) -> str:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
+from lab.fork_server import ForkServer
+from lab.launch import Running, start
 from lab.wait import wait_for
 
 # A parent in vfork() waits in the kernel for its child, which may be stopped before it lets go;
@@ -64,11 +65,23 @@ def kill_session(session: int, timeout: float = 20.0) -> None:
 
 
 class Daemon:
-    """A command that runs until it is told to end; its output goes to *output*."""
+    """
+    A command that runs until it is told to end; its output goes to *output*.
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, output: Path):
+    :param server: forks the command; without, an interpreter is started for it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        output: Path,
+        server: ForkServer | None = None,
+    ) -> None:
         self.command, self.env, self.cwd, self.output = list(command), dict(env), cwd, output
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = server
+        self._process: Running | None = None
 
     @property
     def session(self) -> int | None:
@@ -78,12 +91,7 @@ class Daemon:
     @property
     def running(self) -> bool:
         """Whether the daemon's first process is alive (a frozen one is)."""
-        if self._process is None:
-            return False
-        # Looked at, not reaped: as long as the zombie stays, the kernel gives its pid, which is
-        # the number of the session, to nobody else.
-        wanted = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self._process.pid, wanted) is None
+        return self._process is not None and self._process.running
 
     def pids(self) -> list[int]:
         """All living processes of the daemon, the first one first."""
@@ -95,16 +103,9 @@ class Daemon:
             return
         self.kill()  # what a crashed leader may have left behind would hold the ports
         self.output.parent.mkdir(parents=True, exist_ok=True)
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                self.command,
-                env=self.env,
-                cwd=self.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        with open(os.devnull, "rb") as nothing, self.output.open("ab") as output:
+            files = (nothing, output, output)
+            self._process = start(self.command, self.env, self.cwd, files, self._server)
 
     def stop(self, timeout: float = 20.0) -> bool:
         """
@@ -151,7 +152,7 @@ class Daemon:
     def release(self) -> None:
         """Leave the processes to themselves: from now on this object does not know of them."""
         if self._process is not None:
-            self._process.returncode = 0  # keeps Popen from warning about a child left running
+            self._process.release()
             self._process = None
 
     def _require(self) -> int:

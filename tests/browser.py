@@ -22,7 +22,7 @@ import aiohttp
 from tests.tools import program
 
 START = 60.0
-SOON = 20.0
+SOON = 60.0
 
 
 class Page:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import hypothesis
 import pytest
 import salt._logging.impl
+
+HERE = Path(__file__).parent
+KINDS = ("integration", "functional", "unit")
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 hypothesis.settings.register_profile(
@@ -33,3 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Salt keeps log records for a daemon that will set logging up, and writes them at exit to a
     # stream that pytest has closed by then.
     salt._logging.impl.shutdown_temp_handler()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Side by side, files that take minutes come first: the last ones then end together."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: KINDS.index(item.path.relative_to(HERE).parts[0]))

@@ -90,7 +90,7 @@ async def join_by(place: Place, token: str, **options: Any) -> dict[str, Any]:
         return await run(place, "join", token_file=file.name, **options)
 
 
-async def until(condition: Callable[[], bool], what: str, deadline: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], what: str, deadline: float = 60.0) -> None:
     """Wait until *condition* holds."""
 
     async def look() -> None:

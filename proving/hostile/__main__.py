@@ -13,6 +13,7 @@ from lab.engines import quiet
 from proving.benchmarks.report import machine
 from proving.hostile import run
 from proving.hostile.report import table
+from proving.hostile.scene import scene as set_up
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(
             prefix="ha-", dir=memory if memory.is_dir() else None
         ) as folder,
-        run.scene(Path(folder)) as scene,
+        set_up(Path(folder)) as scene,
     ):
         scene.only = tuple(options.only)
         run.every_door(scene, options.inputs, options.seed, options.short)

@@ -17,20 +17,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab import key_folders
 from lab.wait import wait_for
 from proving.hostile import payloads
 from proving.hostile.attack import Connect, Tally, over_tcp, over_tls, over_unix
 from proving.hostile.inputs import ENDLESS, post
+from proving.hostile.scene import Scene
 from saltext_ha.common.errors import HaError
 from saltext_ha.membership.invites import Invites
 from saltext_ha.membership.token import mac_key, plan_mac, request_mac
 from saltext_ha.transport import tls, wire
-
-if TYPE_CHECKING:
-    from proving.hostile.run import Scene
 
 Flood = Callable[[], Tally]
 THREADS = 50

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proving.hostile import payloads
 from proving.hostile.attack import Tally
@@ -27,14 +27,11 @@ from saltext_ha.membership.token import JoinToken, mac_key, request_mac
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.trust import Trust
 
-if TYPE_CHECKING:
-    from proving.hostile.run import Scene
 
-
-def attack(scene: Scene, inputs: int, seed: int) -> Tally:
+def attack(known: Known, inputs: int, seed: int) -> Tally:
     """Call the join handler of a master of its own *inputs* times; nobody may be let in."""
     with TemporaryDirectory(prefix="ha-join-") as folder:
-        return asyncio.run(_attack(Path(folder), scene.known, inputs, seed))
+        return asyncio.run(_attack(Path(folder), known, inputs, seed))
 
 
 async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:

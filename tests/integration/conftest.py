@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab import Lab, open_labs
+from lab import Lab, Master, open_labs
 
 MakeLab = Callable[..., Lab]
 
@@ -17,12 +17,13 @@ MakeLab = Callable[..., Lab]
 def make_lab() -> Iterator[MakeLab]:
     """
     Make labs: ``make_lab()`` takes what ``Lab`` takes. Each ends with the session at the latest;
-    ``with make_lab() as lab:`` ends it earlier, which two busy cores are glad of.
+    ``with make_lab() as lab:`` ends it earlier, which two busy cores are glad of. Its commands are
+    forked, unless *forked* is ``False``.
     """
     with ExitStack() as stack:
 
         def make(*args: Any, **kwargs: Any) -> Lab:
-            lab = Lab(*args, **kwargs)
+            lab = Lab(*args, **{"forked": True, **kwargs})
             stack.callback(lab.close)
             return lab
 
@@ -33,9 +34,20 @@ def make_lab() -> Iterator[MakeLab]:
 def lab() -> Iterator[Lab]:
     """An empty lab for one test."""
     # Not a with-block: closing must come after the report has read the logs.
-    lab = Lab()
+    lab = Lab(forked=True)
     yield lab
     lab.close()
+
+
+@pytest.fixture
+def m1(lab: Lab) -> Master:
+    """The master of that name in the lab of the test, or of its file."""
+    return lab.masters["m1"]
+
+
+@pytest.fixture
+def m2(lab: Lab) -> Master:
+    return lab.masters["m2"]
 
 
 @pytest.hookimpl(wrapper=True)

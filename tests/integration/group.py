@@ -16,9 +16,9 @@ from tests.integration.conftest import MakeLab
 # Shorter than the defaults, so that what is done at intervals is done while a test waits.
 QUICK = {"sync_interval": 1, "peer_timeout": 2}
 # Far more than anything here takes; what is never to happen costs this much only when it does not.
-SOON = 20.0
+SOON = 60.0
 # Where minions knock, or all masters have to be compared: two processors do all of it.
-LONG = 60.0
+LONG = 120.0
 
 Three = tuple[Master, Master, Master]
 

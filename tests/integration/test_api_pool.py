@@ -417,7 +417,7 @@ def test_salt_master_frozen(site: Site) -> None:
         assert site.settled(word) == 1
         jid = caught.value.jid
         assert jid
-        status = wait_for(lambda: pool.lookup(jid, "m1"), 10, "m1 tells")
+        status = wait_for(lambda: pool.lookup(jid, "m1"), 60, "m1 tells")
         assert site.settled(lost) == status.found
 
 
@@ -473,7 +473,7 @@ def test_both_down_and_back(site: Site) -> None:
             api.kill()
         for api in (site.api1, site.api2):
             # The last threads of a killed process keep its sockets for a moment.
-            wait_for(lambda a=api: not listens((a.address, a.port)), 10, "it is gone")
+            wait_for(lambda a=api: not listens((a.address, a.port)), 60, "it is gone")
         try:
             with pytest.raises(NoMasterAvailable) as caught:
                 pool.local("web", "test.ping", deadline=10)

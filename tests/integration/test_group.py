@@ -30,16 +30,6 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture
-def m1(lab: Lab) -> Master:
-    return lab.masters["m1"]
-
-
-@pytest.fixture
-def m2(lab: Lab) -> Master:
-    return lab.masters["m2"]
-
-
 def test_joining_brings_the_keys_of_both_together(lab: Lab, m1: Master, m2: Master) -> None:
     _, of_m1 = lab.key_pair()
     _, of_m2 = lab.key_pair()

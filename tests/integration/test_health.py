@@ -22,7 +22,7 @@ from tests.integration.group import frozen, log_lines, parts
 
 pytestmark = pytest.mark.core
 
-SOON = 40.0
+SOON = 60.0
 QUICK = {"interval": 1, "timeout": 1, "deep_interval": 10, "eauth": "file", "user": USER}
 
 

@@ -78,11 +78,6 @@ def nobody(lab: Lab) -> str:
     return lab.new_address()
 
 
-@pytest.fixture
-def m1(lab: Lab) -> Master:
-    return lab.masters["m1"]
-
-
 def test_ports_with_failback_move_a_minion_that_is_where_it_should_be(lab: Lab, m1: Master) -> None:
     port = m1.ret_port
     masters = [f"{m1.address}:{port}", f"{nobody(lab)}:{port}"]

@@ -27,9 +27,9 @@ from tests.integration.group import QUICK, frozen, parts
 pytestmark = pytest.mark.timeout(280)
 
 KINDS = ["haproxy", "nginx"]
-SOON = 30.0
+SOON = 60.0
 # A login that hangs is given up after 15 s, and tried on the other master.
-LONG = 40.0
+LONG = 90.0
 CALL = 5  # seconds that one call may take, where that is short
 CREDENTIALS = {"username": USER, "password": PASSWORD, "eauth": "file"}
 TRAINEE = {**CREDENTIALS, "username": "trainee"}  # may run some runners only

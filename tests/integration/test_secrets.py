@@ -31,16 +31,6 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture
-def m1(lab: Lab) -> Master:
-    return lab.masters["m1"]
-
-
-@pytest.fixture
-def m2(lab: Lab) -> Master:
-    return lab.masters["m2"]
-
-
 @contextmanager
 def seen(*masters: Master) -> Iterator[list[str]]:
     """

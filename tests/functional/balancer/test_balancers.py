@@ -31,7 +31,7 @@ from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed
 
 KINDS = ["haproxy", "nginx"]
-SOON = 20.0
+SOON = 60.0
 TIMEOUT = 3  # seconds that one call may take; event streams may take longer
 PASSWORDS = ("/run", "/token", "/keys")  # beside /login; here they are all wrong
 NOTHING = b"[]"  # a call that asks for nothing; it must be JSON and take JSON, as salt-api has it

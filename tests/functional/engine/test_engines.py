@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,18 @@ async def notes(engine: Engine, name: str) -> str:
 # -- dropping tombstones
 
 
+@contextlib.asynccontextmanager
+async def with_a_tombstone(one: Place, two: Place) -> AsyncIterator[list[Engine]]:
+    """Two masters that know of web1, which was deleted, and of web2, which is accepted."""
+    accept(one, "web1")
+    accept(one, "web2")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+        await delete(m1, "web1")
+        await level(m1, m2)
+        yield [m1, m2]
+
+
 def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> None:
     one, two, three = places(tmp_path, "m1", "m2", "m3", ha={"keep_tombstones": 0})
 
@@ -141,12 +155,7 @@ def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Pa
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
 
     async def act() -> None:
-        accept(one, "web1")
-        accept(one, "web2")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
-            await delete(m1, "web1")
-            await level(m1, m2)
+        async with with_a_tombstone(one, two) as (m1, m2):
             shutil.copy2(two.replica_file, tmp_path / "old.db")
             assert await m1.parts.retention.drop_old() == 1
         # The second is an old copy of itself, key folder and replica.
@@ -163,12 +172,7 @@ def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: 
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
 
     async def act() -> None:
-        accept(one, "web1")
-        accept(one, "web2")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
-            await delete(m1, "web1")
-            await level(m1, m2)
+        async with with_a_tombstone(one, two) as (m1, m2):
             keeper = m1.parts.core.keeper
             keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
             dropping = m1.parts.retention._dropping(keys, 1)

@@ -22,7 +22,7 @@ from tests.bootstrapper import Starter
 
 SECRET = "0123456789abcdef0123456789abcdef"
 NAMES = ("m1", "m2", "m3")
-SOON = 30.0
+SOON = 60.0
 
 
 @pytest.fixture(scope="module")

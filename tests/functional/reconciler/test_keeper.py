@@ -645,6 +645,17 @@ def test_junk_that_knocked_does_not_keep_a_decision_out(
     assert m2.revoked == (state == ACCEPTED), "Salt takes more for a key than we do"
 
 
+def test_junk_that_keeps_no_decision_out_stays(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1")
+    junk = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
+    m2.file(PENDING, "web1").write_text(junk)
+    long_ago(m2.file(PENDING, "web1"))
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.learn(m1.records())
+    assert m2.files() == {(REJECTED, "web1"): KEYS[0], (PENDING, "web1"): junk}
+
+
 @pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
 @pytest.mark.parametrize("spoilt", ["", "junk"])
 def test_a_file_that_was_spoilt_was_not_deleted(

@@ -237,7 +237,7 @@ def test_a_process_is_known_again() -> None:
     finally:
         process.kill()
     # Nobody has waited for it: its number is still there, and the process is not.
-    wait_for(lambda: processes.living(known) is None, 10, "it is over")
+    wait_for(lambda: processes.living(known) is None, 60, "it is over")
     process.wait()
     assert processes.living(known) is None
 
@@ -320,7 +320,7 @@ def test_it_is_started_anew_by_its_own_command_line(
     way = restart.way(process.pid, {})
     assert (list(way.command), numbers(way)) == (process.cmdline(), [process.pid, process.pid])
     restart.restart(restart.Way(way.command, way.ends, 0.5, way.cwd), lambda: None)
-    wait_for(lambda: starts.read_text() == "started\nstarted\n", 10, "it has started again")
+    wait_for(lambda: starts.read_text() == "started\nstarted\n", 60, "it has started again")
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
@@ -409,7 +409,7 @@ def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:
     command = [sys.executable, "-c", forking.format(str(pids)), "salt-minion"]
     first = subprocess.Popen(command)
     try:
-        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, 10, "both run")
+        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2, 60, "both run")
         (second,) = {int(pid) for pid in pids.read_text().split()} - {first.pid}
         assert numbers(restart.way(second, {})) == [first.pid, second]
     finally:

@@ -75,5 +75,5 @@ def test_a_bus_whose_socket_is_not_there_is_not_tried(
     time.sleep(0.5)
     assert not tried
     crashed(opts)
-    wait_for(lambda: tried, 10, "it tries the bus")
+    wait_for(lambda: tried, 60, "it tries the bus")
     announce.stop()

@@ -207,13 +207,17 @@ def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_a_token_keeps_out_who_has_none(tmp_path: Path) -> None:
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
     file.chmod(0o600)
+    return str(file)
 
+
+def test_a_token_keeps_out_who_has_none(tmp_path: Path, token_file: str) -> None:
     async def scene() -> None:
-        m1 = place(tmp_path, token_file=str(file))
+        m1 = place(tmp_path, token_file=token_file)
         async with running(m1) as (engine,):
             await served(engine)
 
@@ -234,13 +238,11 @@ def test_a_token_keeps_out_who_has_none(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_nothing_but_live_and_ready_is_seen_without_the_token(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(TOKEN + "\n")
-    file.chmod(0o600)
-
+def test_nothing_but_live_and_ready_is_seen_without_the_token(
+    tmp_path: Path, token_file: str
+) -> None:
     async def scene() -> None:
-        m1 = place(tmp_path, token_file=str(file))
+        m1 = place(tmp_path, token_file=token_file)
         async with running(m1) as (engine,):
             await served(engine)
             paths = engine.made.pages.by_path().keys() - {"/live", "/ready"}

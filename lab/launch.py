@@ -1,0 +1,79 @@
+"""Starting a command in a session of its own: by an interpreter for it, or by a fork server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from lab.fork_server import ForkServer
+
+
+class Running(Protocol):
+    """A command that was started; its pid is also the number of its session."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended. Until :meth:`wait`, nobody else is given its pid."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """
+        Its exit status, or the signal's number negated, as soon as it has ended.
+
+        :raises subprocess.TimeoutExpired: after *timeout* seconds.
+        """
+
+    def release(self) -> None:
+        """Leave it to itself."""
+
+
+class Started:
+    """A child of this process."""
+
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, files: Sequence[IO[bytes]]
+    ) -> None:
+        given, out, errors = files
+        self._process = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd,
+            stdin=given,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    @property
+    def running(self) -> bool:
+        # Looked at, not reaped.
+        wanted = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, wanted) is None
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self._process.wait(timeout)
+
+    def release(self) -> None:
+        self._process.returncode = 0  # keeps Popen from warning about a child left running
+
+
+def start(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    files: Sequence[IO[bytes]],
+    server: ForkServer | None = None,
+) -> Running:
+    """
+    Start *command*.
+
+    :param files: its standard input, output and error.
+    :param server: forks it; without, an interpreter is started for it.
+    """
+    return server.start(command, env, cwd, files) if server else Started(command, env, cwd, files)

@@ -1,0 +1,106 @@
+"""What is forked behaves as what is started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lab.cli import Result, run
+from lab.fork_server import server_of
+from lab.process import status
+
+PYTHON = Path(sys.executable)
+TELLS = """
+import os, random, sys
+print(sys.argv, os.getcwd(), sorted(os.environ), os.getsid(0) == os.getpid(), sys.path[0], __name__)
+print(sys.stdin.read(), file=sys.stderr)
+print(sorted(os.listdir("/proc/self/fd")), random.random() if "random" in sys.argv else "")
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Any:
+    """Run a command in both ways."""
+
+    def run_both(*command: str, stdin: str = "", **env: str) -> list[Result]:
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "COLUMNS": "80", **env}
+        return [
+            run(
+                command,
+                env=environment,
+                cwd=tmp_path,
+                timeout=60,
+                parse=False,
+                stdin=stdin,
+                server=server,
+            )
+            for server in (None, server_of(PYTHON))
+        ]
+
+    return run_both
+
+
+def test_a_file_is_given_the_same_and_gives_the_same(both: Any, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!{PYTHON}\n{TELLS}")
+    program.chmod(0o700)
+    started, forked = both(str(program), "a", "b c", stdin="given", MORE="yes")
+    assert started == forked
+    assert started.returncode == 7
+    assert "given" in started.stderr
+    assert "MORE" in started.stdout
+
+
+def test_a_module_and_its_error(both: Any, tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(f"{TELLS.replace('sys.exit(7)', '')}\n1 / 0\n")
+    started, forked = both(str(PYTHON), "-m", "module", "a")
+    assert started.stdout == forked.stdout
+    assert started.returncode == forked.returncode == 1
+    assert "ZeroDivisionError" in started.stderr
+    assert "ZeroDivisionError" in forked.stderr
+
+
+@pytest.mark.parametrize("program", ["salt-run", "salt-key", "salt", "salt-call"])
+def test_programs_of_salt(both: Any, program: str) -> None:
+    command = str(PYTHON.parent / program)
+    for argument in ("--version", "--help", "--no-such-option"):
+        started, forked = both(command, argument)
+        assert started == forked
+        assert started.stdout + started.stderr
+
+
+def test_each_has_random_numbers_of_its_own(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(TELLS)
+    outputs = {
+        run(
+            [str(program), "random"],
+            env={},
+            cwd=tmp_path,
+            timeout=60,
+            parse=False,
+            server=server_of(PYTHON),
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(outputs) == 2
+
+
+def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "print('began', child.pid, flush=True)\n"
+        "child.wait()\n"
+    )
+    with pytest.raises(TimeoutError, match=r"not within 2 s: .*program") as failure:
+        run([str(program)], env=os.environ, cwd=tmp_path, timeout=2, server=server_of(PYTHON))
+    child = int(str(failure.value).split("began")[1].split()[0])
+    assert status(child) == psutil.STATUS_ZOMBIE
