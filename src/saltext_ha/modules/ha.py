@@ -234,10 +234,10 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
 
     to
         The master to move to: as it is written in the minion's configuration, its host there or the
-        first part of that (``m2`` of ``m2.example.com``), its IP address, or a name for it that the
-        minion can look up. A minion is not told what its masters are called in their group
-        (``ha: name``); ``salt-run ha.peers`` shows where each is. Default: the next one that
-        answers.
+        first part of that (``m2`` of ``m2.example.com``), its IP address, a name for it that the
+        minion can look up, or what it is called in its group (``ha: name``), where ``ha_masters``
+        in the minion's configuration says so: the file that ``ha.minion_config`` prints has it.
+        ``salt-run ha.peers`` shows where each is. Default: the next one that answers.
 
     test
         Say what would be done, and do nothing.

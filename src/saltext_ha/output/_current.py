@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -61,12 +62,14 @@ def _odd(data: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
 
 def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
     """
-    Address → name of the masters of the group, where *opts* are those of a master of one: minions
-    are not told their names. Empty elsewhere, and for who may not read them.
+    Address → name of the masters of the group, where *opts* are those of a master of one, or of a
+    minion that was told (``ha_masters``). Empty elsewhere, and for who may not read them.
     """
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
 
+    if told := _told(opts):
+        return told
     if not opts.get("ha"):
         return {}
     try:
@@ -74,6 +77,17 @@ def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
         return _names(settings.name, settings.address, settings.state_dir)
     except (HaError, OSError, ValueError):  # of a minion, or not to be read
         return {}
+
+
+def _told(opts: Mapping[str, Any]) -> Mapping[str, str]:
+    from saltext_ha.minion import options
+
+    found: dict[str, str] = {}
+    for name, entry in options.names(opts).items():
+        with contextlib.suppress(ValueError):
+            host, _ = binding.split_entry(entry, binding.DEFAULT_REQUEST_PORT)
+            found[host] = "" if host in found else name  # of two at one address no one knows which
+    return found
 
 
 @functools.lru_cache
