@@ -66,6 +66,17 @@ def test_minions() -> None:
     )  # fmt: skip
 
 
+def test_minions_that_are_gone_are_counted() -> None:
+    row = minion("web1", "bound", "m1", seen=700, by="job")
+    for many, said in ((1, "1 minion of these is"), (3, "3 minions of these are")):
+        masters = [{**MASTERS[0], "gone": many}]
+        lines = ha.output({"kind": "minions", "masters": masters, "minions": [row]}).splitlines()
+        assert lines[2] == (
+            f"  m1: {said} not connected any more: moved or stopped, and not heard since; "
+            "live=True asks"
+        )
+
+
 def test_nobody() -> None:
     data = {"kind": "minions", "masters": MASTERS[:1], "minions": [], "counts": {}, "unknown": {}}
     assert ha.output(data).splitlines()[-1] == "no accepted minion matches"
@@ -251,3 +262,13 @@ def test_a_master_of_the_group_knows_the_masters_names(
     shows({"web1": BOUND}, "web1: m2 (10.0.0.2)")
     shows({"web1": {**BOUND, "address": "db", "ip": "10.0.0.1"}}, "web1: m1 (db = 10.0.0.1)")
     shows({"web1": {**BOUND, "address": "db", "ip": "10.0.0.9"}}, "web1: db = 10.0.0.9")
+
+
+def test_a_minion_that_was_told_them_knows_the_masters_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opts = {"color": False, "ha_masters": {"m2": "10.0.0.2:4506", "?": "a/b"}}
+    monkeypatch.setattr(ha, "__opts__", opts, raising=False)
+    shows({"local": BOUND}, "local: m2 (10.0.0.2)")
+    opts["ha_masters"] = {"m2": "10.0.0.2:4506", "m3": "10.0.0.2:4516"}
+    shows({"local": BOUND}, "local: 10.0.0.2")
