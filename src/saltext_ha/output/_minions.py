@@ -77,8 +77,13 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answer of ``ha.where``."""
     lines, found = not_asked(data, screen), data.get("minions") or {}
+    silent = set(data.get("silent") or [])
     cells = [
-        [clean(minion), clean(", ".join(masters) or "-")]
+        [
+            clean(minion),
+            clean(", ".join(masters) or "-")
+            + (" · heard there last, does not answer now" if minion in silent else ""),
+        ]
         for minion, masters in sorted(found.items())[:LISTED]
     ]
     if cells:

@@ -104,6 +104,8 @@ def row(name: str, state: str, kind: str, note: str = "", **cells: Any) -> dict[
 
 def test_where() -> None:
     data = {"kind": "where", "masters": ["m1", "m2"], "count": 5, "unknown": {}}
+    late = ha.output({**data, "minions": {"fo1": ["m1"]}, "silent": ["fo1"]}).splitlines()
+    assert late[-2] == "fo1     m1 · heard there last, does not answer now"
     text = ha.output({**data, "minions": {"fo1": ["m1"], "gone": []}})
     assert [line.split() for line in text.splitlines()[-3:]] == [
         ["fo1", "m1"],
