@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 __virtualname__ = "ha"
-__outputter__ = {"lint": "ha", "current_master": "ha"}
+__outputter__ = dict.fromkeys(
+    ("lint", "current_master", "masters", "ping_masters", "failover"), "ha"
+)
 
 
 def __virtual__() -> str:
@@ -116,13 +118,13 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     timeout
         Seconds to wait for the answers.
 
-    Returns a list of dictionaries with ``address``, ``ip``, ``port``, ``publish_port``,
-    ``configured`` (the entry as written), ``current``, ``connected`` and, where there is something
-    to say, ``note``; with *ping* also ``ping``. Their meaning is that of
-    :py:func:`current_master`. With *ping* there is ``publishes``, too: whether its publisher greets
-    whoever comes (with another transport than ``zeromq``: whether it accepts a connection). A
-    master that this minion never met is taken to have the publish port of the others; None when
-    that is not known.
+    People see a line; the return, and ``--out=json``, is a list of dictionaries with ``address``,
+    ``ip``, ``port``, ``publish_port``, ``configured`` (the entry as written), ``current``,
+    ``connected`` and, where there is something to say, ``note``; with *ping* also ``ping``. Their
+    meaning is that of :py:func:`current_master`. With *ping* there is ``publishes``, too: whether
+    its publisher greets whoever comes (with another transport than ``zeromq``: whether it accepts
+    a connection). A master that this minion never met is taken to have the publish port of the
+    others; None when that is not known.
 
     CLI Example:
 
@@ -155,7 +157,8 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
     timeout
         Seconds to wait for the answers.
 
-    Returns a list of dictionaries, a master each in the order of the configuration:
+    People see a line; the return, and ``--out=json``, is a list of dictionaries, a master each in
+    the order of the configuration:
 
     ``address``, ``port``
         where its requests go
@@ -242,10 +245,11 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     test
         Say what would be done, and do nothing.
 
-    Returns a dictionary with ``from``, ``to``, ``result`` (True: on its way; None: test mode, or
-    it is there already, which the comment tells apart; False: it cannot be) and ``comment``. The
-    return code is 1 with False. Whether it arrived is told by the event
-    ``salt/ha/minion/ID/failover`` on the new master, and by :py:func:`current_master` there.
+    People see a line; the return, and ``--out=json``, is a dictionary with ``from``, ``to``,
+    ``result`` (True: on its way; None: test mode, or it is there already, which the comment tells
+    apart; False: it cannot be) and ``comment``. Salt's return code is 1 unless ``result`` is True.
+    Whether it arrived is told by the event ``salt/ha/minion/ID/failover`` on the new master, and by
+    :py:func:`current_master` there.
 
     CLI Example:
 

@@ -1,10 +1,14 @@
-"""How the answer of ``ha.current_master`` reads: one line for each minion."""
+"""
+How the answers of ``ha.current_master``, ``masters``, ``ping_masters`` and ``failover`` read: one
+line for each minion.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.minion import binding
@@ -38,6 +42,50 @@ def line(
     parts += [shorten(clean(each), LONGEST) for each in odd]
     head = screen.paint(clean(minion), "degraded" if odd else "running")
     return [": ".join(filter(None, (head, " · ".join(parts))))]
+
+
+def masters(
+    minion: str, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """All masters of a minion, and what is known of each; as :func:`line`."""
+    parts, odd = [], False
+    for row in rows:
+        inner = row.get("ping")
+        ping: Mapping[str, Any] = inner if isinstance(inner, Mapping) else row
+        said = list(_of_master(row, ping if "answers" in ping else {}))
+        parts.append(" ".join([_master(row, names), ", ".join(said)]).strip())
+        lost = row.get("current") is True and row.get("connected") is False
+        odd = odd or lost or ping.get("answers") is False or row.get("publishes") is False
+    head = screen.paint(clean(minion), "degraded" if odd else "running")
+    return [": ".join(filter(None, (head, " · ".join(parts) or "no master known")))]
+
+
+def _of_master(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
+    if row.get("current"):
+        yield "current"
+    if "connected" in row:
+        words = {True: "connected", False: "not connected"}
+        yield words.get(row["connected"], "connected: unknown")
+    if ping.get("answers") is True:
+        yield f"answers in {clean(ping.get('milliseconds'))} ms"
+    elif ping:
+        yield "does not answer" if ping.get("answers") is False else "answers: unknown"
+    if row.get("publishes") is False:
+        yield "its publisher does not"
+    for note in {str(each["note"]): 0 for each in (row, ping) if each.get("note")}:
+        yield f"({shorten(clean(note), LONGEST)})"
+
+
+def moved(
+    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """Where a minion goes, or why it does not; as :func:`line`."""
+    text = clean(data.get("comment"))
+    for address in {str(data.get("from")), str(data.get("to"))} & names.keys():
+        whole = rf"(?<![\w.:]){re.escape(address)}(?![\w.:])"
+        text = re.sub(whole, f"{clean(names[address])} ({address})", text)
+    failed = data.get("result") is False
+    return [f"{screen.paint(clean(minion), 'degraded' if failed else 'running')}: {text}"]
 
 
 def _master(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
