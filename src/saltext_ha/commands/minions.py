@@ -263,7 +263,7 @@ class Bound:
             "masters": self._masters(rows, known, unknown, gone),
             "minions": rows,
             "counts": counts,
-            "online": locator.online(counts, not unknown),
+            "online": locator.online(counts, not unknown, sum(gone.values())),
             "unknown": unknown,
             "retcode": _retcode(rows, unknown, live) or (2 if gone else 0),
         }

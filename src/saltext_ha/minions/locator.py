@@ -139,16 +139,18 @@ def _bound_to(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
                 yield name, row["on"][name]["seen"]
 
 
-def online(counts: Mapping[str, int], all_asked: bool) -> dict[str, int]:
+def online(counts: Mapping[str, int], all_asked: bool, lost: int) -> dict[str, int]:
     """
     How many minions are ``online``, ``offline``, and of how many that is ``unknown``.
 
     :param counts: how many are in each state.
     :param all_asked: whether every master has answered; else a silent one may be on another.
+    :param lost: connections that are :func:`gone`: of so many minions that were heard it is not
+        known whether they are still there.
     """
-    here = counts.get(BOUND, 0) + counts.get(PARTLY, 0)
-    gone = counts.get(SILENT, 0) if all_asked else 0
-    return {"online": here, "offline": gone, "unknown": sum(counts.values()) - here - gone}
+    here = max(0, counts.get(BOUND, 0) + counts.get(PARTLY, 0) - lost)
+    offline = counts.get(SILENT, 0) if all_asked else 0
+    return {"online": here, "offline": offline, "unknown": sum(counts.values()) - here - offline}
 
 
 def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:

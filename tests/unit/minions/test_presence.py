@@ -441,19 +441,22 @@ def test_an_address_of_ours(interface: str, address: str, port: int, ours: bool)
 
 
 @pytest.mark.parametrize(
-    ("counts", "asked", "found"),
+    ("counts", "asked", "lost", "found"),
     [
-        ({}, True, (0, 0, 0)),
-        ({"bound": 3, "partly": 2, "silent": 4, "seen": 1, "unknown": 7}, True, (5, 4, 8)),
+        ({}, True, 0, (0, 0, 0)),
+        ({"bound": 3, "partly": 2, "silent": 4, "seen": 1, "unknown": 7}, True, 0, (5, 4, 8)),
         # It may be on the master that did not answer.
-        ({"bound": 3, "silent": 4}, False, (3, 0, 4)),
+        ({"bound": 3, "silent": 4}, False, 0, (3, 0, 4)),
+        # Two masters have lost connections of minions that were heard there.
+        ({"bound": 3, "silent": 4}, True, 2, (1, 4, 2)),
+        ({"bound": 1}, True, 2, (0, 0, 1)),
     ],
 )
 def test_how_many_are_online(
-    counts: dict[str, int], asked: bool, found: tuple[int, int, int]
+    counts: dict[str, int], asked: bool, lost: int, found: tuple[int, int, int]
 ) -> None:
     online, offline, unknown = found
-    assert locator.online(counts, asked) == {
+    assert locator.online(counts, asked, lost) == {
         "online": online,
         "offline": offline,
         "unknown": unknown,
