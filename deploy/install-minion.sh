@@ -23,8 +23,9 @@ Writes /etc/salt/minion.d/$DROP_IN, and nothing else: no other file is changed.
 When that file says already what it should, nothing is done.
 
 MASTER is a host name or an IP address; HOST:PORT or [IPv6]:PORT when the request
-port is not $REQUEST_PORT. Several: as arguments, or with commas; without any, those of
-the environment variable SALT_MASTER_HOSTS (comma list).
+port is not $REQUEST_PORT. NAME=HOST also tells the minion what that master is called in
+its group, for  ha.failover to=NAME.  Several: as arguments, or with commas; without
+any, those of the environment variable SALT_MASTER_HOSTS (comma list).
 A master has two ports, the publish port (4505) and the request port (4506).
 The one that is written behind a host is the request port.
 
@@ -216,14 +217,23 @@ why_ports="A master takes two ports, the publish port ($its_publish_port) and th
 a host stands the request port ($REQUEST_PORT, or what a port map leads there). The publish port is
 given once, as --publish-port, or told by the master itself."
 
-# The hosts and ports of the entries, each followed by a newline.
-entry_hosts='' entry_ports=''
+# The names (-: none), hosts and ports of the entries, each followed by a newline.
+entry_names='' entry_hosts='' entry_ports=''
 rest=$hosts,
 while [ -n "$rest" ]; do
     entry=$(printf '%s' "${rest%%,*}" | sed 's/^[[:space:]]*//; s/[[:space:]]*$//')
     rest=${rest#*,}
     [ -n "$entry" ] || misused "an empty entry in the masters: $hosts"
-    port=$REQUEST_PORT
+    name=- port=$REQUEST_PORT
+    case $entry in
+        *=*)
+            name=${entry%%=*} entry=${entry#*=}
+            case $name in
+                '' | [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) misused "$name=$entry: $name is no name of a master" ;;
+            esac
+            [ ${#name} -le 64 ] || misused "$name=$entry: a master's name has at most 64 characters"
+            ;;
+    esac
     case $entry in
         *://*) misused "$entry: a master is a host or host:port, no URL" ;;
         \[*\]) host=${entry#\[} host=${host%\]} ;;
@@ -243,7 +253,8 @@ while [ -n "$rest" ]; do
     [ "$port" != "$its_publish_port" ] || misused "$entry: $port is the publish port of the masters.
 $why_ports
 Write $host, or $host:$REQUEST_PORT"
-    entry_hosts="$entry_hosts$host
+    entry_names="$entry_names$name
+" entry_hosts="$entry_hosts$host
 " entry_ports="$entry_ports$port
 "
 done
@@ -259,6 +270,8 @@ pairs() { # "host port" of each entry, in lines
 
 twice=$(pairs | sort | uniq -d | head -n 1)
 [ -z "$twice" ] || misused "${twice% *} is named twice"
+twice=$(printf '%s' "$entry_names" | sed '/^-$/d' | sort | uniq -d | head -n 1)
+[ -z "$twice" ] || misused "two masters are called $twice"
 
 # 4505/4506 on the first, 4507/4508 on the second: who writes 4507 means the second, and has taken
 # its publish port.
@@ -284,28 +297,39 @@ fi
 
 # -- the file
 
-yaml_masters() {
+written() { # each entry as it is written
     pairs | while read -r host port; do
         if [ -n "$request_port" ]; then
-            printf '  - "%s"\n' "$host"
+            printf '%s\n' "$host"
         else
             case $host in
-                *:*) printf '  - "[%s]:%s"\n' "$host" "$port" ;;
-                *) printf '  - "%s:%s"\n' "$host" "$port" ;;
+                *:*) printf '[%s]:%s\n' "$host" "$port" ;;
+                *) printf '%s:%s\n' "$host" "$port" ;;
             esac
         fi
+    done
+}
+
+yaml_names() {
+    # shellcheck disable=SC2046  # entries have no blanks in them: checked above
+    set -- $(written)
+    for name in $entry_names; do
+        [ "$name" = - ] || printf '  "%s": "%s"\n' "$name" "$1"
+        shift
     done
 }
 
 drop_in() {
     printf '%s\n' "$MARK"
     printf 'master:\n'
-    yaml_masters
+    written | sed 's/.*/  - "&"/'
     if [ "$kind" = failover ]; then
         printf 'master_type: failover\n'
     else
         printf 'master_type: str\n'
     fi
+    names=$(yaml_names)
+    [ -z "$names" ] || printf 'ha_masters:\n%s\n' "$names"
     if [ -n "$request_port" ]; then
         printf 'master_port: %s\n' "$request_port"
         [ -z "$publish_port" ] || printf 'publish_port: %s\n' "$publish_port"

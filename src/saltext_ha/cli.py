@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
     import salt.syspaths
     import salt.utils.args
     import salt.utils.verify
+    from salt.exceptions import SaltInvocationError
 
     if name == "ha.join":
         _refuse_token(options.arguments)
@@ -118,6 +120,12 @@ def _run(options: argparse.Namespace, name: str) -> int:
     args, kwargs = salt.minion.load_args_and_kwargs(
         functions[name], salt.utils.args.parse_input(options.arguments, no_parse=[])
     )
+    try:
+        inspect.signature(functions[name]).bind(*args, **kwargs)
+    except TypeError as exc:
+        raise SaltInvocationError(
+            f"{name}: {exc}; salt-run -d {name}  shows all it takes"
+        ) from None
     if name == "ha.invite":
         return _invite(opts, options.out, args, kwargs)
     answer = _join(opts, token, kwargs) if name == "ha.join" else functions[name](*args, **kwargs)

@@ -52,7 +52,9 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         m1, m2 = (lab.add_master(name, engine=False, config=quick) for name in ("m1", "m2"))
         m1.share_master_key(m2)
         names = ("web1", "web2", "web3")
-        minions = [lab.add_minion(x, [m1, m2], "failover", config=watched()) for x in names]
+        called = {"ha_masters": {"first": m1.address, "second": m2.address}}
+        config = {**watched(), **called}
+        minions = [lab.add_minion(x, [m1, m2], "failover", config=config) for x in names]
         for minion in minions:
             for master in (m1, m2):
                 master.plant("minions", minion.name, minion.pub)
@@ -103,6 +105,8 @@ def test_a_move_that_is_asked_for(site: Site) -> None:
     switches = ha(m1, web1, "ha.current_master")["switches"]
     plan = m1.salt("web1", "ha.failover", test=True).data["web1"]
     assert (plan["from"], plan["to"], plan["result"]) == (m1.address, m2.address, None)
+    by_name = m1.salt("web1", "ha.failover", "to=second", test=True).data["web1"]
+    assert (by_name["to"], by_name["result"]) == (m2.address, None)
     assert history(web1) == before
     nowhere = m1.salt("web1", "ha.failover", "to=127.0.0.9")
     assert nowhere.data["web1"]["result"] is False

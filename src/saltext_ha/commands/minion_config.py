@@ -79,6 +79,7 @@ def answer(
         signed,
         transports.pop(),
         jitter_for(minions) if watchdog else drop_in.JITTER,
+        dict(zip((each.name for each in masters), entries, strict=True)),
     )
     found = drop_in.options(wish)
     notes = [

@@ -251,16 +251,21 @@ class Bound:
                 row["note"] = ""  # it has just answered where it is
             elif row["state"] == UNKNOWN:
                 row.update(state=SILENT, note=f"no answer within {seconds:g} s")
+        connections = {name: each.connections for name, each in known.items()}
+        gone = {} if live else locator.gone(rows, connections, NEW)
+        if glob == "*" and not unknown and locator.accounted(rows, connections):
+            for row in rows:
+                row["note"] = row["note"] if row["state"] == PARTLY else ""
         counts = dict(Counter(row["state"] for row in rows))
         return {
             "kind": "minions",
             "live": live,
-            "masters": self._masters(rows, known, unknown),
+            "masters": self._masters(rows, known, unknown, gone),
             "minions": rows,
             "counts": counts,
-            "online": locator.online(counts, not unknown),
+            "online": locator.online(counts, not unknown, sum(gone.values())),
             "unknown": unknown,
-            "retcode": _retcode(rows, unknown, live),
+            "retcode": _retcode(rows, unknown, live) or (2 if gone else 0),
         }
 
     def _masters(
@@ -268,6 +273,7 @@ class Bound:
         rows: Iterable[Mapping[str, Any]],
         known: Mapping[str, MasterView],
         unknown: Iterable[str],
+        gone: Mapping[str, int],
     ) -> list[dict[str, Any]]:
         bound = Counter(
             name for row in rows if row["state"] in (BOUND, PARTLY) for name in row["masters"]
@@ -280,6 +286,7 @@ class Bound:
                 "connections": known[name].connections if name in known else None,
                 "minions": bound[name] if name in known else None,
                 "listening": known[name].listening if name in known else None,
+                "gone": gone.get(name, 0),
             }
             for name in sorted({*known, *unknown})
         ]

@@ -50,25 +50,28 @@ class Where:
         else:
             found = await self._accepted_of(payload["ids"])
             question = {"ids": found} if len(found) <= PAGE else {"glob": "*"}
-        minions, unknown = await self.of(found, question, seconds, bool(payload.get("live")))
+        live = bool(payload.get("live"))
+        minions, silent, unknown = await self.of(found, question, seconds, live)
         masters = self._jobs.masters  # those that could not be asked, too: they reach nobody
         return {
             "kind": "where",
             "self": self._jobs.own,
             "masters": masters,
             "count": len(minions),
-            "minions": {i: by for i, by in minions.items() if by != masters},
+            "minions": {i: by for i, by in minions.items() if by != masters or i in silent},
             "ids": sorted(minions) if payload.get("all") else [],
+            "silent": silent,
             "unknown": unknown,
-            "retcode": 2 if unknown else 1 if [] in minions.values() else 0,
+            "retcode": 2 if unknown else 1 if silent or [] in minions.values() else 0,
         }
 
     async def of(
         self, ids: Collection[str], question: Mapping[str, Any], seconds: float, live: bool
-    ) -> tuple[dict[str, list[str]], dict[str, str]]:
+    ) -> tuple[dict[str, list[str]], list[str], dict[str, str]]:
         """
-        The masters that reach each of *ids*, sorted, none for one that nobody reaches; and which
-        masters could not be asked, and why.
+        The masters that reach each of *ids*, sorted, none for one that nobody reaches; those of
+        *ids* that answer no ping and so count where they were heard last; and which masters could
+        not be asked, and why.
 
         :param question: what of their knowledge the masters are asked for, as
             :meth:`.Bound.everywhere` takes it.
@@ -79,6 +82,7 @@ class Where:
         reached = {i: reached_by(sights, list(known)) for i, sights in told.items()}
         asking = [i for i, by in reached.items() if (live or by is None) and "," not in i]
         answered = await self._pinged(asking, seconds, unknown)
+        silent = []
         for minion_id in ids:
             by = answered.get(minion_id) or reached[minion_id]
             if live and answered.get(minion_id) == []:
@@ -86,8 +90,10 @@ class Where:
             elif by is None:
                 # It does not answer, or not in time: where something was heard of it last.
                 by = last_heard(told[minion_id])
+                silent += [minion_id] if by else []
             reached[minion_id] = by
-        return {i: sorted(by or ()) for i, by in sorted(reached.items())}, unknown
+        found = {i: sorted(by or ()) for i, by in sorted(reached.items())}
+        return found, sorted(silent), unknown
 
     async def _pinged(
         self, ids: Collection[str], seconds: float, unknown: dict[str, str]

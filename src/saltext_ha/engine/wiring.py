@@ -60,7 +60,7 @@ def make(parts: Parts) -> Answering:
     opts, config = parts.opts, parts.config
     core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
     health, membership = parts.health, parts.membership
-    jobs = Jobs(group, opts, parts.returns, config.commands)
+    jobs = Jobs(group, opts, parts.returns, config.commands, parts.presence.hot)
     bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     summary = Summary(
         opts,

@@ -161,7 +161,8 @@ def _of_master(row: Mapping[str, Any]) -> Iterator[Reason]:
         yield _wrong(name, "held", str(row["doubt"]))
     asked = health.get("asked") is not False
     why = health.get("problem") or health.get("reason") or ("" if asked else NOT_ASKED)
-    more = f": {why}" if why else ""
+    said = why and any(why in text for text in (note, str(row.get("doubt") or "")))
+    more = " because of that" if said else f": {why}" if why else ""
     healthy = health.get("healthy")
     if healthy is None:
         yield _unknown(name, "serves", f"it is not known whether it serves{more}")

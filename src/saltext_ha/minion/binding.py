@@ -46,7 +46,8 @@ class Running:
     ``publish_port`` is the minion's own setting, valid for all masters; ``told`` maps (ip, request
     port) to the publish port that master told at authentication. ``caller`` is True in salt-call,
     whose choice of a master says nothing about the daemon's. ``sent_by`` is the id that the master
-    gave with the job, where it does (``master_id`` in its configuration).
+    gave with the job, where it does (``master_id`` in its configuration). ``names`` maps what
+    masters are called in their group to their entries, where the minion was told.
     """
 
     entries: tuple[str, ...]
@@ -61,6 +62,7 @@ class Running:
     caller: bool = False
     sent_by: str | None = None
     note: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def type(self) -> str:

@@ -13,6 +13,12 @@ import salt.crypt
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.minion import binding
 
+NAMES = "ha_masters"
+"""
+The option of a minion that says what its masters are called in their group. It does not stand under
+``ha:``: the file that sets it would replace all of that.
+"""
+
 
 def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     """
@@ -40,7 +46,17 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
         caller=caller,
         sent_by=str(sent_by) if sent_by else None,
         note=note,
+        names=names(opts),
     )
+
+
+def names(opts: Mapping[str, Any]) -> dict[str, str]:
+    """What masters are called in their group → their entries; what makes no sense is left out."""
+    found = opts.get(NAMES)
+    if not isinstance(found, Mapping):
+        return {}
+    texts = {name: entry for name, entry in found.items() if isinstance(entry, str)}
+    return {name: entry for name, entry in texts.items() if isinstance(name, str)}
 
 
 def bus(opts: Mapping[str, Any]) -> str | int:

@@ -7,6 +7,7 @@ import datetime
 import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -107,15 +108,21 @@ class Jobs:
 
     :param opts: this master's configuration.
     :param returns: what its bus tells of returns.
+    :param hot: is told which minions answered how many masters at once.
     :ivar takes_commands: whether other masters may have commands run here.
     :ivar publish: hands a job with an id of our choice to this master, and returns the minions
         that it is for; blocks. :raises HaError: it could not be published.
     """
 
     def __init__(
-        self, group: Group, opts: Mapping[str, Any], returns: Returns, takes_commands: bool
+        self,
+        group: Group,
+        opts: Mapping[str, Any],
+        returns: Returns,
+        takes_commands: bool,
+        hot: Callable[[Mapping[str, int]], None],
     ) -> None:
-        self._group, self._opts, self._returns = group, opts, returns
+        self._group, self._opts, self._returns, self._hot = group, opts, returns, hot
         self.takes_commands = takes_commands
         self.publish: Publish = publish_here
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
@@ -193,6 +200,8 @@ class Jobs:
         for name, answers in zip(asked, told, strict=True):
             found[name] = answers
             found[name].jid = jids[name]
+        answered = Counter(minion_id for answers in told for minion_id in answers.returned)
+        self._hot({minion_id: of for minion_id, of in answered.items() if of > 1})
         hearing = [name for name in listening if not isinstance(expected[name], str)]
         strays = await self._each(hearing, "job_strays", {"jids": [*jids.values()]})
         return found, sorted(_strays(jids, strays), key=lambda s: (s.published, s.arrived))

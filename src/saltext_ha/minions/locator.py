@@ -7,7 +7,8 @@ What is not known is said to be so: evidence that has become old makes nobody bo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from saltext_ha.minions.presence import Sight
@@ -89,7 +90,7 @@ def _doubt(sights: Mapping[str, Sight], masters: list[str]) -> str:
     """Why it is not sure that a minion is where its daemon was heard: it may have moved."""
     if len(masters) > 1:
         last = min(masters, key=lambda name: (sights[name].sure or 0.0, name))
-        return f"with one master at a time it is with {last} only; {ASK}"
+        return f"unless it is hot-hot, it is with {last} only, which heard it last; {ASK}"
     latest = min(each.sure for n, each in sights.items() if n in masters and each.sure is not None)
     since = sorted(
         name
@@ -103,16 +104,53 @@ def _is_fresh(sight: Sight) -> bool:
     return sight.sure is not None and sight.sure <= sight.lasts
 
 
-def online(counts: Mapping[str, int], all_asked: bool) -> dict[str, int]:
+def gone(
+    rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None], new: float
+) -> dict[str, int]:
+    """
+    How many of the minions that count as bound to a master are not connected to it any more, where
+    it has fewer connections: after a failover of Salt's own nobody tells the master that was left,
+    nor does a minion that was stopped. Which ones they are is not known.
+
+    :param rows: those of all minions, as :func:`locate` makes them.
+    :param connections: how many are connected to each master's publisher; None: not known.
+    :param new: seconds; a minion that was heard since may not have been counted.
+    """
+    heard = Counter(name for name, age in _bound_to(rows) if age > new)
+    short = {name: heard[name] - count for name, count in connections.items() if count is not None}
+    return {name: count for name, count in sorted(short.items()) if count > 0}
+
+
+def accounted(rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None]) -> bool:
+    """
+    Whether the connections of all masters are just those of the minions that count as bound there,
+    and there is no other minion: then each is where it was heard, however long ago.
+    """
+    heard = Counter(name for name, _ in _bound_to(rows))
+    everywhere = all(row["state"] in (BOUND, PARTLY) for row in rows)
+    return everywhere and all(heard[name] == count for name, count in connections.items())
+
+
+def _bound_to(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
+    """Each master that a minion counts as bound to, and how long ago it heard of it."""
+    for row in rows:
+        if row["state"] in (BOUND, PARTLY):
+            for name in row["masters"]:
+                yield name, row["on"][name]["seen"]
+
+
+def online(counts: Mapping[str, int], all_asked: bool, lost: int) -> dict[str, int]:
     """
     How many minions are ``online``, ``offline``, and of how many that is ``unknown``.
 
     :param counts: how many are in each state.
     :param all_asked: whether every master has answered; else a silent one may be on another.
+    :param lost: connections that are :func:`gone`: of so many minions that were heard it is not
+        known whether they are still there.
     """
-    here = counts.get(BOUND, 0) + counts.get(PARTLY, 0)
-    gone = counts.get(SILENT, 0) if all_asked else 0
-    return {"online": here, "offline": gone, "unknown": sum(counts.values()) - here - gone}
+    here = max(0, counts.get(BOUND, 0) + counts.get(PARTLY, 0) - lost)
+    offline = counts.get(SILENT, 0) if all_asked else 0
+    return {"online": here, "offline": offline, "unknown": sum(counts.values()) - here - offline}
 
 
 def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
@@ -146,4 +184,7 @@ def _self_description(sights: Mapping[str, Sight]) -> tuple[str, int]:
     if not told:
         return "", 0
     latest = min(told, key=lambda each: _latest(each)[0])
+    started = [each.sure for each in sights.values() if not each.type and each.sure_by == "start"]
+    if any(age is not None and age < _latest(latest)[0] for age in started):
+        return "", 0  # since then, perhaps with another configuration
     return latest.type, latest.of

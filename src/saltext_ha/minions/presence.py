@@ -187,6 +187,7 @@ class Presence:
         match parts:
             case ["salt", "minion", named, "start"] if named == minion_id:
                 self._sure(minion_id, "start")
+                self._is(minion_id, "", 0)  # it may have been configured anew
             case ["salt", "ha", "minion", named, "failover"] if named == minion_id:
                 self._sure(minion_id, "failover")
             case ["salt", "ha", "minion", named, "bound"] if named == minion_id:
@@ -215,7 +216,7 @@ class Presence:
 
     def _is(self, minion_id: str, kind: Any, of: int) -> None:
         trace = self._known(minion_id)
-        if trace and kind in TYPES and 0 <= of <= MAX_OF:
+        if trace and (kind in TYPES or kind == "") and 0 <= of <= MAX_OF:
             trace.type, trace.of = kind, of
 
     def _sure(self, minion_id: Any, by: str) -> None:
@@ -243,6 +244,17 @@ class Presence:
 
     def _known(self, minion_id: str) -> _Trace | None:
         return self._traces.get(minion_id) or self._strangers.get(minion_id)
+
+    def hot(self, answered: Mapping[str, int]) -> None:
+        """
+        These answered so many masters at once: they are bound to several. What they say of
+        themselves counts more.
+        """
+        with self._lock:
+            for minion_id, of in answered.items():
+                trace = self._known(minion_id)
+                if trace and not trace.type:
+                    self._is(minion_id, "list", of)
 
     def newcomers(self) -> list[str]:
         """The ids that were heard for the first time since this was asked last."""

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 __virtualname__ = "ha"
-__outputter__ = {"lint": "ha", "current_master": "ha"}
+__outputter__ = dict.fromkeys(
+    ("lint", "current_master", "masters", "ping_masters", "failover"), "ha"
+)
 
 
 def __virtual__() -> str:
@@ -116,13 +118,13 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     timeout
         Seconds to wait for the answers.
 
-    Returns a list of dictionaries with ``address``, ``ip``, ``port``, ``publish_port``,
-    ``configured`` (the entry as written), ``current``, ``connected`` and, where there is something
-    to say, ``note``; with *ping* also ``ping``. Their meaning is that of
-    :py:func:`current_master`. With *ping* there is ``publishes``, too: whether its publisher greets
-    a new connection (with another transport than ``zeromq``: whether it accepts a connection). A
-    master that this minion never met is taken to have the publish port of the others; None when
-    that is not known.
+    People see a line; the return, and ``--out=json``, is a list of dictionaries with ``address``,
+    ``ip``, ``port``, ``publish_port``, ``configured`` (the entry as written), ``current``,
+    ``connected`` and, where there is something to say, ``note``; with *ping* also ``ping``. Their
+    meaning is that of :py:func:`current_master`. With *ping* there is ``publishes``, too: whether
+    its publisher greets a new connection (with another transport than ``zeromq``: whether it
+    accepts a connection). A master that this minion never met is taken to have the publish port
+    of the others; None when that is not known.
 
     CLI Example:
 
@@ -155,7 +157,8 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
     timeout
         Seconds to wait for the answers.
 
-    Returns a list of dictionaries, a master each in the order of the configuration:
+    People see a line; the return, and ``--out=json``, is a list of dictionaries, a master each in
+    the order of the configuration:
 
     ``address``, ``port``
         where its requests go
@@ -234,18 +237,19 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
 
     to
         The master to move to: as it is written in the minion's configuration, its host there or the
-        first part of that (``m2`` of ``m2.example.com``), its IP address, or a name for it that the
-        minion can look up. A minion is not told what its masters are called in their group
-        (``ha: name``); ``salt-run ha.peers`` shows where each is. Default: the next one that
-        answers.
+        first part of that (``m2`` of ``m2.example.com``), its IP address, a name for it that the
+        minion can look up, or what it is called in its group (``ha: name``), where ``ha_masters``
+        in the minion's configuration says so: the file that ``ha.minion_config`` prints has it.
+        ``salt-run ha.peers`` shows where each is. Default: the next one that answers.
 
     test
         Say what would be done, and do nothing.
 
-    Returns a dictionary with ``from``, ``to``, ``result`` (True: on its way; None: test mode, or
-    it is there already, which the comment tells apart; False: it cannot be) and ``comment``. The
-    return code is 1 with False. Whether it arrived is told by the event
-    ``salt/ha/minion/ID/failover`` on the new master, and by :py:func:`current_master` there.
+    People see a line; the return, and ``--out=json``, is a dictionary with ``from``, ``to``,
+    ``result`` (True: on its way; None: test mode, or it is there already, which the comment tells
+    apart; False: it cannot be) and ``comment``. Salt's return code is 1 unless ``result`` is True.
+    Whether it arrived is told by the event ``salt/ha/minion/ID/failover`` on the new master, and by
+    :py:func:`current_master` there.
 
     CLI Example:
 

@@ -1,9 +1,14 @@
-"""How the answer of ``ha.current_master`` reads: one line for each minion."""
+"""
+How the answers of ``ha.current_master``, ``masters``, ``ping_masters`` and ``failover`` read: one
+line for each minion.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.minion import binding
@@ -39,6 +44,50 @@ def line(
     return [": ".join(filter(None, (head, " · ".join(parts))))]
 
 
+def masters(
+    minion: str, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """All masters of a minion, and what is known of each; as :func:`line`."""
+    parts, odd = [], False
+    for row in rows:
+        inner = row.get("ping")
+        ping: Mapping[str, Any] = inner if isinstance(inner, Mapping) else row
+        said = list(_of_master(row, ping if "answers" in ping else {}))
+        parts.append(" ".join([_master(row, names), ", ".join(said)]).strip())
+        lost = row.get("current") is True and row.get("connected") is False
+        odd = odd or lost or ping.get("answers") is False or row.get("publishes") is False
+    head = screen.paint(clean(minion), "degraded" if odd else "running")
+    return [": ".join(filter(None, (head, " · ".join(parts) or "no master known")))]
+
+
+def _of_master(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
+    if row.get("current"):
+        yield "current"
+    if "connected" in row:
+        words = {True: "connected", False: "not connected"}
+        yield words.get(row["connected"], "connected: unknown")
+    if ping.get("answers") is True:
+        yield f"answers in {clean(ping.get('milliseconds'))} ms"
+    elif ping:
+        yield "does not answer" if ping.get("answers") is False else "answers: unknown"
+    if row.get("publishes") is False:
+        yield "its publisher does not"
+    for note in {str(each["note"]): 0 for each in (row, ping) if each.get("note")}:
+        yield f"({shorten(clean(note), LONGEST)})"
+
+
+def moved(
+    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """Where a minion goes, or why it does not; as :func:`line`."""
+    text = clean(data.get("comment"))
+    for address in {str(data.get("from")), str(data.get("to"))} & names.keys():
+        whole = rf"(?<![\w.:]){re.escape(address)}(?![\w.:])"
+        text = re.sub(whole, f"{clean(names[address])} ({address})", text)
+    failed = data.get("result") is False
+    return [f"{screen.paint(clean(minion), 'degraded' if failed else 'running')}: {text}"]
+
+
 def _master(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
     address, ip, port = data.get("address"), data.get("ip"), data.get("port")
     if address is None:
@@ -61,12 +110,14 @@ def _odd(data: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
 
 def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
     """
-    Address → name of the masters of the group, where *opts* are those of a master of one: minions
-    are not told their names. Empty elsewhere, and for who may not read them.
+    Address → name of the masters of the group, where *opts* are those of a master of one, or of a
+    minion that was told (``ha_masters``). Empty elsewhere, and for who may not read them.
     """
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
 
+    if told := _told(opts):
+        return told
     if not opts.get("ha"):
         return {}
     try:
@@ -74,6 +125,17 @@ def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
         return _names(settings.name, settings.address, settings.state_dir)
     except (HaError, OSError, ValueError):  # of a minion, or not to be read
         return {}
+
+
+def _told(opts: Mapping[str, Any]) -> Mapping[str, str]:
+    from saltext_ha.minion import options
+
+    found: dict[str, str] = {}
+    for name, entry in options.names(opts).items():
+        with contextlib.suppress(ValueError):
+            host, _ = binding.split_entry(entry, binding.DEFAULT_REQUEST_PORT)
+            found[host] = "" if host in found else name  # of two at one address no one knows which
+    return found
 
 
 @functools.lru_cache

@@ -49,6 +49,13 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     columns = ["Master", "State", "Minions", "Connections", "Listening for"]
     lines = table(screen, columns, masters, right=("Minions", "Connections"))
     lines += not_asked(data, screen)
+    lines += [
+        f"  {clean(each.get('name'))}: {count(each['gone'], 'minion')} of these "
+        f"{'is' if each['gone'] == 1 else 'are'} not connected any more: moved or stopped, "
+        "and not heard since; live=True asks"
+        for each in data.get("masters") or []
+        if isinstance(each.get("gone"), int) and each["gone"] > 0
+    ]
     rows = _troubled(data.get("minions") or [])
     if not rows:
         return [*lines, "no accepted minion matches"]
@@ -70,8 +77,13 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answer of ``ha.where``."""
     lines, found = not_asked(data, screen), data.get("minions") or {}
+    silent = set(data.get("silent") or [])
     cells = [
-        [clean(minion), clean(", ".join(masters) or "-")]
+        [
+            clean(minion),
+            clean(", ".join(masters) or "-")
+            + (" · heard there last, does not answer now" if minion in silent else ""),
+        ]
         for minion, masters in sorted(found.items())[:LISTED]
     ]
     if cells:

@@ -72,7 +72,7 @@ def output(data: Any, **kwargs: Any) -> str:
 
         salt-run ha.keys 'web*' --out=ha
     """
-    if _from_minions(data):
+    if isinstance(data, Mapping) and data and all(map(_kind_of, data.values())):
         return "\n".join(_of_minion(name, answer, kwargs) for name, answer in data.items())
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if kind is None and isinstance(data, Mapping) and "error" in data:
@@ -90,19 +90,22 @@ def _screen() -> Screen:
     return Screen(columns, colors)
 
 
-def _of_minion(name: str, answer: Mapping[str, Any], kwargs: Mapping[str, Any]) -> str:
-    if answer["kind"] != "current_master":
+def _of_minion(name: str, answer: Any, kwargs: Mapping[str, Any]) -> str:
+    render = _LINES.get(_kind_of(answer))
+    if render is None:
         return output(answer, **kwargs)
-    return "\n".join(_current.line(name, answer, _current.names(__opts__), _screen()))
+    return _encodable("\n".join(render(name, answer, _current.names(__opts__), _screen())))
 
 
-def _from_minions(data: Any) -> bool:
-    """Whether it is what ``salt`` and ``salt-call`` print: answers by minion, which name it."""
-    return (
-        isinstance(data, Mapping)
-        and bool(data)
-        and all(isinstance(answer, Mapping) and "kind" in answer for answer in data.values())
+def _kind_of(answer: Any) -> str:
+    """What an answer of a minion, as ``salt`` and ``salt-call`` print it, is; empty: not ours."""
+    if isinstance(answer, Mapping):
+        moved = answer.keys() >= {"from", "to", "result", "comment"}
+        return str(answer.get("kind") or ("failover" if moved else ""))
+    listed = isinstance(answer, list) and all(
+        isinstance(row, Mapping) and row.keys() >= {"address", "current"} for row in answer
     )
+    return "masters" if listed and answer else ""
 
 
 def _encodable(text: str) -> str:
@@ -408,6 +411,11 @@ def _error(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + _notes(data)
 
 
+_LINES: dict[str, Callable[..., list[str]]] = {
+    "current_master": _current.line,
+    "masters": _current.masters,
+    "failover": _current.moved,
+}
 _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "consistency": _consistency.render,
     "status": _status,

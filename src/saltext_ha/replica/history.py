@@ -187,16 +187,17 @@ class History:
         :param after: where to go on; :data:`BEGINNING` at first.
         """
         marks = ", ".join("?" * len(names))
+        # One bound, and no other beside it: the index then leads to where the page begins.
+        start = max(after, (since, "", 0))
         return [
             Write(*row)
             for row in self._db.execute(
                 "SELECT node, counter, id, key, state, at, by_whom, on_master, received, name"  # nosec B608
                 " FROM history LEFT JOIN sender ON sender.number = history.sender"
-                " WHERE received >= ? AND (received, node, counter) > (?, ?, ?)"
-                " AND sender IS NOT 0"
+                " WHERE (received, node, counter) > (?, ?, ?) AND sender IS NOT 0"
                 f" AND (name IN ({marks}) OR on_master IN ({marks}))"
                 " ORDER BY received, node, counter LIMIT ?",
-                (since, *after, *names, *names, limit),
+                (*start, *names, *names, limit),
             )
         ]
 

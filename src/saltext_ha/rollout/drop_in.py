@@ -15,6 +15,7 @@ from typing import Any
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
+from saltext_ha.config.mapping import NAME as MASTER_NAME
 from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.lint.model import MINION, HostFacts, Place
 from saltext_ha.minion.binding import (
@@ -22,6 +23,7 @@ from saltext_ha.minion.binding import (
     DEFAULT_REQUEST_PORT,
     split_entry,
 )
+from saltext_ha.minion.options import NAMES
 
 NAME = "ha-masters.conf"
 #: By its first line a file is known for one of ours, that may be replaced.
@@ -44,7 +46,8 @@ class Wanted:
     ports; then ``request_port`` is None, and ``publish_port`` is None where each master tells its
     own. ``alive`` is in seconds, and so is ``jitter``, the watchdog's. The minion knows its masters
     by ``finger``, or ``signed`` by the ``master_sign.pub`` that it has, or by nothing. What is
-    Salt's or the watchdog's default, of ``transport`` and ``jitter``, is not written.
+    Salt's or the watchdog's default, of ``transport`` and ``jitter``, is not written. ``names`` are
+    what masters are called in their group, each with its entry of ``masters``.
     """
 
     masters: tuple[str, ...]
@@ -58,6 +61,7 @@ class Wanted:
     signed: bool = False
     transport: str = ZEROMQ
     jitter: int = JITTER
+    names: tuple[tuple[str, str], ...] = ()
 
 
 def wanted(
@@ -71,6 +75,7 @@ def wanted(
     signed: Any = False,
     transport: Any = ZEROMQ,
     jitter: Any = JITTER,
+    names: Any = None,
 ) -> Wanted:
     """
     The same from what somebody has written; hosts and ports are told apart.
@@ -78,6 +83,7 @@ def wanted(
     :param masters: ``host`` or ``host:port``, port being the request port; a list of them.
     :param publish_port: None: each master tells its own, to a hot minion.
     :param jitter: whole seconds; other than the default with the watchdog only.
+    :param names: what masters are called in their group → one of *masters*; not of all of them.
     :raises HaError: it makes no sense, or Salt would not do with it what is meant.
     """
     if isinstance(masters, str):
@@ -135,8 +141,9 @@ def wanted(
             "own and all the same ports"
         )
     same = len(ports) == 1
+    entries = {pair: pair[0] if same else joined(*pair) for pair in known}
     return Wanted(
-        tuple(host if same else joined(host, port) for host, port in known),
+        tuple(entries.values()),
         str(type),
         known[0][1] if same else None,
         publish_port if same else None,
@@ -147,7 +154,28 @@ def wanted(
         signed,
         str(transport),
         jitter,
+        tuple(_names(names or {}, entries)),
     )
+
+
+def _names(names: Any, entries: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, str]]:
+    """Names with their entries, in the order of these."""
+    if not isinstance(names, Mapping):
+        raise HaError(f"names: {names!r}: takes a mapping of names to masters")
+    called: dict[tuple[str, int], str] = {}
+    for name, entry in names.items():
+        if not isinstance(name, str) or not MASTER_NAME.fullmatch(name):
+            raise HaError(f"names: {name!r}: is no name of a master (ha: name)")
+        try:
+            pair = split_entry(str(entry), DEFAULT_REQUEST_PORT)
+        except ValueError as exc:
+            raise HaError(f"names: {name}: {exc}") from None
+        if pair not in entries:
+            raise HaError(f"names: {name}: {entry} is none of masters")
+        if pair in called:
+            raise HaError(f"names: {entry} is called {called[pair]} and {name}")
+        called[pair] = name
+    yield from ((called[pair], entry) for pair, entry in entries.items() if pair in called)
 
 
 def fingerprint(text: Any) -> str:
@@ -171,6 +199,8 @@ def options(wish: Wanted) -> dict[str, Any]:
         "master": list(wish.masters),
         "master_type": "failover" if failover else "str",
     }
+    if wish.names:
+        made[NAMES] = dict(wish.names)
     if wish.request_port:
         made["master_port"] = wish.request_port
     if wish.publish_port:
@@ -216,9 +246,13 @@ def sls(wish: Wanted) -> str:
     """A state that manages that file."""
     port = wish.request_port
     plain = not port or port == DEFAULT_REQUEST_PORT
-    masters = [host if plain else joined(host, port or 0) for host in wish.masters]
+
+    def entry(written: str) -> str:
+        return written if plain else joined(written, port or 0)
+
     state: dict[str, Any] = {
-        "masters": masters,
+        "masters": [entry(host) for host in wish.masters],
+        "names": {name: entry(host) for name, host in wish.names},
         "type": wish.kind,
         "publish_port": wish.publish_port,
         "alive": wish.alive if wish.kind == FAILOVER else None,
@@ -269,7 +303,11 @@ def joined(host: str, port: int) -> str:
 
 def _lines(found: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for name, value in found.items():
-        if isinstance(value, Mapping) and value:
+        if name == NAMES:
+            # Quoted: a master may be called "1" or "on".
+            yield f"{NAMES}:"
+            yield from (f"  {json.dumps(key)}: {json.dumps(entry)}" for key, entry in value.items())
+        elif isinstance(value, Mapping) and value:
             yield f"{indent}{name}:"
             yield from _lines(value, indent + "  ")
         elif isinstance(value, list):

@@ -696,14 +696,15 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
         With ``live``: seconds for their answers.
 
     Returns a dict: ``masters`` (name, ``connections`` to its publisher, ``minions`` that are known
-    to be bound to it, ``listening``: for how many seconds its engine has heard events),
+    to be bound to it, ``listening``: for how many seconds its engine has heard events, ``gone``:
+    how many of ``minions`` are not connected any more, by the number of connections),
     ``minions`` (id, ``state``, ``masters``, ``seen`` seconds ago, ``by`` what evidence, ``type``,
     ``note``, and ``on``: the same for each master), ``counts`` by state, ``online`` (how many
     are online, offline, unknown), ``unknown``: masters that could not be asked, and why.
     docs/minions.md says what the states mean.
 
-    Exit code 0 when all are known to be bound, 2 where a master or a minion is unknown; with
-    ``live`` 1 when a minion does not answer.
+    Exit code 0 when all are known to be bound, 2 where a master or a minion is unknown, or some are
+    ``gone``; with ``live`` 1 when a minion does not answer.
 
     CLI Example:
 
@@ -729,8 +730,10 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
 
     Returns a dict: ``count`` of the accepted minions that match, ``masters`` that were asked, and
     ``minions``: id → the masters that reach it, for those that not all of them reach; an empty list
-    where nobody does. ``self`` is this master, ``unknown`` says which could not be asked, and why.
-    Exit code 2 where somebody could not be asked, 1 where a minion is reached by nobody, else 0.
+    where nobody does. ``silent`` are those of them that were pinged and did not answer: they count
+    where they were heard last. ``self`` is this master, ``unknown`` says which could not be asked,
+    and why. Exit code 2 where somebody could not be asked, 1 where a minion is reached by nobody or
+    silent, else 0.
 
     CLI Example:
 

@@ -34,6 +34,7 @@ def multi_master(
     jitter: int = 2,
     timeout: float = 180,
     retry: bool = False,
+    names: Any = None,
 ) -> dict[str, Any]:
     """
     Manage the file ``minion.d/ha-masters.conf``, and restart the minion by it when it has changed.
@@ -71,6 +72,9 @@ def multi_master(
         Seconds that the minion may take to reach a master after its restart.
     retry
         Try a file again that was put back within the last hour.
+    names
+        What masters are called in their group (``ha: name``), a mapping to their entries in
+        ``masters``: ``ha.failover to=m2`` takes it then.
 
     Other files of ``minion.d`` that say something about the same options, and a file of that name
     that somebody else wrote, are errors: nothing is overwritten.
@@ -106,6 +110,7 @@ def multi_master(
             signed,
             transport,
             jitter,
+            names,
         )
         if not caller and not opts.get("multiprocessing", True):
             raise HaError("multiprocessing is off: who restarts the minion would end with it")

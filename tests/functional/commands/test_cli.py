@@ -11,6 +11,7 @@ import io
 import os
 import pty
 import pwd
+import re
 import signal
 import stat
 import subprocess
@@ -226,6 +227,26 @@ def test_a_token_as_an_argument_is_refused_before_anything_is_done(
 def test_nobody_else_takes_a_token(folder: Path) -> None:
     with pytest.raises(SystemExit):
         cli.main(["-c", str(folder), "peers", "--token-file", "-"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cmd"], "ha.cmd: missing .* 'tgt'"),
+        (["cmd", "*"], "ha.cmd: missing .* 'fun'"),
+        (["remove_peer"], "ha.remove_peer: missing .* 'name'"),
+        (["status", "m1"], "ha.status: too many"),
+        (["invite", "1h", "2", "3", "4", "5"], "ha.invite: too many"),
+        (["keys", "*", "name=m1"], "name"),
+    ],
+)
+def test_what_was_not_given_is_named(
+    arguments: list[str], said: str, folder: Path, capsys: Captured
+) -> None:
+    assert cli.main(["-c", str(folder), *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.match(f"salt-ha: .*{said}", captured.err), captured.err
 
 
 def test_an_invitation_without_an_engine(folder: Path, capsys: Captured) -> None:

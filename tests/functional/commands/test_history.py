@@ -15,7 +15,13 @@ from saltext_ha.commands.history import prune_regularly
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.reconciler.observer import MINION
 from saltext_ha.replica import history_text, schema
-from saltext_ha.replica.history import BATCH, BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line
+from saltext_ha.replica.history import (
+    BATCH,
+    BEGINNING,
+    BEGINNING_OF_ACCOUNTS,
+    AccountPlace,
+    Line,
+)
 from saltext_ha.replica.history import Place as Cursor
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.account import BEGAN, ENDED, HOLDS
@@ -534,6 +540,25 @@ def test_who_brought_it_first_stays_the_one_who_brought_it(m1: Master) -> None:
         ("backdoor", "m3"),
         ("web2", "m2"),
     }
+
+
+def test_the_last_page_of_what_came_from_a_master_costs_no_more_than_the_first(m1: Master) -> None:
+    """Not even where all came at once, as when a master joins."""
+    m1.keeper.learn(
+        [claimed(f"web{number}", 5.0, counter=number) for number in range(1, 601)], "m3"
+    )
+    history, steps = m1.replica.history, list[int]()
+    after, since = BEGINNING, 0.0
+    for _ in range(6):
+        steps.append(0)
+        history._db.set_progress_handler(lambda: steps.append(steps.pop() + 1), 20)
+        page = history.told_by(["m3"], since, after, 100)
+        history._db.set_progress_handler(None, 0)
+        assert len(page) == 100
+        after = (page[-1].received, page[-1].node, page[-1].counter)
+    assert history.told_by(["m3"], since, after, 100) == []
+    assert history.told_by(["m3"], time.time() + DAY, BEGINNING, 100) == []
+    assert max(steps) < 1.5 * steps[0], steps
 
 
 def test_of_lines_before_the_step_it_is_unknown(tmp_path: Path) -> None:

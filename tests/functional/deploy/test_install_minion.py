@@ -111,6 +111,31 @@ def test_shellcheck_has_nothing_to_say() -> None:
     assert "SC2086" in broken.stdout
 
 
+def test_what_masters_are_called(run: Run, etc: Path) -> None:
+    assert run(*PINNED, "m1=10.0.0.1,10.0.0.2", "1=[fd00::3]:4506").returncode == 0
+    assert written(etc)["master"] == ["10.0.0.1", "10.0.0.2", "fd00::3"]
+    assert written(etc)["ha_masters"] == {"m1": "10.0.0.1", "1": "fd00::3"}
+    hot = ("--type=hot", "--publish-port=none", "m1=[fd00::3]:4516", "m2=10.0.0.2")
+    assert run(*PINNED, *hot).returncode == 0
+    assert written(etc)["ha_masters"] == {"m1": "[fd00::3]:4516", "m2": "10.0.0.2:4506"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ("=10.0.0.1", "is no name of a master"),
+        ("-m1=10.0.0.1", "is no name of a master"),
+        ('m"1=10.0.0.1', "is no name of a master"),
+        ("m" * 65 + "=10.0.0.1", "at most 64"),
+        ("m1=10.0.0.1,m1=10.0.0.2", "two masters are called m1"),
+        ("m1=", "that is no host"),
+    ],
+)
+def test_names_that_are_none(run: Run, etc: Path, entries: str, said: str) -> None:
+    assert refused(run(*PINNED, "--", entries), said)
+    assert not etc.exists()
+
+
 def test_masters_from_arguments(run: Run, etc: Path) -> None:
     assert run(*PINNED, "10.0.0.1", "m2.example.com,[fd00::3]:4506").returncode == 0
     assert written(etc) == {

@@ -215,6 +215,61 @@ def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_who_answers_all_masters_at_once_is_pinged_once(tmp_path: Path) -> None:
+    """Without saltext-ha a minion does not say what it is; what it answers does."""
+
+    async def act() -> None:
+        kinds = {"hot1": hot("m1", "m2", installed=False), "fo1": failover("m1", installed=False)}
+        async with world(tmp_path, **kinds) as there:
+            for name in ("m1", "m2"):
+                there.start(name, "hot1")
+            there.start("m1", "fo1")
+            reached = await run(m1(there), "where")
+            assert (reached["minions"], reached["count"]) == ({"fo1": ["m1"]}, 2)
+            pings = len(there.published)
+            assert pings == 2, "hot1, on both"
+            assert await run(m1(there), "where") == reached
+            assert len(there.published) == pings
+            rows = {row["id"]: row for row in (await run(m1(there), "minions"))["minions"]}
+            assert (rows["hot1"]["type"], rows["hot1"]["note"]) == ("list", "")
+            there.start("m1", "hot1")
+            await run(m1(there), "where")
+            assert len(there.published) == 2 * pings, "it may be another kind now"
+
+    asyncio.run(act())
+
+
+def test_connections_tell_that_minions_are_gone_and_that_none_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there_are = {"m1": 2, "m2": 1}
+    monkeypatch.setattr(bound, "NEW", -1.0)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m1"), hot1=hot("m1", "m2")) as there:
+            for name, engine in there.engines.items():
+
+                async def count(name: str = name) -> int:
+                    return there_are[name]
+
+                monkeypatch.setattr(engine.made.bound, "count", count)
+                there.start(name, "hot1")
+            there.start("m1", "web1")
+
+            async def notes() -> tuple[list[str], list[int], int]:
+                answer = await run(m1(there), "minions")
+                said = [row["note"][:21] for row in answer["minions"]]
+                return said, [row["gone"] for row in answer["masters"]], answer["retcode"]
+
+            assert await notes() == (["", ""], [0, 0], 0)
+            there_are["m1"] = 3
+            assert await notes() == (["unless it is hot-hot,", ""], [0, 0], 0)
+            there_are["m1"] = 1
+            assert await notes() == (["unless it is hot-hot,", ""], [1, 0], 2)
+
+    asyncio.run(act())
+
+
 def test_who_has_a_key_is_told_from_who_is_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -594,10 +649,8 @@ def test_where_a_job_has_to_be_published(tmp_path: Path) -> None:
             told = await run(m1(there), "where", ["fo1", "fo2"])
             assert told["minions"] == {"fo1": ["m1"], "fo2": ["m2"]}
             assert len(there.published) == asked, "that is known now"
-            # Whether it hears both, or left one for the other, nobody has said.
             assert (await run(m1(there), "where", ["both"]))["minions"] == {}
-            asked += 2
-            assert len(there.published) == asked
+            assert len(there.published) == asked, "it has answered both at once"
             # It authenticates somewhere else, and nobody says more: it is asked.
             there.minions["fo2"].hears = {"m1"}
             there.fire("m1", "salt/auth", {"id": "fo2", "act": "accept"})

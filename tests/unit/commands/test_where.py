@@ -62,7 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(played: Played, live: bool = False) -> dict[str, list[str]]:
     where = Where(None, played, played)  # type: ignore[arg-type]
-    masters, unknown = asyncio.run(where.of(IDS, {"glob": "*"}, 0.1, live))
+    masters, _, unknown = asyncio.run(where.of(IDS, {"glob": "*"}, 0.1, live))
     assert unknown == {"m2": "timed out"}
     return masters
 
@@ -136,6 +136,7 @@ class Asked:
         self.own = "m3"
         core = SimpleNamespace(run=self._read, replica=self)
         self.where = Where(core, self, self)  # type: ignore[arg-type]
+        self.silent: list[str] = []
         self.unknown: dict[str, str] = {}
 
     # what the jobs do
@@ -183,7 +184,8 @@ class Asked:
     def of(
         self, ids: Collection[str], seconds: float = 1.0, live: bool = False
     ) -> dict[str, list[str]]:
-        found, self.unknown = asyncio.run(self.where.of(ids, {"glob": "*"}, seconds, live))
+        question = {"glob": "*"}
+        found, self.silent, self.unknown = asyncio.run(self.where.of(ids, question, seconds, live))
         return found
 
     def asked(self, **payload: Any) -> dict[str, Any]:
@@ -199,8 +201,15 @@ def test_where_it_answers_counts_more_than_where_it_was_heard() -> None:
 
 
 def test_who_does_not_answer_is_where_it_was_heard_unless_it_was_to_answer_now() -> None:
-    assert Asked().of(["web0", "web1"]) == {"web0": ["m1"], "web1": []}
-    assert Asked().of(["web0"], live=True) == {"web0": []}
+    group = Asked()
+    assert group.of(["web0", "web1"]) == {"web0": ["m1"], "web1": []}
+    assert group.silent == ["web0"], "of web1 nothing is said"
+    assert group.of(["web0"], live=True) == {"web0": []}
+    assert group.silent == []
+    answering = Asked(answers={"m1": ["web0"]})
+    assert (answering.of(["web0"]), answering.silent) == ({"web0": ["m1"]}, [])
+    told = Asked(states={"web0": ACCEPTED}).asked(glob="*")
+    assert (told["minions"], told["silent"], told["retcode"]) == ({"web0": ["m1"]}, ["web0"], 1)
     group = Asked(problem={"m2": "timed out"})
     group.of(["web0"])
     assert group.unknown == {"m2": "timed out"}
@@ -226,7 +235,8 @@ def test_the_answer_shows_whom_some_masters_do_not_reach() -> None:
     group = Asked(answers=answers, states=states)
     found = group.asked(glob="*")
     assert (found["minions"], found["count"], found["ids"]) == ({"web0": ["m1"]}, 3, [])
-    assert (found["self"], found["masters"], found["retcode"]) == ("m3", ["m1", "m2", "m3"], 0)
+    assert (found["self"], found["masters"]) == ("m3", ["m1", "m2", "m3"])
+    assert (found["silent"], found["retcode"]) == (["web0"], 1)
     assert (group.questions, group.looks) == ([{"glob": "*"}], [])
     assert list(group.of(["web1", "web0", "db1"])) == ["db1", "web0", "web1"]
     assert group.asked(glob="*", all=True)["ids"] == ["db1", "web0", "web1"]

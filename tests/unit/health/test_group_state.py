@@ -137,3 +137,13 @@ def test_who_is_level() -> None:
     assert not group_state.level([M1, row()], 1)
     for other in (row(behind=1), row(behind=None), row(held=1)):
         assert not group_state.level([M1, other], 0)
+
+
+@pytest.mark.parametrize("told", ["note", "doubt"])
+def test_a_reason_is_not_told_twice(told: str) -> None:
+    why = "its signature is gone"
+    not_ready = {"ready": False, "reason": why}
+    reasons = judge([row(**{told: why}, health=not_ready)], SAME, 0, [], 1).reasons
+    assert [each.text for each in reasons] == [why, "is not ready for callers because of that"]
+    (alone,) = judge([row(health=not_ready)], SAME, 0, [], 1).reasons
+    assert alone.text == f"is not ready for callers: {why}"

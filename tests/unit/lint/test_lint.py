@@ -270,7 +270,7 @@ def documented() -> Iterator[tuple[str, str, str]]:
             options = set(document)
             if options & {"services", "scrape_configs"} or is_sls(document):
                 continue  # of docker compose, of Prometheus, states
-            unknown = options - collect.KNOWN - {"ha"}
+            unknown = options - collect.KNOWN - {"ha", "ha_masters"}
             # Older releases do not know those of a cluster.
             assert all(o.startswith("cluster_") for o in unknown), f"{source.name}: what is this?"
             yield source.name, MINION if "master" in options else MASTER, text

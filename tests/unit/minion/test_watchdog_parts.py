@@ -300,6 +300,21 @@ def test_a_master_may_be_called_by_the_first_part_of_its_host() -> None:
             request._named(site, wrong)
 
 
+def test_a_master_is_called_as_in_its_group_where_the_minion_was_told() -> None:
+    names = {"m1": M1, "m2": f"{M2}:4510", "gone": "10.9.9.9", M3: M2, 5: [M1]}
+    site = place(master=[M1, f"{M2}:4510", M3], ha_masters=names)
+    assert request._named(site, "m1") == M1
+    assert request._named(site, "m2") == f"{M2}:4510"
+    assert request._named(site, M3) == M3, "what is written in master: comes first"
+    for wrong in ("gone", "5", "m3"):
+        with pytest.raises(HaError, match=f"'{wrong}' is none of this minion's masters: "):
+            request._named(site, wrong)
+    assert request._named(place(master=[M1], ha_masters={"m1": M1}), "m1") == M1
+    for nonsense in (None, "m1", ["m1"]):
+        with pytest.raises(HaError, match="ha_masters: of its configuration"):
+            request._named(place(master=[M1, M2], ha_masters=nonsense), "m1.invalid")
+
+
 def test_what_to_takes_is_listed() -> None:
     site = place(master=["localhost:4507", "salt-b.invalid", M1])
     listed = "masters: localhost:4507 (127.0.0.1), salt-b.invalid, 10.0.0.1; "

@@ -11,7 +11,17 @@ from saltext_ha.commands.minions import MasterView
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import locator, presence
 from saltext_ha.minions.connections import is_ours, subscribers
-from saltext_ha.minions.locator import BOUND, PARTLY, SEEN, SILENT, UNKNOWN, locate, reached_by
+from saltext_ha.minions.locator import (
+    BOUND,
+    PARTLY,
+    SEEN,
+    SILENT,
+    UNKNOWN,
+    accounted,
+    gone,
+    locate,
+    reached_by,
+)
 from saltext_ha.minions.presence import FRESH, Presence, Sight
 
 pytestmark = pytest.mark.core
@@ -293,6 +303,10 @@ def test_where_a_minion_is(
         ({"m1": at(500, type="failover"), "m2": at(20)}, ["m2"]),
         ({"m1": at(30, type="list", of=2), "m2": at(10)}, ["m1", "m2"]),
         ({"m1": at(30, type="list", of=1), "m2": at(10)}, ["m1", "m2"]),
+        # Started since it was said what it is: perhaps with another configuration.
+        ({"m1": at(500, type="list", of=2), "m2": at(20, by="start")}, None),
+        ({"m1": at(20, type="list", of=2), "m2": at(500, by="start")}, ["m1", "m2"]),
+        ({"m1": at(500, type="failover"), "m2": at(20, by="start")}, None),
     ],
 )
 def test_on_which_master_it_hears_a_job(
@@ -308,7 +322,7 @@ def test_on_which_master_it_hears_a_job(
         ({"m1": at(30), "m2": likely(60)}, ""),
         ({"m1": at(500, type="failover"), "m2": at(20)}, ""),
         # Salt's own failover of a minion that never said what it is.
-        ({"m1": at(500), "m2": at(20, by="start")}, "with one master at a time it is with m2 only"),
+        ({"m1": at(500), "m2": at(20, by="start")}, "unless it is hot-hot, it is with m2 only"),
         ({"m1": at(30), "m2": likely(1)}, "has authenticated at or sent something to m2 since"),
         ({"m1": at(30, type="failover"), "m2": likely(1)}, "sent something to m2 since"),
         ({"m1": at(30, type="list", of=2), "m2": at(10)}, ""),
@@ -334,6 +348,49 @@ def test_where_nobody_is_subscribed_nobody_is_bound() -> None:
     assert told(None, at(500)) == BOUND, "the system does not say"
     assert told(0, at(500)) == SILENT
     assert told(0, at(2)) == BOUND, "it may have come since they were counted"
+
+
+def test_whom_fewer_connections_than_minions_give_away() -> None:
+    new = 10.0
+    rows = [
+        locate({"m1": at(30)}, ALL),
+        locate({"m1": at(500)}, ALL),
+        locate({"m1": at(5)}, ALL),
+        locate({"m2": at(500, type="list", of=2), "m1": at(40)}, ALL),
+        locate({"m2": at(FRESH + 1)}, ALL),
+        locate({}, ALL),
+    ]
+    assert gone(rows, {"m1": 4, "m2": 1}, new) == {}
+    assert gone(rows, {"m1": 3, "m2": 1}, new) == {}, "the newest may not have been counted"
+    assert gone(rows, {"m1": 2, "m2": 0}, new) == {"m1": 1, "m2": 1}
+    assert gone(rows, {"m1": None}, new) == {}, "nobody knows"
+    assert gone(rows, {"m1": 9, "m2": 9}, new) == {}
+
+
+def test_where_the_connections_are_just_those_of_the_minions_each_is_where_it_was_heard() -> None:
+    hot, fixed = locate({"m1": at(500), "m2": at(20)}, ALL), locate({"m1": at(30)}, ALL)
+    assert accounted([hot, fixed], {"m1": 2, "m2": 1})
+    for connections in ({"m1": 1, "m2": 1}, {"m1": 3, "m2": 1}, {"m1": 2, "m2": None}):
+        assert not accounted([hot, fixed], connections)
+    # A connection may be that of the one of which nothing is known.
+    assert not accounted([hot, fixed, locate({}, ALL)], {"m1": 2, "m2": 1})
+
+
+def test_who_answers_several_masters_at_once_is_bound_to_several(ears: Presence) -> None:
+    def known(minion_id: str = "web1") -> tuple[str, int]:
+        sight = ears.sights([minion_id])[minion_id]
+        return sight.type, sight.of
+
+    start = {"id": "web1", "cmd": "_minion_event"}
+    ears("salt/minion/web1/start", start)
+    ears.hot({"web1": 2, "stranger": 2})
+    assert (known(), ears.sights(["stranger"])) == (("list", 2), {})
+    ears("salt/minion/web1/start", start)
+    assert known() == ("", 0), "it may have been configured anew"
+    said = {"type": "failover", "addresses": [], "port": 4506, "of": 3, "every": 300}
+    ears("salt/ha/minion/web1/bound", {**start, "data": said})
+    ears.hot({"web1": 2})
+    assert known() == ("failover", 3), "what it says of itself counts more"
 
 
 def test_all_that_is_known_is_in_the_answer() -> None:
@@ -384,19 +441,22 @@ def test_an_address_of_ours(interface: str, address: str, port: int, ours: bool)
 
 
 @pytest.mark.parametrize(
-    ("counts", "asked", "found"),
+    ("counts", "asked", "lost", "found"),
     [
-        ({}, True, (0, 0, 0)),
-        ({"bound": 3, "partly": 2, "silent": 4, "seen": 1, "unknown": 7}, True, (5, 4, 8)),
+        ({}, True, 0, (0, 0, 0)),
+        ({"bound": 3, "partly": 2, "silent": 4, "seen": 1, "unknown": 7}, True, 0, (5, 4, 8)),
         # It may be on the master that did not answer.
-        ({"bound": 3, "silent": 4}, False, (3, 0, 4)),
+        ({"bound": 3, "silent": 4}, False, 0, (3, 0, 4)),
+        # Two masters have lost connections of minions that were heard there.
+        ({"bound": 3, "silent": 4}, True, 2, (1, 4, 2)),
+        ({"bound": 1}, True, 2, (0, 0, 1)),
     ],
 )
 def test_how_many_are_online(
-    counts: dict[str, int], asked: bool, found: tuple[int, int, int]
+    counts: dict[str, int], asked: bool, lost: int, found: tuple[int, int, int]
 ) -> None:
     online, offline, unknown = found
-    assert locator.online(counts, asked) == {
+    assert locator.online(counts, asked, lost) == {
         "online": online,
         "offline": offline,
         "unknown": unknown,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import salt.loader
 
 from saltext_ha.output import _minions, ha
 from saltext_ha.transport import identity
@@ -66,6 +67,17 @@ def test_minions() -> None:
     )  # fmt: skip
 
 
+def test_minions_that_are_gone_are_counted() -> None:
+    row = minion("web1", "bound", "m1", seen=700, by="job")
+    for many, said in ((1, "1 minion of these is"), (3, "3 minions of these are")):
+        masters = [{**MASTERS[0], "gone": many}]
+        lines = ha.output({"kind": "minions", "masters": masters, "minions": [row]}).splitlines()
+        assert lines[2] == (
+            f"  m1: {said} not connected any more: moved or stopped, and not heard since; "
+            "live=True asks"
+        )
+
+
 def test_nobody() -> None:
     data = {"kind": "minions", "masters": MASTERS[:1], "minions": [], "counts": {}, "unknown": {}}
     assert ha.output(data).splitlines()[-1] == "no accepted minion matches"
@@ -93,6 +105,8 @@ def row(name: str, state: str, kind: str, note: str = "", **cells: Any) -> dict[
 
 def test_where() -> None:
     data = {"kind": "where", "masters": ["m1", "m2"], "count": 5, "unknown": {}}
+    late = ha.output({**data, "minions": {"fo1": ["m1"]}, "silent": ["fo1"]}).splitlines()
+    assert late[-2] == "fo1     m1 · heard there last, does not answer now"
     text = ha.output({**data, "minions": {"fo1": ["m1"], "gone": []}})
     assert [line.split() for line in text.splitlines()[-3:]] == [
         ["fo1", "m1"],
@@ -251,3 +265,53 @@ def test_a_master_of_the_group_knows_the_masters_names(
     shows({"web1": BOUND}, "web1: m2 (10.0.0.2)")
     shows({"web1": {**BOUND, "address": "db", "ip": "10.0.0.1"}}, "web1: m1 (db = 10.0.0.1)")
     shows({"web1": {**BOUND, "address": "db", "ip": "10.0.0.9"}}, "web1: db = 10.0.0.9")
+
+
+def test_all_masters_of_a_minion_are_one_line() -> None:
+    one = {"address": "10.0.0.1", "ip": "10.0.0.1", "port": 4506, "current": True}
+    two = {**one, "address": "m2.example", "ip": "10.0.0.2", "current": False}
+    rows = [{**one, "connected": True}, {**two, "connected": False}]
+    shows({"web1": rows}, """
+        web1: 10.0.0.1 current, connected · m2.example = 10.0.0.2 not connected
+    """)  # fmt: skip
+    good = {"answers": True, "milliseconds": 3.1}
+    bad = {"answers": False, "milliseconds": None, "note": "no answer within 3 s"}
+    pinged = [
+        {**rows[0], "ping": good, "publishes": False},
+        {**rows[1], "connected": None, "ping": bad, "note": "it hangs", "publishes": None},
+    ]
+    shows({"web1": pinged, "web2": [one | good, two | bad]}, """
+        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown, does not answer, (it hangs), (no answer within 3 s)
+        web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer, (no answer within 3 s)
+    """)  # noqa: E501  # fmt: skip
+    unknown = {"answers": None, "milliseconds": None, "note": "its name does not resolve"}
+    shows({"web1": [two | unknown]}, """
+        web1: m2.example = 10.0.0.2 answers: unknown, (its name does not resolve)
+    """)  # fmt: skip
+
+
+def test_where_a_minion_goes_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"from": "10.0.0.1", "to": "10.0.0.11", "result": True}
+    answer["comment"] = "moves from 10.0.0.1 to 10.0.0.11 now"
+    shows({"web1": answer}, "web1: moves from 10.0.0.1 to 10.0.0.11 now")
+    opts = {"color": False, "ha_masters": {"m1": "10.0.0.1", "m2": "10.0.0.11"}}
+    monkeypatch.setattr(ha, "__opts__", opts, raising=False)
+    shows({"web1": answer}, "web1: moves from m1 (10.0.0.1) to m2 (10.0.0.11) now")
+    nowhere = {"from": None, "to": "m9", "result": False, "comment": "'m9' is none of 10.0.0.1"}
+    shows({"web1": nowhere}, "web1: 'm9' is none of 10.0.0.1")
+
+
+def test_what_is_none_of_ours_is_shown_as_ever() -> None:
+    for other in ("Minion did not return. [No response]", [], [{"address": 1}], {"from": 1}, None):
+        text = ha.output({"web1": other})
+        assert text == salt.loader.outputters(ha.__opts__)["nested"]({"web1": other})
+
+
+def test_a_minion_that_was_told_them_knows_the_masters_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opts = {"color": False, "ha_masters": {"m2": "10.0.0.2:4506", "?": "a/b"}}
+    monkeypatch.setattr(ha, "__opts__", opts, raising=False)
+    shows({"local": BOUND}, "local: m2 (10.0.0.2)")
+    opts["ha_masters"] = {"m2": "10.0.0.2:4506", "m3": "10.0.0.2:4516"}
+    shows({"local": BOUND}, "local: 10.0.0.2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,36 @@ def test_lint_has_nothing_against_any_of_them(kind: str, failback: bool, watchdo
     ]
     if kind == "failover":
         assert config(*signing, **wish)["findings"] == []
+
+
+def test_the_file_says_what_masters_are_called() -> None:
+    called = [replace(M1, name="1"), replace(M2, name="on")]
+    assert loaded(config(*called))["ha_masters"] == {"1": "10.0.0.1", "on": "10.0.0.2"}
+    apart = [replace(M1, request_port=4516, publish_port=4515), M2]
+    answer = config(*apart, type="hot")
+    assert loaded(answer)["ha_masters"] == {"m1": "10.0.0.1:4516", "m2": "10.0.0.2:4506"}
+    assert set(loaded(answer)["ha_masters"].values()) == set(loaded(answer)["master"])
+    # A minion of an older release that runs the watchdog takes no other key under ha:.
+    parse(loaded(answer))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["m1"], "['m1']: takes a mapping of names to masters"),
+        ({"m 1": "10.0.0.1"}, "'m 1': is no name of a master"),
+        ({1: "10.0.0.1"}, "1: is no name of a master"),
+        ({"m1": "10.0.0.9"}, "m1: 10.0.0.9 is none of masters"),
+        ({"m1": "10.0.0.1:4516"}, "m1: 10.0.0.1:4516 is none of masters"),
+        ({"m1": "http://10.0.0.1"}, "m1: 'http://10.0.0.1' is no host"),
+        ({"m1": "10.0.0.1", "m2": "10.0.0.1:4506"}, "10.0.0.1:4506 is called m1 and m2"),
+    ],
+)
+def test_names_that_mean_no_master(names: Any, said: str) -> None:
+    with pytest.raises(HaError, match=f"names: {re.escape(said)}"):
+        drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, names=names)
+    some = drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, names={"m2": "10.0.0.2"})
+    assert some.names == (("m2", "10.0.0.2"),)
 
 
 def test_lint_is_really_asked() -> None:
@@ -253,7 +284,7 @@ def test_the_script_writes_the_same_file(
     first = {key: value for key, value in second.items() if key == "transport"}
     (tmp_path / "etc").mkdir()
     command = ["sh", str(SCRIPT), f"--root={tmp_path}", f"--finger={FINGER}", *args]
-    subprocess.run([*command, "10.0.0.1", "10.0.0.2"], check=True, capture_output=True)
+    subprocess.run([*command, "m1=10.0.0.1", "m2=10.0.0.2"], check=True, capture_output=True)
     written = tmp_path / "etc" / "salt" / "minion.d" / drop_in.NAME
     text = config(replace(M1, **first), replace(M2, **second), **wish)["text"]
     assert written.read_text() == text

@@ -17,7 +17,7 @@ import psutil
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, options
 from saltext_ha.minion.restarting import detached
 from saltext_ha.minion.watchdog.journal import ASKED, Journal, RecordedMove
 from saltext_ha.minion.watchdog.order import Order
@@ -98,11 +98,14 @@ def _begins_anew(place: Site, source: str) -> bool:
 
 def _named(place: Site, to: str) -> str:
     """
-    The entry that *to* means. Nobody tells a minion how its masters are called in their group: it
-    knows its own configuration, and what the name service says.
+    The entry that *to* means. A minion knows its own configuration, in which ``ha_masters`` may say
+    what its masters are called in their group, and what the name service says.
     """
     masters = place.book.masters
+    told = place.running.names.get(to)
     named = [each for each in masters if to in (each.configured, each.host)]
+    if told and not named:
+        named = [each for each in masters if told in (each.configured, each.host)]
     if not named:
         with contextlib.suppress(OSError, UnicodeError):
             # A name of it that the name service knows, though the configuration has another one.
@@ -115,8 +118,10 @@ def _named(place: Site, to: str) -> str:
         raise HaError(
             f"to: {to!r} {which} this minion's masters: {', '.join(map(_shown, masters))}; to= "
             "takes an entry as its configuration has it, the address of one, its host or the first "
-            "part of that, or a name for it that can be looked up on the minion. What masters are "
-            "called in their group no minion knows: salt-run ha.peers shows where each of them is"
+            "part of that, a name for it that can be looked up on the minion, or what it is called "
+            f"in its group where {options.NAMES}: of its configuration says so "
+            f"({', '.join(place.running.names) or 'this one has none'}); "
+            "salt-run ha.peers shows where each of them is"
         )
     return named[0].configured
 
