@@ -114,6 +114,7 @@ class ForkServer:
     """
 
     def __init__(self, python: Path) -> None:
+        self._bin = python.parent
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -125,6 +126,20 @@ class ForkServer:
                 start_new_session=True,  # a Ctrl-C on the terminal is not for it
             )
 
+    def can_run(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
+        """
+        Whether a forked process is what one would be that was started: *command* is a program of
+        this interpreter, which finds modules where this process does.
+        """
+        if env.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
+            return False
+        program = Path(command[0])
+        if program.is_absolute() and command[1:2] != ["-m"]:
+            with program.open("rb") as file:
+                first = file.readline(256).decode(errors="replace")
+            program = Path(first.removeprefix("#!").strip())
+        return program.parent == self._bin and program.name.startswith("python")
+
     def start(
         self,
         command: Sequence[str],
@@ -133,7 +148,7 @@ class ForkServer:
         files: Sequence[IO[bytes]],
     ) -> Forked:
         """
-        Run *command*: a file of Python, or an interpreter with ``-m`` and a module.
+        Run *command*, which :meth:`can_run`.
 
         :param files: its standard input, output and error.
         :raises RuntimeError: the fork server ended.
@@ -172,8 +187,10 @@ class Order:
         os.setsid()
         for number, descriptor in enumerate(self.descriptors[:3]):
             os.dup2(descriptor, number)
-        for descriptor in self.descriptors:
             os.close(descriptor)
+        # Not before it leads a session, as which it may be ended from now on.
+        with socket.socket(fileno=self.descriptors[3]) as report:
+            _say(report, os.getpid())
         os.chdir(self.cwd)
         os.environ.clear()
         os.environ.update(self.env)
@@ -212,7 +229,6 @@ def serve(orders: socket.socket) -> Order | None:
                     for descriptor in descriptors[:3]:
                         os.close(descriptor)
                     report, watch = socket.socket(fileno=descriptors[3]), os.pidfd_open(pid)
-                    _say(report, pid)
                     running[watch] = pid, report
                     selector.register(watch, selectors.EVENT_READ)
                     continue
@@ -241,6 +257,8 @@ def _say(report: socket.socket, number: int) -> None:
 
 def main() -> None:
     """Serve, and be what was ordered."""
+    # Before anybody touches the environment, in whose place titles are written.
+    setproctitle("fork server of the lab")
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
