@@ -73,6 +73,9 @@ def test_the_default_of_every_release_is_files(tmp_path: Path) -> None:
     assert shown(store).state == (PENDING if HAS_DRIVERS else ACCEPTED)
 
 
+@pytest.mark.skipif(
+    salt.version.__saltstack_version__.major < 3007, reason="Salt 3006 knows no cluster_id"
+)
 def test_a_cluster_has_its_keys_in_its_own_folder(tmp_path: Path) -> None:
     (tmp_path / "shared" / "minions").mkdir(parents=True)
     (tmp_path / "shared" / "minions" / "web1").write_text(TEXTS[0])
