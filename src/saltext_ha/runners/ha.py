@@ -393,11 +393,12 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     peer, this master knows itself: the lines stand in that order, ``since`` goes by that, and what
     is said otherwise stands below a line. Of lines of older releases it is unknown.
 
-    Returns a dict: ``writes``, a list with ``id``, ``at`` (Unix seconds), ``time`` (the same in
-    ISO 8601, local to this master), ``on`` (master), ``by``, ``what``, ``state``, ``fingerprint``,
-    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on),
-    ``received`` and ``received_time`` (when it came here) and ``from`` (who sent it; this master's
-    name where it was made here), None where unknown; ``more``: whether *limit* left lines out.
+    Returns a dict: ``writes``, a list with ``id``, ``at``
+    (Unix seconds), ``time`` (the same in ISO 8601, local to this master), ``on`` (master), ``by``,
+    ``what``, ``state``, ``fingerprint``, ``why`` and ``decisions`` (those that met: state,
+    fingerprint, at, by, command, on), ``received`` and ``received_time`` (when it came here) and
+    ``from`` (who sent it; this master's name where it was made here), None where unknown; ``more``:
+    whether *limit* left lines out.
 
     CLI Example:
 
@@ -979,10 +980,11 @@ def deploy(
     adopt
         Where the live folder is a real one as yet, keep it beside, and put the link in its place.
 
-    Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``version``, ``number`` of the
-    deployment, ``files``, ``size`` in bytes, ``counts`` and some of what was ``added``, ``changed``
-    and ``removed``, ``diff`` (lines; none of secret trees), ``edits`` (master → what was changed by
-    hand there), ``conflict``), ``masters`` (name → empty, or why it does not say that it serves
+    Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``owners`` (users other than that of
+    salt-master that own some of it), ``version``, ``number`` of the deployment, ``files``, ``size``
+    in bytes, ``counts`` and some of what was ``added``, ``changed`` and ``removed``, ``diff``
+    (lines; none of secret trees), ``edits`` (master → what was changed by hand there),
+    ``conflict``), ``masters`` (name → empty, or why it does not say that it serves
     it), ``left_out``, ``adopt`` (tree → masters with a folder of their own), and ``unknown``. Exit
     code 2 where it failed, or a master does not say that it serves it; else 0.
 

@@ -196,3 +196,9 @@ def test_what_is_odd_about_deployments() -> None:
     assert "nothing was deployed yet: salt-run ha.deploy test=True" in text
     assert "  conflict: different versions" in text
     assert "  edited by hand on m2: 1 file (top.sls): salt-run ha.deploy serves" in text
+
+
+def test_owners_of_the_source_are_named_in_a_plan() -> None:
+    said = "owned by deploy, 12345 in the source; on the masters by the user of salt-master"
+    assert said in ha.output(deploy(tree(owners=["deploy", "12345"]), test=True))
+    assert "owned by" not in ha.output(deploy(tree(owners=[]), test=True))
