@@ -368,11 +368,11 @@ def rewrite(minion: str, test: bool = False) -> Answer:
 
 def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key, when, on which master, and why it went as it did; what came to this
-    master last stands first.
+    Who did what to which key or tree, when, on which master, and why it went as it did; what came
+    to this master last stands first.
 
     match
-        Which minion ids, as a shell-style glob.
+        Which minion ids and trees, as a shell-style glob.
     limit
         How many lines at most.
     since
@@ -393,7 +393,9 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     peer, this master knows itself: the lines stand in that order, ``since`` goes by that, and what
     is said otherwise stands below a line. Of lines of older releases it is unknown.
 
-    Returns a dict: ``writes``, a list with ``id``, ``at``
+    A deployment of a tree says where it was taken from, and its message.
+
+    Returns a dict: ``writes``, a list with ``id`` and ``tree`` (one of the two is empty), ``at``
     (Unix seconds), ``time`` (the same in ISO 8601, local to this master), ``on`` (master), ``by``,
     ``what``, ``state``, ``fingerprint``, ``why`` and ``decisions`` (those that met: state,
     fingerprint, at, by, command, on), ``received`` and ``received_time`` (when it came here) and

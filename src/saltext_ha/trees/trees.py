@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
 from saltext_ha.common.fail_points import point
 from saltext_ha.reconciler.core import Core
+from saltext_ha.replica.deployments import HERE
+from saltext_ha.replica.history import Receipt
 from saltext_ha.replication import deployment
 from saltext_ha.replication.deployment import KEPT, Entry, Register
 from saltext_ha.sync.link import Link
@@ -122,18 +125,18 @@ class Trees:
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         name = self._stager.of(payload).tree.name
-        await self.learn(name, register_rows.from_rows(payload.get("register")))
+        await self.learn(name, register_rows.from_rows(payload.get("register")), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))
         return {"problem": self.lag(name)}
 
     # -- what is current
 
-    async def learn(self, name: str, theirs: Register) -> None:
-        """Take in what a peer knows of a tree."""
+    async def learn(self, name: str, theirs: Register, peer: str) -> None:
+        """Take in what a *peer* knows of a tree."""
         async with self._writing:
             merged = deployment.merge(self.registers[name], theirs)
             if merged != self.registers[name]:
-                await self._write(name, merged)
+                await self._write(name, merged, Receipt(peer, time.time()))
                 self._wake.set()
 
     async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
@@ -154,12 +157,13 @@ class Trees:
         """What a peer is told, to serve what is current now."""
         return {"tree": name, "register": register_rows.to_rows(register), "adopt": adopt}
 
-    async def _write(self, name: str, register: Register) -> None:
+    async def _write(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
         replica = self._core.replica
 
         def write() -> None:
             with replica.transaction():
                 replica.trees.put(name, register_rows.pack(register))
+                replica.deployments.wrote(name, register.entries, receipt)
                 point("tree.record")
 
         await self._core.run(write)
@@ -196,7 +200,7 @@ class Trees:
             answer = await link.call("trees", {"have": have})
             told = wire.field(answer, "trees", dict)
             for tree in self.registers.keys() & told.keys():
-                await self.learn(tree, register_rows.from_rows(told[tree]))
+                await self.learn(tree, register_rows.from_rows(told[tree]), name)
         except PeerError as exc:
             # A release without trees says no; it has none to be asked for.
             self._asked.add(name)

@@ -76,6 +76,26 @@ async def test_roots_that_differ_outside_of_trees_are_told_as_before(tmp_path: P
     assert difference["edited_on"] == []
 
 
+@in_a_loop
+async def test_deployments_are_in_the_history_of_all(tmp_path: Path) -> None:
+    two = [place(tmp_path, name) for name in ("m1", "m2")]
+    async with met(*two):
+        for number in range(7):
+            (tmp_path / "trees" / "m1" / "source" / "n").write_text(f"{number}")
+            await deployed(two[0], message=f"the {number}th")
+        for asked in two:
+            told = (await run(asked, "history", "states"))["writes"]
+            assert [row["what"] for row in told] == [f"deployed {n}" for n in range(7, 0, -1)]
+            assert {(row["tree"], row["id"], row["on"]) for row in told} == {("states", "", "m1")}
+            assert {row["from"] for row in told} == {"m1"}
+            assert "the 6th" in told[0]["why"]
+            assert str(tmp_path) in told[0]["why"]
+        assert (await run(two[1], "history", "web*"))["writes"] == []
+        assert (await run(two[1], "history", by="nobody"))["writes"] == []
+        some = await run(two[1], "history", "stat*", limit=3)
+        assert (len(some["writes"]), some["more"]) == (3, True)
+
+
 def test_an_engine_that_reads_a_large_source_stops_at_once(tmp_path: Path) -> None:
     one = place(tmp_path, "m1")
     with (tmp_path / "trees" / "m1" / "source" / "large").open("wb") as file:
