@@ -262,9 +262,9 @@ class Trees:
 
     async def _tidy(self, name: str) -> None:
         """Remove what nobody goes back to any more."""
-        keep = {entry.version for entry in self.registers[name].entries[:KEPT]}
-        keep |= self._stager.verified(name)
-        async with self._stager.locks[name]:
+        async with self._stager.locks[name]:  # what was being staged is verified by then
+            keep = {entry.version for entry in self.registers[name].entries[:KEPT]}
+            keep |= self._stager.verified(name)
             with contextlib.suppress(OSError, HaError):  # it is tried again after the next
                 await asyncio.to_thread(self._stores[name].keep, keep)
 
