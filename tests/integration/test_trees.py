@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -71,6 +72,7 @@ def change(lab: Lab, number: str) -> None:
         "states/web.sls": "web:\n  test.show_notification:\n"
         f"    - text: state {number} {{{{ pillar.number }}}}\n",
         "states/large": f"{number}\n" * LINES,
+        f"states/mark/{number}": "",
         "pillar/top.sls": "base: {'*': [who]}\n",
         "pillar/who.sls": f"number: 'pillar {number}'\n",
     }
@@ -78,6 +80,9 @@ def change(lab: Lab, number: str) -> None:
         file = lab.root / "git" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+    for old in (lab.root / "git" / "states" / "mark").iterdir():
+        if old.name != number:
+            old.unlink()
 
 
 def everywhere(lab: Lab, function: str, *args: str) -> dict[str, Any]:
@@ -129,20 +134,26 @@ def test_minions_of_all_masters_get_what_was_deployed_on_one(lab: Lab) -> None:
 
 
 def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
-    """A minion of each master reads a file while it is exchanged again and again."""
+    """
+    A minion of each master asks again and again while 50 deployments are made: it gets a whole
+    file, a whole folder, a state of one deployment, and after a switch nothing older.
+    """
     m1, _ = lab.masters.values()
+    change(lab, "100")
     deploy(m1).check()
-    over, torn = threading.Event(), []
-    seen: dict[str, set[str]] = {name: set() for name in lab.masters}
+    over, torn, served = threading.Event(), [], [100]
+    seen: dict[str, set[int]] = {name: set() for name in lab.masters}
 
     def read(master: Master) -> None:
         while not over.is_set():
-            whole = master.salt("*", "cp.get_file_str", "salt://large").data
-            for minion, text in whole.items():
-                numbers = set(str(text).split())
-                seen[master.name] |= numbers
-                if len(numbers) != 1 or str(text).count("\n") != LINES:
-                    torn.append((minion, sorted(numbers)[:3], len(str(text))))
+            for function, argument, numbers_of in QUESTIONS:
+                # A list that was begun before a switch is kept for two seconds after it.
+                since = served[0] if function != LIST else 0
+                for minion, told in master.salt("*", function, argument).data.items():
+                    numbers = numbers_of(told)
+                    seen[master.name] |= numbers
+                    if len(numbers) != 1 or min(numbers) < since:
+                        torn.append((minion, function, sorted(numbers), since, str(told)[:300]))
 
     readers = [threading.Thread(target=read, args=(m,)) for m in lab.masters.values()]
     for reader in readers:
@@ -158,6 +169,7 @@ def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
                 SOON,
                 "it is deployed",
             )
+            served[0] = number
     finally:
         over.set()
         for reader in readers:
@@ -167,16 +179,37 @@ def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
     assert last == {f"{number}\n" * LINES}
 
 
+def _of_a_file(told: Any) -> set[int]:
+    whole = str(told).count("\n") == LINES
+    return set(map(int, str(told).split())) if whole else set()
+
+
+def _of_a_list(told: Any) -> set[int]:
+    return {int(str(path).removeprefix("mark/")) for path in told if str(path).startswith("mark/")}
+
+
+def _of_a_state(told: Any) -> set[int]:
+    return set(map(int, re.findall(r"state (\d+) ", str(told))))
+
+
+LIST = "cp.list_master"
+QUESTIONS = (
+    ("cp.get_file_str", "salt://large", _of_a_file),
+    ("state.show_sls", "web", _of_a_state),
+    (LIST, "base", _of_a_list),
+)
+
+
 def test_a_master_that_was_killed_follows_before_it_is_ready(lab: Lab) -> None:
     m1, m2 = lab.masters.values()
     m2.kill()
-    change(lab, "away")
+    change(lab, "900")
     refused = deploy(m1)
     assert refused.returncode == 2
     assert "without=m2" in refused.data["error"]
     deploy(m1, without="m2").check()
     m2.start()
     wait_for(lambda: m2.control("status")["masters"][0]["health"]["ready"], SOON, "m2 is ready")
-    assert (lab.root / "srv" / "m2" / "states" / "large").read_text() == "away\n" * LINES
+    assert (lab.root / "srv" / "m2" / "states" / "large").read_text() == "900\n" * LINES
     lab.minions["w2"].wait_ready()
-    assert set(everywhere(lab, "cp.get_file_str", "salt://large").values()) == {"away\n" * LINES}
+    assert set(everywhere(lab, "cp.get_file_str", "salt://large").values()) == {"900\n" * LINES}

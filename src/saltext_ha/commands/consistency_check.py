@@ -12,13 +12,14 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency import clock, result, sections
+from saltext_ha.consistency.comparison import Difference
 from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
 from saltext_ha.reconciler.core import Core
@@ -120,6 +121,7 @@ class ConsistencyCheck:
 
     :param config: this master's, with what of the differences is expected.
     :param own: this master's part.
+    :param explain: told what differs in the roots, adds which tree that lies in.
     :param note: told each answer about all sections.
     """
 
@@ -130,10 +132,11 @@ class ConsistencyCheck:
         core: Core,
         own: OwnFacts,
         keys: KeySection,
+        explain: Callable[[Sequence[Difference]], Awaitable[None]],
         note: Callable[[dict[str, Any]], None],
     ) -> None:
         self._group, self._config, self._core = group, config, core
-        self._own, self._keys, self._note = own, keys, note
+        self._own, self._keys, self._explain, self._note = own, keys, explain, note
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -185,6 +188,8 @@ class ConsistencyCheck:
                 found[name] = await asyncio.to_thread(
                     result.of_section, section, parts, check.unreached, settings
                 )
+        if sections.ROOTS in names:
+            await self._explain(found[sections.ROOTS]["differences"])
         if clock.NAME in names:
             apart = clock.compare(own, check.offsets, check.unreached)
             found[clock.NAME] = {

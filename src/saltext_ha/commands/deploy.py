@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from saltext_ha.commands.background import Background, Job
 from saltext_ha.commands.deploy_plan import (
     Planned,
     all_serve,
@@ -20,29 +20,20 @@ from saltext_ha.commands.deploy_plan import (
     plan_row,
     serves,
 )
-from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.commands.tree_states import TreeStates
+from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import SLOW, Group
-from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.source import take
+from saltext_ha.trees.stager import FAILED, STAGED, Stager
 from saltext_ha.trees.store import FOREIGN
-from saltext_ha.trees.trees import FAILED, STAGED, Trees, conflict
+from saltext_ha.trees.trees import Trees, conflict
 
-POLL = 0.05
-SLOWEST_POLL = 1.0
+PAUSE = 0.05
 LONGEST = 200  # characters of a message
-KEPT_JOBS = 8
-
-
-class _Job:
-    """A deployment that goes on while the runner asks how far it is."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.task: asyncio.Task[dict[str, Any]] | None = None
 
 
 class Deploy:
@@ -50,52 +41,34 @@ class Deploy:
     The commands.
 
     :param digests: a folder where it is remembered which files of sources were read.
+    :param stop: raises when what takes long is to be given up.
     """
 
-    def __init__(self, group: Group, trees: Trees, digests: Path) -> None:
-        self._group, self._trees, self._digests = group, trees, digests
-        self._jobs: dict[str, _Job] = {}
+    def __init__(
+        self,
+        group: Group,
+        trees: Trees,
+        stager: Stager,
+        states: TreeStates,
+        digests: Path,
+        stop: Callable[[], None],
+    ) -> None:
+        self._group, self._trees, self._stager = group, trees, stager
+        self._states, self._digests, self._stop = states, digests, stop
+        self._background = Background("a deployment", "salt-run ha.deployments")
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
         return {
-            "deploy": self._begun(self.deploy),
-            "rollback": self._begun(self.rollback),
-            "deploy_progress": self.progress,
+            "deploy": self._background.begins(self.deploy),
+            "rollback": self._background.begins(self.rollback),
+            "deploy_progress": self._background.progress,
             "deployments": self.deployments,
         }
 
-    def _begun(self, work: Callable[[dict[str, Any], _Job], Awaitable[dict[str, Any]]]) -> Command:
-        async def begin(payload: dict[str, Any]) -> dict[str, Any]:
-            if any(job.task and not job.task.done() for job in self._jobs.values()):
-                raise HaError("a deployment is under way on this master; wait until it has ended")
-            for old in list(self._jobs)[: 1 - KEPT_JOBS]:
-                del self._jobs[old]
-            name, job = secrets.token_hex(8), _Job()
-            self._jobs[name] = job
-            job.task = asyncio.ensure_future(work(payload, job))
-            # Retrieved, lest asyncio complain of it when nobody asks any more.
-            job.task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            return {"job": name}
-
-        return begin
-
-    async def progress(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """How far a deployment is (``text``), or what came of it (``answer``)."""
-        job = self._jobs.get(str(payload.get("job")))
-        if job is None or job.task is None:
-            raise HaError("that deployment is not known here; salt-run ha.deployments shows all")
-        await asyncio.wait([job.task], timeout=POLL * 4)
-        if not job.task.done():
-            return {"text": job.text}
-        try:
-            return {"answer": job.task.result()}
-        except OSError as exc:
-            raise HaError(f"{exc.filename or 'a tree'}: {reason_of(exc)}") from None
-
     # -- the commands
 
-    async def deploy(self, payload: dict[str, Any], job: _Job) -> dict[str, Any]:
+    async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         """``ha.deploy``."""
         planned = []
         for tree in self._named(payload.get("trees")):
@@ -111,13 +84,13 @@ class Deploy:
         remembered = self._digests / tree.name
 
         def read() -> Planned:
-            found = take(folder, tree.ignore, tree.secret, remembered)
+            found = take(folder, tree.ignore, tree.secret, remembered, self._stop)
             version = manifests.version_of(found.manifest)
             return Planned(tree, version, found.manifest, found.words, found)
 
         return await asyncio.to_thread(read)
 
-    async def rollback(self, payload: dict[str, Any], job: _Job) -> dict[str, Any]:
+    async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         """``ha.rollback``."""
         wanted = payload.get("to")
         planned = []
@@ -125,8 +98,8 @@ class Deploy:
         for tree in self._named(payload.get("trees")):
             entry = self._entry(tree.name, wanted)
             job.text = f"fetching deployment {entry.number} of {tree.name}"
-            await self._trees.stage(tree.name, entry.version)
-            manifest = self._trees.stores[tree.name].manifest(entry.version) or {}
+            await self._stager.stage(tree.name, entry.version)
+            manifest = self._stager.stores[tree.name].manifest(entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
         return await self._carry_out(planned, payload, job)
@@ -135,7 +108,7 @@ class Deploy:
         """``ha.deployments``."""
         trees = self._named(payload.get("trees"))
         unknown = await self._trees.compare()
-        states, errors = await self._states([tree.name for tree in trees])
+        states, errors = await self._states.of(tree.name for tree in trees)
         unknown |= errors
         rows = []
         for tree in trees:
@@ -171,7 +144,7 @@ class Deploy:
         }
 
     def _named(self, names: Any) -> list[Tree]:
-        stores = self._trees.stores
+        stores = self._stager.stores
         if not stores:
             raise HaError("no tree is configured on this master; see  ha: trees:  in docs/trees.md")
         wanted = [str(name) for name in names] if isinstance(names, list) and names else [*stores]
@@ -200,7 +173,7 @@ class Deploy:
         found = [e for e in entries if str(e.number) == text]
         found = found or [e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)]
         if len({entry.version for entry in found}) > 1:
-            shown = self._trees.stores[name].tree.shown
+            shown = self._stager.stores[name].tree.shown
             sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
             raise HaError(
                 f"tree {name}: there are several of number {text} ({sides}): name one by its "
@@ -214,7 +187,7 @@ class Deploy:
     # -- how it is carried out
 
     async def _carry_out(
-        self, planned: Sequence[Planned], payload: Mapping[str, Any], job: _Job
+        self, planned: Sequence[Planned], payload: Mapping[str, Any], job: Job
     ) -> dict[str, Any]:
         test, adopt = bool(payload.get("test")), bool(payload.get("adopt"))
         message, by = str(payload.get("message") or ""), str(payload.get("by") or "?")
@@ -228,7 +201,14 @@ class Deploy:
         there = await self._by_hand(planned, job)
         rows = await asyncio.to_thread(
             lambda: [
-                plan_row(each, there.get(each.tree.name), self._trees, states) for each in planned
+                plan_row(
+                    each,
+                    there.get(each.tree.name),
+                    self._stager.stores[each.tree.name],
+                    self._trees.registers[each.tree.name],
+                    states,
+                )
+                for each in planned
             ]
         )
         todo = [
@@ -271,14 +251,14 @@ class Deploy:
         answer["retcode"] = 2 if answer["unknown"] else 0
         return answer
 
-    async def _by_hand(self, planned: Sequence[Planned], job: _Job) -> dict[str, Planned]:
+    async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
         What is live here that no deployment put there, by tree; nothing of a folder that no version
         can be made of.
         """
         found: dict[str, Planned] = {}
         for tree, *_ in planned:
-            live, _ = self._trees.stores[tree.name].live()
+            live, _ = self._stager.stores[tree.name].live()
             if live == FOREIGN:
                 job.text = f"reading {tree.live}"
                 with contextlib.suppress(HaError):
@@ -290,7 +270,7 @@ class Deploy:
         if there is None or self._trees.registers[there.tree.name].entries:
             return None
         assert there.source is not None  # nosec B101
-        await self._trees.stage_from(there.tree.name, there.version, there.source)
+        await self._stager.stage_from(there.tree.name, there.version, there.source)
         return self._entry_of(there, by, "what was live before")
 
     def _entry_of(self, each: Planned, by: str, message: str) -> Entry:
@@ -314,17 +294,6 @@ class Deploy:
             raise HaError(f"without: there is no peer {', '.join(sorted(nobody))}; peers: {peers}")
         return left_out
 
-    async def _states(self, names: list[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """How the trees are on every master that answers, and why others do not."""
-        answers, errors = await self._group.ask("tree_state", {"trees": names}, SLOW)
-        states = {self._group.name: await self._trees.state(names)}
-        for name, answer in answers.items():
-            try:
-                states[name] = wire.field(answer, "trees", dict)
-            except InvalidRecord as exc:
-                errors[name] = str(exc)
-        return states, errors
-
     async def _ready(
         self, names: list[str], left_out: set[str], adopt: bool
     ) -> dict[str, dict[str, Any]]:
@@ -333,7 +302,7 @@ class Deploy:
 
         :raises HaError: one of them cannot.
         """
-        states, errors = await self._states(names)
+        states, errors = await self._states.of(names)
         problems = {name: why for name, why in errors.items() if name not in left_out}
         states = {name: state for name, state in states.items() if name not in left_out}
         for master, state in states.items():
@@ -349,7 +318,7 @@ class Deploy:
             raise HaError(f"nothing was changed: {listed}{hint}")
         return states
 
-    async def _stage(self, todo: Sequence[Planned], peers: Sequence[str], job: _Job) -> None:
+    async def _stage(self, todo: Sequence[Planned], peers: Sequence[str], job: Job) -> None:
         """
         Have all of it on every master, checked there.
 
@@ -362,8 +331,8 @@ class Deploy:
                 job.text = f"staging {name} here: {done} of {of} new files"
 
             if each.source is not None:
-                await self._trees.stage_from(name, each.version, each.source, own)
-            await self._trees.check(name, each.version)
+                await self._stager.stage_from(name, each.version, each.source, own)
+            await self._stager.check(name, each.version)
         said: dict[str, str] = {}
         found = await asyncio.gather(
             *(self._stage_on(peer, each, said, job) for peer in peers for each in todo),
@@ -376,9 +345,9 @@ class Deploy:
         if problems:
             raise HaError(f"nothing was switched: {'; '.join(problems)}")
 
-    async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: _Job) -> None:
+    async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
         link = self._group.links.get(peer)
-        name, pause, begin = each.tree.name, POLL, True
+        name, begin = each.tree.name, True
         while True:
             if link is None:
                 raise HaError(f"{peer}: is no peer any more")
@@ -394,8 +363,7 @@ class Deploy:
                 raise HaError(f"{peer}: {name}: {answer.get('why')}")
             said[peer] = f"{peer} {answer.get('done')} of {answer.get('of')}"
             job.text = f"staging {name}: {', '.join(said.values())} new files"
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, SLOWEST_POLL)
+            await asyncio.sleep(PAUSE)
 
     async def _switch(
         self, name: str, entry: Entry, old: Entry | None, masters: Iterable[str], adopt: bool

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from saltext_ha.config.trees import Tree
-from saltext_ha.replication.deployment import Entry
+from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.manifest import FILE, Changes, Manifest
 from saltext_ha.trees.source import Source
-from saltext_ha.trees.store import FOREIGN
-from saltext_ha.trees.trees import Trees, conflict
+from saltext_ha.trees.store import FOREIGN, TreeStore
+from saltext_ha.trees.trees import conflict
 
 LISTED = 1000
 DIFF_LINES = 500
@@ -36,14 +36,16 @@ class Planned(NamedTuple):
     """The folder that it is read from; None: it was deployed before."""
 
 
-def plan_row(each: Planned, there: Planned | None, trees: Trees, states: States) -> dict[str, Any]:
+def plan_row(
+    each: Planned, there: Planned | None, store: TreeStore, register: Register, states: States
+) -> dict[str, Any]:
     """
     What would change by it, from what this master serves.
 
     :param there: what is live by hand, if anything is.
+    :param store: of that tree. :param register: what is current of it.
     """
-    name, store = each.tree.name, trees.stores[each.tree.name]
-    register = trees.registers[name]
+    name = each.tree.name
     _, served = store.live()
     before = (store.manifest(served) if served else None) or {}
     old = store.path_of(served) if served else None
@@ -55,6 +57,7 @@ def plan_row(each: Planned, there: Planned | None, trees: Trees, states: States)
         "tree": name,
         "secret": each.tree.secret,
         "source": each.words,
+        "owners": each.source.owners if each.source else [],
         "version": each.tree.shown(each.version),
         "number": None,
         "current": register.current.entry.number if register.current else None,

@@ -9,7 +9,6 @@ from typing import Any
 from saltext_ha.commands.engine_client import Answer, engine
 from saltext_ha.config.mapping import HaConfig
 
-PAUSE = 0.1
 SILENT = 2.0
 """Seconds before anything is said of how far it is."""
 
@@ -22,11 +21,11 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     """
     job = engine(settings, command, payload)["job"]
     began, said = time.monotonic(), ""
+    # Each of these waits in the engine.
     while "answer" not in (found := engine(settings, "deploy_progress", {"job": job})):
         text = str(found.get("text") or "")
         if text != said and time.monotonic() - began > SILENT:
             print(text, file=sys.stderr, flush=True)
             said = text
-        time.sleep(PAUSE)
     answer: Answer = found["answer"]
     return answer

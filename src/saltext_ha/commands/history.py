@@ -11,6 +11,7 @@ from saltext_ha.commands.decisions import seconds
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
+from saltext_ha.replica.deployments import DeployedLine
 from saltext_ha.replica.history import BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line, Place
 from saltext_ha.transport.control_server import Command
 
@@ -35,7 +36,7 @@ class HistoryCommand:
         return {"history": self.history}
 
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.history``: who did what to which key, when, on which master, and why."""
+        """``ha.history``: who did what to which key or tree, when, on which master, and why."""
         core = self._core
         limit = payload.get("limit", 100)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LINES:
@@ -44,9 +45,13 @@ class HistoryCommand:
         span = payload.get("since")
         since = time.time() - seconds(span) if span else None
 
-        def read() -> list[Line]:
+        def read() -> list[Line | DeployedLine]:
             # One more than is shown, to know whether there is more.
-            return core.replica.history.lines(glob, limit + 1, since, by)
+            chosen = glob, limit + 1, since, by
+            replica = core.replica
+            found: list[Line | DeployedLine] = list(replica.history.lines(*chosen))
+            found += replica.deployments.lines(*chosen)
+            return sorted(found, key=lambda line: line.received, reverse=True)
 
         lines = await core.run(read)
         return {
@@ -76,6 +81,10 @@ async def prune(core: Core, before: float) -> None:
     """
     replica = core.replica
 
+    def deployments() -> None:
+        with replica.transaction():
+            replica.deployments.prune(before)
+
     def lines(place: Place) -> Place | None:
         with replica.transaction():
             return replica.history.prune(before, place)
@@ -90,3 +99,4 @@ async def prune(core: Core, before: float) -> None:
     told: AccountPlace | None = BEGINNING_OF_ACCOUNTS
     while told:
         told = await core.run(accounts, told)
+    await core.run(deployments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
@@ -96,6 +97,23 @@ def sync_dir(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file_system(path: Path) -> None:
+    """
+    Make all that was written to the file system of *path* survive a power loss; others, which may
+    hang, are not waited for where the C library knows syncfs(2).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        if libc.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+    except AttributeError:
+        os.sync()
     finally:
         os.close(fd)
 

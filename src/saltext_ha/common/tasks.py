@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from saltext_ha.common.errors import HaError
 
 log = logging.getLogger(__name__)
 
@@ -47,3 +50,19 @@ class Tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait([*self._tasks.values()], timeout=STOPPING)
+
+
+class Ending:
+    """Known to threads: an engine that stops waits for them, so what takes long asks this often."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Event()
+
+    def begin(self) -> None:
+        """From now on all that ask are to give up."""
+        self._begun.set()
+
+    def check(self) -> None:
+        """:raises HaError: it is to be given up."""
+        if self._begun.is_set():
+            raise HaError("the engine of this master stops")

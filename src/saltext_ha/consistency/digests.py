@@ -12,12 +12,12 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgpack
 
-from saltext_ha.common.errors import StillReading
+from saltext_ha.common.errors import HaError, StillReading
 from saltext_ha.common.files import private_dir, read_plain, write_whole
 from saltext_ha.consistency.tree import Seen
 
@@ -36,12 +36,15 @@ class Digests:
     The digests of files, kept in *folder*.
 
     :param patience: seconds that reading may take at a time.
+    :param stop: raises when it is to be given up.
     :ivar read: how many files were read, because they were new or had changed.
     """
 
-    def __init__(self, folder: Path, patience: float = 20.0) -> None:
+    def __init__(
+        self, folder: Path, patience: float = 20.0, stop: Callable[[], None] = lambda: None
+    ) -> None:
         self._path = folder / FILE
-        self._patience = patience
+        self._patience, self._stop = patience, stop
         self.read = 0
 
     def of(self, files: Mapping[str, Seen]) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -52,7 +55,7 @@ class Digests:
 
         :raises StillReading: it would take too long.
         """
-        with _lock:
+        with _locks.setdefault(self._path, threading.Lock()):
             return self._of(files)
 
     def _of(self, files: Mapping[str, Seen]) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -78,9 +81,12 @@ class Digests:
                     f"{len(digests)} of {len(files)} files were read so far; ask again"
                 )
             try:
-                content, after = _read(seen.path)
+                content, after = _read(seen.path, self._stop)
             except FileNotFoundError:
                 continue
+            except HaError:
+                self._save({**known, **fresh})
+                raise
             except OSError as exc:
                 missed[name] = (exc.strerror or type(exc).__name__).lower()
                 continue
@@ -113,7 +119,7 @@ class Digests:
 # Names of files may be any bytes; Python has them as texts with surrogates.
 _AS_BYTES = {"unicode_errors": "surrogateescape"}
 # Two checks at a time would read the same files, and one would lose what the other has learned.
-_lock = threading.Lock()
+_locks: dict[Path, threading.Lock] = {}
 
 
 def mark_of(status: os.stat_result) -> Mark:
@@ -127,7 +133,7 @@ def mark_of(status: os.stat_result) -> Mark:
     )
 
 
-def _read(path: str) -> tuple[bytes, Mark]:
+def _read(path: str, stop: Callable[[], None]) -> tuple[bytes, Mark]:
     """Content and mark of one and the same file."""
     found = hashlib.sha256()
     # A pipe in its place must not hang us.
@@ -135,4 +141,5 @@ def _read(path: str) -> tuple[bytes, Mark]:
         before = mark_of(os.fstat(file.fileno()))
         while block := file.read(BLOCK):
             found.update(block)
+            stop()
     return found.digest(), before

@@ -23,6 +23,7 @@ OF_MASTERS: Mapping[str, Section] = {
     )
 }
 KEYS = "keys"
+ROOTS = roots.SECTION.name
 KEYS_QUESTION = "Do they have the same minion keys in the same states?"
 #: All of them. The keys and the clock are not described by one master alone.
 NAMES: tuple[str, ...] = (KEYS, *OF_MASTERS, clock.NAME)

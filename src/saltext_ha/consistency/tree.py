@@ -14,14 +14,13 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Stands in a path for the name of the environment that is asked for.
 ANY = "__env__"
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """A file that is served: where it lies, and what ``stat`` says of it; None: not readable."""
 
     path: str

@@ -13,7 +13,7 @@ from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.common.refusals import Refusals
-from saltext_ha.common.tasks import Tasks
+from saltext_ha.common.tasks import Ending, Tasks
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.startup import open_keeper
 from saltext_ha.engine.state_folder import StateFolder
@@ -48,6 +48,7 @@ from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport import identity as identities
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.trees import Trees
 
 
@@ -63,6 +64,7 @@ class Parts:
     def __init__(self, opts: Mapping[str, Any], config: HaConfig, tasks: Tasks) -> None:
         self.opts, self.config = opts, config
         self._tasks = tasks
+        self.ending = Ending()
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
         self.counters = Counters()
@@ -206,8 +208,9 @@ class Parts:
     def _build_looks(self) -> None:
         """What looks whether this master serves, and whether masters are the same."""
         config = self.config
+        self.stager = Stager(config.trees, self.links, self.refusals.add, self.ending.check)
         self.trees = Trees(
-            config.trees,
+            self.stager,
             self.core,
             self.links,
             self.announce,

@@ -103,6 +103,7 @@ class Service:
             )
             await self._watch_parent(os.getppid())
         finally:
+            parts.ending.begin()
             parts.bus.stop()
             await parts.links.close()
             await self._tasks.stop()

@@ -25,6 +25,7 @@ from saltext_ha.commands.removal import Removal
 from saltext_ha.commands.restarting import Restarting
 from saltext_ha.commands.rewriting import Rewriting
 from saltext_ha.commands.summary import Summary
+from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
@@ -74,7 +75,18 @@ def make(parts: Parts) -> Answering:
     )
     keys = KeySection(group, core)
     own_facts = OwnFacts(opts, config, keys)
-    checking = ConsistencyCheck(group, config, core, own_facts, keys, parts.watch.note)
+    tree_states = TreeStates(group, parts.stager, opts)
+    checking = ConsistencyCheck(
+        group, config, core, own_facts, keys, tree_states.explain, parts.watch.note
+    )
+    deploy = Deploy(
+        group,
+        parts.trees,
+        parts.stager,
+        tree_states,
+        config.state_dir / "trees",
+        parts.ending.check,
+    )
     drain = Drain(group, jobs, bound, health, config.address)
     where = Where(core, jobs, bound)
     linting = Linting(group, opts)
@@ -133,12 +145,13 @@ def make(parts: Parts) -> Answering:
         MinionConfig(core, endpoints),
         safe,
         proxy,
-        Deploy(group, parts.trees, config.state_dir / "trees"),
+        deploy,
         restarting,
     )
     for_peers = (
         server,
         parts.trees,
+        parts.stager,
         parts.retention,
         parts.shared_store,
         group,

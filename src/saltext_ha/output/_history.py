@@ -36,7 +36,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
             "Where": str(write.get("on") or "-"),
             "Who": str(write.get("by") or "-"),
             "What": str(write.get("what") or write.get("state") or "?"),
-            "Id": str(write.get("id")),
+            "Id": f"tree {write['tree']}" if write.get("tree") else str(write.get("id")),
             "Fingerprint": shown,
         }
         for write, (at, zone), shown in zip(writes, times, prints, strict=True)

@@ -63,6 +63,9 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
             f"  edited by hand on {clean(master)}: {count(edits.get('count') or 0, 'file')} "
             f"({paths}); the folder is kept beside"
         )
+    if test and tree.get("owners"):
+        owners = ", ".join(map(clean, tree["owners"]))
+        yield f"  owned by {owners} in the source; on the masters by the user of salt-master"
     what = ", ".join(f"{number(counts.get(kind) or 0)} {kind}" for kind, _ in _SIGNS)
     done = f"deployment {tree['number']}: " if tree.get("number") else ""
     yield f"  {done}{'nothing changes' if not any(counts.values()) else what}"

@@ -7,18 +7,43 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from saltext_ha.keystore import minion_key
+from saltext_ha.replica.deployments import DeployedLine
 from saltext_ha.replica.history import VIA, Line
 from saltext_ha.replication.account import BEGAN, ENDED, HOLDS, Account, Decision
 from saltext_ha.replication.record import ACCEPTED
 
 
-def row(line: Line, here: str) -> dict[str, Any]:
+def row(line: Line | DeployedLine, here: str) -> dict[str, Any]:
     """One line of the history as plain data; *here* is the master whose history it is."""
+    return _deployed(line, here) if isinstance(line, DeployedLine) else _of_key(line, here)
+
+
+def _deployed(line: DeployedLine, here: str) -> dict[str, Any]:
+    return {
+        "id": "",
+        "tree": line.tree,
+        "at": line.at,
+        "time": iso(line.at),
+        "on": line.on,
+        "by": line.by,
+        "what": f"deployed {line.number}",
+        "state": None,
+        "fingerprint": None,
+        "why": ": ".join(filter(None, (line.source, line.message))),
+        "decisions": [],
+        "received": line.received,
+        "received_time": iso(line.received),
+        "from": line.sender or here,
+    }
+
+
+def _of_key(line: Line, here: str) -> dict[str, Any]:
     account = line.account
     by, _, command = line.by.partition(VIA)
     decisions = account.decisions if account else ()
     return {
         "id": line.minion_id,
+        "tree": "",
         "at": line.at,
         "time": iso(line.at),
         "on": here if account else line.on,

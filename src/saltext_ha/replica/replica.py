@@ -21,6 +21,7 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.common.fail_points import point
 from saltext_ha.replica import schema, serializers
+from saltext_ha.replica.deployments import Deployments
 from saltext_ha.replica.dropped import Dropped
 from saltext_ha.replica.history import History, Receipt, sqlite_glob
 from saltext_ha.replica.key_counts import Tally
@@ -86,7 +87,8 @@ class Replica:
     ``records`` and ``placements`` are digest trees over the records and over what the key store
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
     ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones;
-    ``vouched`` how far masters say that they have written; ``trees`` what is current of each tree.
+    ``vouched`` how far masters say that they have written; ``trees`` what is current of each
+    tree, and ``deployments`` what was.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -128,6 +130,7 @@ class Replica:
             self.meta = Meta(self._db)
             self.dropped = Dropped(self._db, self.meta)
             self.trees = Trees(self._db)
+            self.deployments = Deployments(self._db)
             self.vouched = Vouched(self._db)
             self.history = History(self._db)
             self._rows = Rows(self._db)

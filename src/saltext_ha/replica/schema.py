@@ -89,6 +89,16 @@ CREATE INDEX history_received ON history (received);
 # Which version of each tree is current; see replication/deployment.py.
 TREES = "CREATE TABLE tree (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
 
+# Who made a version current, and when; of all that this master ever heard of.
+DEPLOYMENTS = """
+CREATE TABLE deployment (
+    tree TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL,
+    on_master TEXT NOT NULL, source TEXT NOT NULL, message TEXT NOT NULL, received REAL NOT NULL,
+    sender TEXT NOT NULL,
+    PRIMARY KEY (tree, number, at, on_master)
+) WITHOUT ROWID;
+"""
+
 MIGRATIONS: Sequence[str] = (
     FIRST,
     HORIZON,
@@ -98,6 +108,7 @@ MIGRATIONS: Sequence[str] = (
     VOUCHED,
     RECEIVED,
     TREES,
+    DEPLOYMENTS,
 )
 """What leads from version n to version n + 1 of the schema, by n."""
 

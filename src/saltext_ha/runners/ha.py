@@ -368,11 +368,11 @@ def rewrite(minion: str, test: bool = False) -> Answer:
 
 def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key, when, on which master, and why it went as it did; what came to this
-    master last stands first.
+    Who did what to which key or tree, when, on which master, and why it went as it did; what came
+    to this master last stands first.
 
     match
-        Which minion ids, as a shell-style glob.
+        Which minion ids and trees, as a shell-style glob.
     limit
         How many lines at most.
     since
@@ -393,11 +393,14 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     peer, this master knows itself: the lines stand in that order, ``since`` goes by that, and what
     is said otherwise stands below a line. Of lines of older releases it is unknown.
 
-    Returns a dict: ``writes``, a list with ``id``, ``at`` (Unix seconds), ``time`` (the same in
-    ISO 8601, local to this master), ``on`` (master), ``by``, ``what``, ``state``, ``fingerprint``,
-    ``why`` and ``decisions`` (those that met: state, fingerprint, at, by, command, on),
-    ``received`` and ``received_time`` (when it came here) and ``from`` (who sent it; this master's
-    name where it was made here), None where unknown; ``more``: whether *limit* left lines out.
+    A deployment of a tree says where it was taken from, and its message.
+
+    Returns a dict: ``writes``, a list with ``id`` and ``tree`` (one of the two is empty), ``at``
+    (Unix seconds), ``time`` (the same in ISO 8601, local to this master), ``on`` (master), ``by``,
+    ``what``, ``state``, ``fingerprint``, ``why`` and ``decisions`` (those that met: state,
+    fingerprint, at, by, command, on), ``received`` and ``received_time`` (when it came here) and
+    ``from`` (who sent it; this master's name where it was made here), None where unknown; ``more``:
+    whether *limit* left lines out.
 
     CLI Example:
 
@@ -979,10 +982,11 @@ def deploy(
     adopt
         Where the live folder is a real one as yet, keep it beside, and put the link in its place.
 
-    Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``version``, ``number`` of the
-    deployment, ``files``, ``size`` in bytes, ``counts`` and some of what was ``added``, ``changed``
-    and ``removed``, ``diff`` (lines; none of secret trees), ``edits`` (master → what was changed by
-    hand there), ``conflict``), ``masters`` (name → empty, or why it does not say that it serves
+    Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``owners`` (users other than that of
+    salt-master that own some of it), ``version``, ``number`` of the deployment, ``files``, ``size``
+    in bytes, ``counts`` and some of what was ``added``, ``changed`` and ``removed``, ``diff``
+    (lines; none of secret trees), ``edits`` (master → what was changed by hand there),
+    ``conflict``), ``masters`` (name → empty, or why it does not say that it serves
     it), ``left_out``, ``adopt`` (tree → masters with a folder of their own), and ``unknown``. Exit
     code 2 where it failed, or a master does not say that it serves it; else 0.
 

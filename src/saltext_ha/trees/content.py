@@ -12,8 +12,9 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.manifest import Manifest
-from saltext_ha.trees.store import Staging, TreeStore
+from saltext_ha.trees.manifest import Manifest, Node
+from saltext_ha.trees.staging import Staging
+from saltext_ha.trees.store import TreeStore
 
 # Of one file in one message, and of all in one message.
 PART = 1 << 20
@@ -69,12 +70,12 @@ def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str
     if room < 0:  # too many for one message
         return _page(store, version, b"", after)
     rows: list[list[Any]] = []
-    for path, node in sorted(manifest.items()):
-        if path > after and known.get(path) != node:
-            room -= _weight(path) + len(node.what)
-            if room < 0 and rows:
-                break
-            rows.append([path, *node])
+    for path in sorted(p for p, node in manifest.items() if p > after and known.get(p) != node):
+        node = manifest[path]
+        room -= _weight(path) + len(node.what)
+        if room < 0 and rows:
+            break
+        rows.append([path, *node])
     return {"base": before is not None, "rows": rows, "removed": gone, "more": room < 0}
 
 
@@ -85,9 +86,11 @@ def _weight(path: str) -> int:
 def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
     parts: list[list[Any]] = []
     room = MOST
-    for digest, offset in wanted:
-        path = store.holder(digest) if room > 0 and offset >= 0 else None
-        if path is None:
+    paths = store.holders(digest for digest, _ in wanted)
+    for (digest, offset), path in zip(wanted, paths, strict=True):
+        if room <= 0:
+            break
+        if path is None or offset < 0:
             continue
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -107,19 +110,19 @@ async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: byt
 
     :raises HaError: the peer has it not, or what it sends is not that version.
     """
-    entries: dict[str, Any] = {}
+    entries: dict[str, Node] = {}
     after, first = "", True
     ask = {"tree": store.tree.name, "version": version, "base": base}
     while True:
         answer = await call("tree_manifest", {**ask, "after": after}, TIMEOUT)
         rows = wire.rows(answer.get("rows"), "manifest", str, str, int, int, bytes)
         if first and answer.get("base") is True:
-            known = await asyncio.to_thread(store.manifest, base) or {}
-            entries = {path: [path, *node] for path, node in known.items()}
+            known = await asyncio.to_thread(store.manifest, base)
+            entries = dict(known or {})
             for path in wire.texts(answer, "removed"):
                 entries.pop(path, None)
         first = False
-        entries.update((row[0], list(row)) for row in rows)
+        entries.update(map(manifests.read_row, rows))
         if len(entries) > manifests.MOST_ENTRIES:
             raise InvalidRecord(f"a tree has at most {manifests.MOST_ENTRIES} entries")
         if answer.get("more") is not True:
@@ -127,19 +130,28 @@ async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: byt
         if not rows or rows[-1][0] <= after:
             raise InvalidRecord("a manifest without end")
         after = rows[-1][0]
-    manifest = await asyncio.to_thread(manifests.read, list(entries.values()))
-    if await asyncio.to_thread(manifests.version_of, manifest) != version:
+
+    def named() -> bytes:
+        manifests.check(entries)
+        return manifests.version_of(entries)
+
+    if await asyncio.to_thread(named) != version:
         raise InvalidRecord("a manifest that is not the one of that version")
-    return manifest
+    return entries
 
 
 async def fetch_files(
-    calls: Mapping[str, Call], store: TreeStore, staging: Staging, progress: Progress
+    calls: Mapping[str, Call],
+    tree: str,
+    staging: Staging,
+    progress: Progress,
+    refused: Callable[[str], None],
 ) -> None:
     """
     Fetch all that is missing, from the first of the peers that has it and answers.
 
     :param calls: how each peer is asked, by its name, in the order in which they are.
+    :param tree: its name. :param refused: told which peer sent what makes no sense.
     :raises HaError: nobody has some of it; says who was asked, and why not.
     """
     left = dict.fromkeys(staging.missing)
@@ -149,12 +161,13 @@ async def fetch_files(
         while left:
             progress(of - len(left), of)
             try:
-                got = await _fetch_some(call, store, staging, left)
+                got = await _fetch_some(call, tree, staging, left)
             except PeerError as exc:
                 troubles[name] = str(exc)
                 break
             except InvalidRecord as exc:
                 troubles[name] = f"{name} sends nonsense: {exc}"
+                refused(name)
                 break
             if not got:
                 troubles.setdefault(name, f"{name} does not have all of it")
@@ -166,25 +179,22 @@ async def fetch_files(
         raise HaError(f"{len(left)} files could not be fetched, {path} among them: {why}")
 
 
-async def _fetch_some(
-    call: Call, store: TreeStore, staging: Staging, left: dict[bytes, None]
-) -> bool:
+async def _fetch_some(call: Call, tree: str, staging: Staging, left: dict[bytes, None]) -> bool:
     """One message's worth of what is *left*; whether anything of it came."""
     wanted: list[list[Any]] = []
     room = MOST
     for digest in left:
-        have = store.part(digest)
+        have = staging.parts.length(digest)
         wanted.append([digest, have])
         room -= min(PART, staging.size(digest) - have)
         if room <= 0 or len(wanted) == MOST_WANTED:
             break
-    answer = await call("tree_parts", {"tree": store.tree.name, "wanted": wanted}, TIMEOUT)
+    answer = await call("tree_parts", {"tree": tree, "wanted": wanted}, TIMEOUT)
     parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
-    return await asyncio.to_thread(_take, store, staging, left, dict(map(tuple, wanted)), parts)
+    return await asyncio.to_thread(_take, staging, left, dict(map(tuple, wanted)), parts)
 
 
 def _take(
-    store: TreeStore,
     staging: Staging,
     left: dict[bytes, None],
     wanted: Mapping[bytes, int],
@@ -196,13 +206,13 @@ def _take(
             raise InvalidRecord("a part of a file that was not asked for")
         size = staging.size(digest)
         if offset + len(data) > size or (not data and offset < size):
-            store.forget(digest)
+            staging.parts.forget(digest)
             raise InvalidRecord("more or less of a file than it has")
-        store.append(digest, offset, data)
+        staging.parts.append(digest, offset, data)
         came = True
         if offset + len(data) < size:
             continue
-        if not store.settle(staging, digest):
+        if not staging.settle(digest):
             raise InvalidRecord("other bytes than those of that file")
         del left[digest]
     return came

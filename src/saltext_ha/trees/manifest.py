@@ -58,7 +58,7 @@ def version_of(manifest: Manifest) -> bytes:
 
 def pack(manifest: Manifest) -> bytes:
     """The bytes of *manifest*, the same for the same content."""
-    rows = [[path, *node] for path, node in sorted(manifest.items())]
+    rows = [(path, *node) for path, node in sorted(manifest.items())]
     packed: bytes = msgpack.packb(rows, use_bin_type=True)
     return packed
 
@@ -82,20 +82,30 @@ def read(rows: Any) -> dict[str, Node]:
         raise InvalidRecord("malformed manifest: no list")
     if len(rows) > MOST_ENTRIES:
         raise InvalidRecord(f"a tree has at most {MOST_ENTRIES} entries, not {len(rows)}")
-    found = dict(_row(row) for row in rows)
+    found = dict(map(read_row, rows))
     if len(found) != len(rows):
         raise InvalidRecord("malformed manifest: a path stands twice")
-    for path, node in found.items():
-        above = posixpath.dirname(path)
-        if above and (above not in found or found[above].kind != FOLDER):
-            raise InvalidRecord(f"malformed manifest: {path!r} lies in no folder of it")
-        if node.kind == LINK and not stays_inside(path, node.what.decode(), found):
-            raise InvalidRecord(f"malformed manifest: the link {path!r} leads out of the tree")
+    check(found)
     return found
 
 
-def _row(row: Any) -> tuple[str, Node]:
-    if not isinstance(row, list) or len(row) != 5:
+def check(manifest: Manifest) -> None:
+    """
+    That all of it lies in folders of it, and no link leads out.
+
+    :raises InvalidRecord: as :func:`read`.
+    """
+    for path, node in manifest.items():
+        above = path.rpartition("/")[0]
+        if above and (above not in manifest or manifest[above].kind != FOLDER):
+            raise InvalidRecord(f"malformed manifest: {path!r} lies in no folder of it")
+        if node.kind == LINK and not stays_inside(path, node.what.decode(), manifest):
+            raise InvalidRecord(f"malformed manifest: the link {path!r} leads out of the tree")
+
+
+def read_row(row: Any) -> tuple[str, Node]:
+    """One of the rows that :func:`read` takes."""
+    if not isinstance(row, (list, tuple)) or len(row) != 5:
         raise InvalidRecord("malformed manifest: an entry has five parts")
     path, kind, mode, size, what = row
     if type(path) is not str or not is_path(path):

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import pwd
 import re
 import stat
 import subprocess  # nosec B404
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.tree import Seen
-from saltext_ha.trees.manifest import FILE, FOLDER, LINK, MOST_ENTRIES, Node, is_path, stays_inside
+from saltext_ha.trees.entries import entries
+from saltext_ha.trees.manifest import (
+    FILE,
+    FOLDER,
+    LINK,
+    LONGEST_NAME,
+    MOST_ENTRIES,
+    Node,
+    is_path,
+    stays_inside,
+)
 
 GIT = ".git"
 GIT_TIMEOUT = 20.0
@@ -23,78 +34,104 @@ _NO_LIMIT = float("inf")
 
 
 class Source(NamedTuple):
-    """What was found: ``words`` say where, for people."""
+    """
+    What was found.
+
+    :ivar words: say where, for people.
+    :ivar owners: users that own some of it and are not this process's; they own nothing of what is
+        deployed.
+    """
 
     folder: Path
     manifest: dict[str, Node]
     words: str
+    owners: list[str]
 
 
-def take(folder: Path, ignore: Sequence[str], secret: bool, digests: Path) -> Source:
+def take(
+    folder: Path,
+    ignore: Sequence[str],
+    secret: bool,
+    digests: Path,
+    stop: Callable[[], None] = lambda: None,
+) -> Source:
     """
     Read all that is in *folder*.
 
     :param ignore: globs of what stays out, tried on the path below the folder and on the name.
     :param secret: whether permissions of group and others are taken away.
     :param digests: a folder where it is remembered which files were read before.
+    :param stop: raises when that is to be given up.
     :raises HaError: it cannot be read, or holds what no tree may: a link that leads out of it, a
         device, a name that is no UTF-8.
     """
     if not folder.is_dir():
         raise HaError(f"{folder}: there is no such folder")
     top = folder.resolve()
-    ignored = [re.compile(fnmatch.translate(glob)) for glob in ignore]
-    manifest: dict[str, Node] = {}
-    seen: dict[str, Seen] = {}
-    wrong: list[str] = []
-    mask = 0o700 if secret else 0o777
     try:
-        for path, status in _walk(top, "", ignored):
-            full = top / path
-            if not is_path(path):
-                wrong.append(f"{path!r}: a name is UTF-8, of at most 255 bytes")
-            elif stat.S_ISDIR(status.st_mode):
-                manifest[path] = Node(FOLDER, status.st_mode & mask, 0, b"")
-            elif stat.S_ISREG(status.st_mode):
-                manifest[path] = Node(FILE, status.st_mode & mask, status.st_size, b"")
-                seen[path] = Seen(str(full), status)
-            elif stat.S_ISLNK(status.st_mode):
-                manifest[path] = Node(LINK, 0o777, 0, os.fsencode(full.readlink()))
-            else:
-                wrong.append(f"{path}: neither a file, a folder nor a link")
-            if len(manifest) > MOST_ENTRIES:
-                raise HaError(f"{folder}: has more than {MOST_ENTRIES} entries; see ignore:")
+        there = entries(top, _skipping(ignore, folder, stop))
     except OSError as exc:
         raise HaError(f"{exc.filename or folder}: {exc.strerror or exc}") from None
+    files = {p: Seen(f"{top}/{p}", st) for p, st in there.items() if stat.S_ISREG(st.st_mode)}
+    found, missed = Digests(digests, _NO_LIMIT, stop).of(files)
+    wrong = [f"{path}: {why}" for path, why in missed.items()]
+    wrong += [f"{path}: gone while it was read" for path in files.keys() - found - missed.keys()]
+    manifest: dict[str, Node] = {}
+    # As rsync does it with another user: who serves it must be able to read it.
+    mask, least = 0o700 if secret else 0o777, 0o400
+    for path, status in there.items():
+        mode = status.st_mode
+        if not (len(path) <= LONGEST_NAME and path.isascii()) and not is_path(path):
+            wrong.append(f"{path!r}: a name is UTF-8, of at most 255 bytes")
+        elif path in files:
+            digest = found.get(path, b"")
+            manifest[path] = Node(FILE, mode & mask | least, status.st_size, digest)
+        elif stat.S_ISDIR(mode):
+            manifest[path] = Node(FOLDER, mode & mask, 0, b"")
+        elif stat.S_ISLNK(mode):
+            target = os.fsencode(os.readlink(f"{top}/{path}"))
+            manifest[path] = Node(LINK, 0o777, 0, target)
+        else:
+            wrong.append(f"{path}: neither a file, a folder nor a link")
     for path, node in manifest.items():
         if node.kind == LINK and not _leads_inside(path, node, manifest):
             wrong.append(f"{path}: a link that leads out of the tree")
-    found, missed = Digests(digests, _NO_LIMIT).of(seen)
-    wrong += [f"{path}: {why}" for path, why in missed.items()]
-    wrong += [f"{path}: gone while it was read" for path in seen.keys() - found - missed.keys()]
     if wrong:
         more = f", and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
         raise HaError(
-            f"{folder}: cannot be deployed: {'; '.join(wrong[:LISTED])}{more}; mend it, or leave "
-            "it out by ignore:"
+            f"{folder}: cannot be deployed: {'; '.join(sorted(wrong)[:LISTED])}{more}; mend it, or "
+            "leave it out by ignore:"
         )
-    for path, digest in found.items():
-        manifest[path] = manifest[path]._replace(what=digest)
-    return Source(top, manifest, " ".join(filter(None, (str(folder), commit(top)))))
+    words = " ".join(filter(None, (str(folder), commit(top))))
+    owners = {status.st_uid for status in there.values()} - {os.geteuid()}
+    return Source(top, manifest, words, sorted(map(_user, owners)))
 
 
-def _walk(
-    top: Path, below: str, ignored: Sequence[re.Pattern[str]]
-) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(top / below) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
-        path = f"{below}/{entry.name}" if below else entry.name
-        if entry.name == GIT or any(p.match(path) or p.match(entry.name) for p in ignored):
-            continue
-        yield path, entry.stat(follow_symlinks=False)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(top, path, ignored)
+def _skipping(
+    globs: Sequence[str], folder: Path, stop: Callable[[], None]
+) -> Callable[[str, str], bool]:
+    """What :func:`entries` asks of each entry. :raises HaError: there are too many."""
+    ignored = re.compile("|".join(map(fnmatch.translate, globs))) if globs else None
+    left = MOST_ENTRIES
+
+    def skip(path: str, name: str) -> bool:
+        nonlocal left
+        if name == GIT or (ignored and (ignored.match(path) or ignored.match(name))):
+            return True
+        left -= 1
+        if left < 0:
+            raise HaError(f"{folder}: has more than {MOST_ENTRIES} entries; see ignore:")
+        stop()
+        return False
+
+    return skip
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _leads_inside(path: str, node: Node, manifest: dict[str, Node]) -> bool:

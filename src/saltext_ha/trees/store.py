@@ -6,12 +6,13 @@ The versions of one tree on this disk, beside the folder that is served::
     /srv/.salt.ha/versions/<id>.manifest    what is in it
     /srv/.salt.ha/versions/<id>.marks       inode, time and size that its files had when verified
     /srv/.salt.ha/staging/<id>/             one that is being put together
+    /srv/.salt.ha/staging/<id>.spare/       what is served once more, for the next to begin with
     /srv/.salt.ha/staging/parts/<sha256>    a file that is being fetched
     /srv/.salt.ha/before-<time>             what was served before the first deployment
 
-Files that did not change are hard links between versions. Each new file gets a modification time
-of its own: Salt's fileserver knows by that alone whether the hash that it keeps still holds
-(``file_hash`` in ``salt/fileserver/roots.py``, 3006 to 3008).
+Files that did not change are hard links between versions. To make ten thousands of them takes a
+second, and to make them durable another: so a spare is made after a deployment, from a version that
+is not kept any more where there is one. The next deployment only exchanges what changes.
 """
 
 from __future__ import annotations
@@ -24,67 +25,49 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgpack
 
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.files import sync_dir, write_whole
+from saltext_ha.common.files import sync_dir
 from saltext_ha.config.trees import Tree
+from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Changes, Manifest
+from saltext_ha.trees.entries import Mark, Marks
+from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
+from saltext_ha.trees.staging import Parts, Staging
 
-BLOCK = 1 << 20
 NEXT = "next"
 ENDS = (".manifest", ".marks")
-# With more new files than these, one sync of the file system is cheaper than one of each.
-FEW = 32
+SPARE = ".spare"
 LINKED, FREE, FOREIGN = "linked", "free", "foreign"
 
 # fcntl.h and linux/fs.h
 _HERE, _RENAME_EXCHANGE = -100, 2
 _HEX = re.compile("[0-9a-f]{64}")
 
-Marks = dict[str, tuple[int, int, int]]
-
-
-class Staging:
-    """
-    A version that is being put together.
-
-    :ivar missing: SHA-256 → the paths that need that content and do not have it yet.
-    :ivar marks: of the files that are there.
-    """
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest = folder, manifest
-        self.missing: dict[bytes, list[str]] = {}
-        self.marks: Marks = {}
-        self.new = 0
-
-    def size(self, digest: bytes) -> int:
-        """Bytes of a content that is missing."""
-        return self.manifest[self.missing[digest][0]].size
-
 
 class TreeStore:
     """
     Of one *tree*. Several threads may read while one writes. What fails raises OSError or HaError.
+
+    :param stop: raises when what takes long is to be given up.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, stop: Callable[[], None] = lambda: None) -> None:
         self.tree = tree
+        self._stop = stop
+        self._mode = 0o700 if tree.secret else 0o755
         self._versions = tree.folder / "versions"
         self._staging = tree.folder / "staging"
-        self._parts = self._staging / "parts"
+        self.parts = Parts(self._staging / "parts")
         # Of versions that are here; forgotten when one comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
-        self._by_content: dict[bytes, dict[bytes, str]] = {}
-        self._last_time = 0
+        self._by_content: dict[bytes, dict[bytes, list[str]]] = {}
 
     # -- what there is
 
@@ -144,34 +127,33 @@ class TreeStore:
         manifest = self.manifest(version)
         if manifest is None:
             return Changes([], [], [])
-        marks, top = self._marks(version), self.path_of(version)
-        there = dict(_entries(top, ""))
-        changed = [
-            path
-            for path, node in manifest.items()
-            if path in there and not _is_as_marked(node, there[path], marks.get(path), top / path)
-        ]
-        added = [path for path in there if path not in manifest]
-        return Changes(sorted(added), sorted(changed), sorted(manifest.keys() - there.keys()))
+        return entries.edits(self.path_of(version), manifest, self._marks(version))
 
-    def holder(self, digest: bytes) -> Path | None:
-        """A file here with that content, as far as is known without reading it."""
-        for version in reversed(self._in_order()):
-            path = self._index(version).get(digest)
-            if path is not None and self._is_verified(version, path):
-                return self.path_of(version) / path
-        return None
+    def holders(self, digests: Iterable[bytes]) -> Iterator[Path | None]:
+        """A file here with each of these contents, as far as is known without reading it."""
+        order = self._in_order()
+        for digest in digests:
+            found = self._with_content(digest, order)
+            yield next((self.path_of(v) / path for v, path in found if self._is_put(v, path)), None)
 
-    def _index(self, version: bytes) -> dict[bytes, str]:
+    def _with_content(self, digest: bytes, order: list[bytes]) -> Iterator[tuple[bytes, str]]:
+        for version in order:
+            for path in self._index(version).get(digest, ()):
+                yield version, path
+
+    def _index(self, version: bytes) -> dict[bytes, list[str]]:
         if version not in self._by_content:
-            entries = (self.manifest(version) or {}).items()
-            self._by_content[version] = {n.what: path for path, n in entries if n.kind == FILE}
+            index: dict[bytes, list[str]] = {}
+            for path, node in (self.manifest(version) or {}).items():
+                if node.kind == FILE:
+                    index.setdefault(node.what, []).append(path)
+            self._by_content[version] = index
         return self._by_content[version]
 
     def _in_order(self) -> list[bytes]:
-        """The versions that are here, that which is served last."""
+        """The versions that are here, that which is served first."""
         live = self.live()[1]
-        return sorted(self.versions(), key=lambda version: version == live)
+        return sorted(self.versions(), key=lambda version: version != live)
 
     def _forget(self, version: bytes) -> None:
         for kept in (self._loaded, self._marked, self._by_content):
@@ -187,99 +169,66 @@ class TreeStore:
         """
         self._make_folders()
         folder = self._staging / version.hex()
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(mode=0o700)
-        staging = Staging(folder, manifest)
-        known = self._known()
-        top = str(folder)
-        for path, node in sorted(manifest.items()):
-            if node.kind == FOLDER:
-                Path(top, path).mkdir(mode=0o700)
-            elif node.kind == LINK:
-                Path(top, path).symlink_to(node.what.decode())
-            elif (has := known.get((node.what, node.mode))) and _link(has, f"{top}/{path}"):
-                staging.marks[path] = has[1]
-            else:
-                staging.missing.setdefault(node.what, []).append(path)
+        self._save_fetched(folder, manifest)
+        _remove(folder)
+        live = self.live()[1]
+        if live and self._spare(live).is_dir():
+            self._spare(live).rename(folder)
+            before = self.manifest(live) or {}, self._marks(live)
+        else:
+            folder.mkdir(mode=0o700)
+            before = {}, {}
+        staging = Staging(folder, manifest, self.parts, self._stop)
+        staging.fill(*before, self._finder())
         point("tree.linked")
         return staging
 
-    def _known(self) -> dict[tuple[bytes, int], tuple[str, tuple[int, int, int]]]:
-        """(SHA-256, mode) → a verified file with its mark, in any version; the live one counts."""
-        known = {}
-        for version in self._in_order():
-            marks, top = self._marks(version), str(self.path_of(version))
-            for path, node in (self.manifest(version) or {}).items():
-                if node.kind == FILE and path in marks:
-                    known[node.what, node.mode] = (f"{top}/{path}", marks[path])
-        return known
+    def _save_fetched(self, folder: Path, manifest: Manifest) -> None:
+        """What an attempt that was cut has fetched whole: files that no other version has."""
+        for path, status in entries.entries(folder).items() if folder.is_dir() else ():
+            node = manifest.get(path)
+            fetched = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+            if node and fetched and node.kind == FILE and node.size == status.st_size:
+                (folder / path).replace(self.parts.path(node.what))
 
-    def part(self, digest: bytes) -> int:
-        """How many bytes of a content were fetched already."""
-        try:
-            return (self._parts / digest.hex()).stat().st_size
-        except FileNotFoundError:
-            return 0
+    def _spare(self, version: bytes) -> Path:
+        return self._staging / f"{version.hex()}{SPARE}"
 
-    def append(self, digest: bytes, offset: int, data: bytes) -> None:
-        """Add what was fetched. :raises HaError: it does not follow what is there."""
-        if self.part(digest) != offset:
-            raise HaError("a part of a file came out of order")
-        with (self._parts / digest.hex()).open("ab") as file:
-            file.write(data)
+    def _finder(self) -> Callable[[str, Node], tuple[str, Mark] | None]:
+        """Finds verified files in all versions; at the same path of what is served first."""
+        live, order = self.live()[1], self._in_order()
+        served: Manifest = {}
+        marks, top = Marks(), ""
+        if live:
+            served, marks = self.manifest(live) or {}, self._marks(live)
+            top = f"{self.path_of(live)}/"
 
-    def forget(self, digest: bytes) -> None:
-        """Begin anew with a content."""
-        (self._parts / digest.hex()).unlink(missing_ok=True)
+        def find(path: str, node: Node) -> tuple[str, Mark] | None:
+            if served.get(path) == node and path in marks:
+                return top + path, marks[path]
+            for version, other in self._with_content(node.what, order):
+                mark = self._marks(version).get(other)
+                if mark is not None and (self.manifest(version) or {}).get(other) == node:
+                    return f"{self.path_of(version)}/{other}", mark
+            return None
 
-    def settle(self, staging: Staging, digest: bytes) -> bool:
-        """
-        Put a content that was fetched whole where it belongs.
-
-        :return: whether it is what it should be; else it was thrown away.
-        """
-        part = self._parts / digest.hex()
-        paths = staging.missing[digest]
-        if staging.size(digest) == 0 and not part.exists():
-            part.touch(mode=0o600)
-        if part.stat().st_size != staging.size(digest) or _digest(part) != digest:
-            part.unlink()
-            return False
-        sync = len(staging.missing) <= FEW
-        for path in paths[1:]:
-            self._place(Path(shutil.copyfile(part, staging.folder / path)), staging, path, sync)
-        part.replace(staging.folder / paths[0])
-        self._place(staging.folder / paths[0], staging, paths[0], sync)
-        staging.new += len(paths)
-        return True
-
-    def _place(self, file: Path, staging: Staging, path: str, sync: bool) -> None:
-        # Microseconds: what a float holds of a time today.
-        self._last_time = max(self._last_time + 1, time.time_ns() // 1000)
-        with file.open("rb") as opened:
-            os.fchmod(opened.fileno(), staging.manifest[path].mode)
-            os.utime(opened.fileno(), ns=(self._last_time * 1000,) * 2)
-            staging.marks[path] = _mark(os.fstat(opened.fileno()))
-            if sync:
-                os.fsync(opened.fileno())
+        return find
 
     def finish(self, version: bytes, staging: Staging) -> None:
         """It is whole: from here on it is among the versions."""
-        folders = [path for path, node in staging.manifest.items() if node.kind == FOLDER]
-        for path in sorted(folders, reverse=True):
-            (staging.folder / path).chmod(staging.manifest[path].mode | 0o700)
-        staging.folder.chmod(0o700 if self.tree.secret else 0o755)
         name = version.hex()
-        packed = msgpack.packb([[path, *mark] for path, mark in staging.marks.items()])
-        write_whole(self._versions / f"{name}.marks", packed)
-        write_whole(self._versions / f"{name}.manifest", manifests.pack(staging.manifest))
-        if staging.new > FEW:
-            os.sync()
-        else:
-            for path in ("", *folders):
-                sync_dir(staging.folder / path)
+        packed = msgpack.packb([(path, *mark) for path, mark in staging.marks.items()])
+        beside = {
+            self._staging / f"{name}{end}": data
+            for end, data in zip(ENDS, (manifests.pack(staging.manifest), packed), strict=True)
+        }
+        for path, data in beside.items():
+            path.touch(mode=0o600)
+            path.write_bytes(data)
+        staging.make_durable(self._mode, [*beside])
         point("tree.staged")
+        for path in beside:
+            path.rename(self._versions / path.name)
         there = self.path_of(version)
         if there.exists():  # damaged, or edited by hand: kept, and out of the way
             # Under its last name at once: a crash must not leave the edits where it is tidied.
@@ -290,6 +239,7 @@ class TreeStore:
             staging.folder.rename(there)
         sync_dir(self._versions)
         self._forget(version)
+        self._loaded[version], self._marked[version] = staging.manifest, staging.marks
 
     # -- what is served
 
@@ -343,27 +293,48 @@ class TreeStore:
 
         :return: the names of such.
         """
-        stay = versions | {self.live()[1] or b""}
+        live = self.live()[1]
+        self._remove_left_over(live)
         edited = []
-        for version in self.versions():
-            if version in stay:
-                continue
+        rest = self._staging / NEXT
+        before: tuple[Manifest, Marks] = {}, {}
+        for version in set(self.versions()) - versions - {live}:
             if any(self.edits(version)):
                 edited.append(version.hex()[:12])
                 continue
+            _remove(rest)
+            before = self.manifest(version) or {}, self._marks(version)
             path = self.path_of(version)
             # The manifest first: without it, what is left of a version is none.
             for end in ENDS:
                 path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-            shutil.rmtree(path)
+            path.rename(rest)
             self._forget(version)
-        for left in self._left_over():
-            shutil.rmtree(left) if _is_folder(left) else left.unlink(missing_ok=True)
+        if live:
+            self._prepare(rest, *before, live)
+        _remove(rest)
         return edited
 
-    def _left_over(self) -> list[Path]:
+    def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
+        """Make the spare of the version *live* of a *folder* that holds *before*."""
+        manifest = self.manifest(live)
+        if manifest is None or self._spare(live).is_dir():
+            return
+        folder.mkdir(mode=0o700, exist_ok=True)
+        spare = Staging(folder, manifest, self.parts, self._stop)
+        spare.fill(before, marks, self._finder())
+        if not spare.missing:  # else somebody has edited what is served
+            spare.make_durable(0o700)
+            folder.rename(self._spare(live))
+
+    def _remove_left_over(self, live: bytes | None) -> None:
         """What was being put together, or removed, when that was cut."""
-        left = [path for path in _in(self._staging) if path != self._parts] + _in(self._parts)
+        spare = self._spare(live) if live else None
+        for path in _in(self._staging):
+            if path not in (self.parts.folder, spare):
+                _remove(path)
+        for path in _in(self.parts.folder):
+            _remove(path)
         for path in _in(self._versions):
             name, end = path.name[:64], path.name[64:]
             if not _HEX.fullmatch(name):
@@ -371,22 +342,21 @@ class TreeStore:
             whole = (self._versions / name).is_dir()
             manifest = (self._versions / f"{name}{ENDS[0]}").exists()
             if (end in ENDS and not whole) or (not end and not manifest):
-                left.append(path)
-        return left
+                _remove(path)
 
     def close(self) -> None:
         """Close it to other users where it is secret, and only there; it may not be here yet."""
         for folder in (self.tree.folder, self._versions):
             with contextlib.suppress(FileNotFoundError):
-                folder.chmod(0o700 if self.tree.secret else 0o755)
+                folder.chmod(self._mode)
 
     # -- below
 
     def _make_folders(self) -> None:
         for folder in (self.tree.folder, self._versions):
-            folder.mkdir(mode=0o755, exist_ok=True)
+            folder.mkdir(mode=self._mode, exist_ok=True)
         self.close()
-        for folder in (self._staging, self._parts):
+        for folder in (self._staging, self.parts.folder):
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def _marks(self, version: bytes) -> Marks:
@@ -399,12 +369,14 @@ class TreeStore:
                 return {}  # all of it is fetched again
         return self._marked[version]
 
-    def _is_verified(self, version: bytes, path: str) -> bool:
+    def _is_put(self, version: bytes, path: str) -> bool:
+        node, top = (self.manifest(version) or {}).get(path), self.path_of(version)
         try:
-            status = (self.path_of(version) / path).lstat()
+            status = (top / path).lstat()
         except OSError:
             return False
-        return stat.S_ISREG(status.st_mode) and _mark(status) == self._marks(version).get(path)
+        mark = self._marks(version).get(path)
+        return node is not None and entries.is_as_put(node, status, mark, top, path)
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -436,59 +408,8 @@ def _in(folder: Path) -> list[Path]:
     return [*folder.iterdir()] if folder.is_dir() else []
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
-def _mark(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _link(has: tuple[str, tuple[int, int, int]], there: str) -> bool:
-    """Whether *there* became a hard link to a file that is as it was when it was verified."""
-    path, mark = has
-    try:
-        os.link(path, there, follow_symlinks=False)
-    except OSError:
-        return False  # gone, or it has as many links as there can be
-    status = os.lstat(there)
-    if stat.S_ISREG(status.st_mode) and _mark(status) == mark:
-        return True
-    Path(there).unlink()
-    return False
-
-
-def _is_as_marked(node: manifests.Node, status: os.stat_result, mark: Any, path: Path) -> bool:
-    if node.kind == FILE:
-        return stat.S_ISREG(status.st_mode) and _mark(status) == mark
-    if node.kind == FOLDER:
-        return stat.S_ISDIR(status.st_mode)
-    return stat.S_ISLNK(status.st_mode) and os.fsencode(path.readlink()) == node.what
-
-
-def _entries(top: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(top / below) as entries:
-        listed = list(entries)
-    for entry in listed:
-        path = f"{below}/{entry.name}" if below else entry.name
-        yield path, entry.stat(follow_symlinks=False)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _entries(top, path)
-
-
-def _digest(path: Path) -> bytes:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            found.update(block)
-    return found.digest()
-
-
-def copy_part(store: TreeStore, digest: bytes, path: Path) -> None:
-    """Take a content from a file of this machine, which :meth:`TreeStore.settle` verifies."""
-    store.forget(digest)
-    offset = 0
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        while block := file.read(BLOCK):
-            store.append(digest, offset, block)
-            offset += len(block)
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

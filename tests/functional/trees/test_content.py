@@ -19,7 +19,7 @@ from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.content import PART, Call, Content
 from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
 from saltext_ha.trees.source import take
-from saltext_ha.trees.store import TreeStore, copy_part
+from saltext_ha.trees.store import TreeStore
 from tests.engines import in_a_loop
 
 Answer = Callable[[dict[str, Any]], Any]
@@ -42,8 +42,8 @@ def holding(folder: Path, files: dict[str, bytes]) -> tuple[TreeStore, bytes, Ma
     version = manifests.version_of(manifest)
     staging = store.begin(version, manifest)
     for digest in list(staging.missing):
-        copy_part(store, digest, source / staging.missing[digest][0])
-        assert store.settle(staging, digest)
+        staging.copy(digest, source / staging.missing[digest][0])
+        assert staging.settle(digest)
     store.finish(version, staging)
     return store, version, manifest
 
@@ -59,10 +59,15 @@ def call_of(store: TreeStore, **bent: Callable[[dict[str, Any]], Awaitable[Any] 
     return call
 
 
-async def fetch(store: TreeStore, version: bytes, manifest: Manifest, **calls: Call) -> None:
+async def fetch(store: TreeStore, version: bytes, manifest: Manifest, **calls: Call) -> list[str]:
+    """Who was refused."""
+    refused: list[str] = []
     staging = store.begin(version, manifest)
-    await content.fetch_files(calls, store, staging, lambda done, of: None)
+    await content.fetch_files(
+        calls, store.tree.name, staging, lambda done, of: None, refused.append
+    )
     store.finish(version, staging)
+    return refused
 
 
 def outside(folder: Path) -> set[str]:
@@ -100,7 +105,8 @@ async def test_what_is_not_that_file_is_refused_and_the_next_is_asked(
         await fetch(store, version, manifest, liar=liar)
     assert store.versions() == []
     assert outside(tmp_path / "m2") == {".live.ha"}
-    await fetch(store, version, manifest, liar=liar, honest=call_of(there))
+    refused = await fetch(store, version, manifest, liar=liar, honest=call_of(there))
+    assert refused == ([] if words == "does not have all" else ["liar"])
     path = store.path_of(version)
     assert {name: (path / name).read_bytes() for name in files} == files
     assert not any(store.edits(version))
@@ -142,8 +148,8 @@ async def test_a_file_is_never_held_whole(tmp_path: Path) -> None:
     manifest = take(source, (), False, tmp_path / "digests").manifest
     version = manifests.version_of(manifest)
     staging = there.begin(version, manifest)
-    copy_part(there, manifest["huge"].what, source / "huge")
-    assert there.settle(staging, manifest["huge"].what)
+    staging.copy(manifest["huge"].what, source / "huge")
+    assert staging.settle(manifest["huge"].what)
     there.finish(version, staging)
     store = store_in(tmp_path / "m2")
     tracemalloc.start()
@@ -166,8 +172,8 @@ async def test_only_what_differs_of_a_manifest_is_sent(tmp_path: Path) -> None:
     changed["new"] = Node(FILE, 0o644, 6, hashlib.sha256(SMALL).digest())
     second = manifests.version_of(changed)
     staging = there.begin(second, changed)
-    there.append(changed["new"].what, 0, SMALL)
-    assert there.settle(staging, changed["new"].what)
+    staging.parts.append(changed["new"].what, 0, SMALL)
+    assert staging.settle(changed["new"].what)
     there.finish(second, staging)
     sent: list[int] = []
     call = call_of(there, tree_manifest=lambda answer: sent.append(len(answer["rows"])) or answer)
@@ -216,9 +222,8 @@ async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Pat
     empty = hashlib.sha256().digest()
     manifest |= {f"{long}/{n}": Node(FILE, 0o644, 0, empty) for n in range(6000)}
     version = manifests.version_of(manifest)
-    copy_part(there, empty, Path("/dev/null"))
     staging = there.begin(version, manifest)
-    assert there.settle(staging, empty)
+    assert staging.settle(empty)
     there.finish(version, staging)
     sizes: list[int] = []
 
@@ -236,3 +241,22 @@ async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Pat
     sizes.clear()
     assert await content.fetch_manifest(watched, here, base, version) == {}
     assert max(sizes) < wire.MAX_BODY
+
+
+@in_a_loop
+async def test_a_manifest_with_more_entries_than_a_tree_may_have(tmp_path: Path) -> None:
+    """A page at a time, for ever: no more of it is kept than of the largest tree."""
+    store = store_in(tmp_path / "m2")
+    asked = 0
+
+    async def endless(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        row = [FILE, 0o644, 1, bytes(32)]
+        rows = [[f"{asked:09}-{number:09}", *row] for number in range(50_000)]
+        return {"base": False, "rows": rows, "removed": [], "more": True}
+
+    with pytest.raises(InvalidRecord, match="at most"):
+        await content.fetch_manifest(endless, store, bytes(32), b"")
+    assert asked == 1 + manifests.MOST_ENTRIES // 50_000
+    assert outside(tmp_path / "m2") == set()

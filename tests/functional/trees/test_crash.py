@@ -6,6 +6,8 @@ Real engines in processes of their own. Whatever a master serves at any time is 
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from lab.wait import wait_for
+from saltext_ha.common.errors import HaError
 from saltext_ha.common.fail_points import POINTS
 from tests.processes import SOON, Group, Master
 
@@ -150,5 +153,43 @@ def test_a_master_that_cannot_switch_says_so_and_follows(pair: tuple[Master, Mas
         assert (served(m1), served(m2)) == (NEW, OLD)
         assert not m2.is_fine()
         assert "not served here yet" in m2.note()
+    wait_for(lambda: served(m2) == NEW, SOON, "m2 follows")
+    heals(m1, m2)
+
+
+def refused(master: Master, **options: Any) -> str:
+    """Why ``ha.deploy`` fails."""
+    job = master.engine.control("deploy", {"by": "root", **options})["job"]
+    try:
+        while True:
+            found = master.engine.control("deploy_progress", {"job": job})
+            assert "answer" not in found, found
+    except HaError as exc:
+        return str(exc)
+
+
+def test_a_master_that_is_unresponsive_is_named_and_follows(pair: tuple[Master, Master]) -> None:
+    m1, m2 = pair
+    os.kill(m2.engine.pid, signal.SIGSTOP)
+    try:
+        assert "m2" in refused(m1)
+        assert served(m1) == served(m2) == OLD
+        assert deploy(m1, without="m2")["left_out"] == ["m2"]
+        assert (served(m1), served(m2)) == (NEW, OLD)
+    finally:
+        os.kill(m2.engine.pid, signal.SIGCONT)
+    wait_for(lambda: served(m2) == NEW, SOON, "m2 follows")
+    heals(m1, m2)
+
+
+def test_a_master_that_is_cut_off_just_before_it_switches_follows(
+    pair: tuple[Master, Master],
+) -> None:
+    m1, m2 = pair
+    with m2.failing("WAIT tree.record"):
+        answer = deploy(m1)
+        assert answer["retcode"] == 2
+        assert "will when it can" in answer["unknown"]["m2"]
+        assert (served(m1), served(m2)) == (NEW, OLD)
     wait_for(lambda: served(m2) == NEW, SOON, "m2 follows")
     heals(m1, m2)

@@ -351,7 +351,7 @@ async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
         assert "hunter2" not in str(planned)
         done = await deployed(two[0])
         shown = await run(two[1], "deployments")
-        version = one.service.parts.trees.stores["states"].live()[1]
+        version = one.service.parts.stager.stores["states"].live()[1]
         assert version is not None
         for answer in (planned, done, shown):
             assert version.hex()[:8] not in str(answer)

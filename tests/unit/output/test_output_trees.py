@@ -196,3 +196,28 @@ def test_what_is_odd_about_deployments() -> None:
     assert "nothing was deployed yet: salt-run ha.deploy test=True" in text
     assert "  conflict: different versions" in text
     assert "  edited by hand on m2: 1 file (top.sls): salt-run ha.deploy serves" in text
+
+
+def test_owners_of_the_source_are_named_in_a_plan() -> None:
+    said = "owned by deploy, 12345 in the source; on the masters by the user of salt-master"
+    assert said in ha.output(deploy(tree(owners=["deploy", "12345"]), test=True))
+    assert "owned by" not in ha.output(deploy(tree(owners=[]), test=True))
+
+
+def test_deployments_stand_in_the_history() -> None:
+    line = {
+        "id": "", "tree": "states", "at": 1.7e9, "on": "m1", "by": "root", "what": "deployed 7",
+        "state": None, "fingerprint": None, "why": "/srv/git (git 0123 main): nginx",
+        "decisions": [],
+        "received": 1.7e9, "from": "m1",
+    }  # fmt: skip
+    key = {**line, "id": "web1", "tree": "", "what": "accepted", "why": ""}
+    shows(
+        {"kind": "history", "writes": [line, key], "more": False, "retcode": 0},
+        """
+        When (UTC)           Where  Who   What        Id           Fingerprint
+        2023-11-14 22:13:20  m1     root  deployed 7  tree states  -
+            /srv/git (git 0123 main): nginx
+        2023-11-14 22:13:20  m1     root  accepted    web1         -
+        """,
+    )

@@ -1,24 +1,32 @@
 """
-Promises T2 to T4 of docs/design.md §8, of one store: whatever is staged, given up, switched,
-removed, edited by hand and started anew, in any order.
+Promises T2 to T5 of docs/design.md §8, of one store: whatever is staged, given up, switched,
+removed, edited by hand, and started anew after a crash between any two steps, in any order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees import store
 from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Node
-from saltext_ha.trees.store import FOREIGN, LINKED, Staging, TreeStore
+from saltext_ha.trees.staging import Staging
+from saltext_ha.trees.store import FOREIGN, LINKED, TreeStore
 
 Files = dict[str, str]
 
@@ -31,14 +39,19 @@ contents = st.sampled_from(
         {},
     ]
 )
+# All that changes something on a disk, but for writing into a file.
+STEPS = (
+    "chmod", "fsync", "link", "mkdir", "rename", "replace", "rmdir", "symlink", "sync", "unlink",
+    "utime",
+)  # fmt: skip
 ways = st.sampled_from(["beside", "in its place", "by a new file", "removed"])
 
 
 def described(files: Files) -> dict[str, Node]:
     """What a source with *files* would be described as; with a link where there is an ``a``."""
-    rows = {path: Node(FILE, 0o644, len(text), _hash(text)) for path, text in files.items()}
+    rows = {path: Node(FILE, 0o600, len(text), _hash(text)) for path, text in files.items()}
     if any(path.startswith("folder/") for path in files):
-        rows["folder"] = Node(FOLDER, 0o755, 0, b"")
+        rows["folder"] = Node(FOLDER, 0o700, 0, b"")
     if "a" in files:
         rows["link"] = Node(LINK, 0o777, 0, b"a")
     return rows
@@ -53,13 +66,40 @@ def read(top: Path) -> Files:
     return {str(path.relative_to(top)): path.read_text(errors="replace") for path in paths}
 
 
+class Crash(BaseException):
+    """Nothing catches it: what was done until then is all that a process leaves that was killed."""
+
+
+@contextlib.contextmanager
+def crashing(after: int) -> Iterator[None]:
+    """The process dies before the step that comes *after* so many others on its disk."""
+    left = after
+
+    def dying(step: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Crash
+            return step(*args, **kwargs)
+
+        return taken
+
+    with contextlib.ExitStack() as stack:
+        for name in STEPS:
+            stack.enter_context(patch.object(os, name, dying(getattr(os, name))))
+        stack.enter_context(patch.object(store, "exchange", dying(store.exchange)))
+        with contextlib.suppress(Crash):
+            yield
+
+
 class StoreMachine(RuleBasedStateMachine):
     """One store, its operator who edits what is live, and who restarts the engine."""
 
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
-        self.tree = Tree("states", self.root / "live")
+        self.tree = Tree("states", self.root / "live", secret=True)
         self.store = TreeStore(self.tree)
         self.versions: dict[bytes, Files] = {}
         self.expected: Files | None = None
@@ -94,9 +134,9 @@ class StoreMachine(RuleBasedStateMachine):
     def _fetch(self, staging: Staging, files: Files, wrong: bool = False) -> None:
         digest = next(iter(staging.missing))
         text = files[staging.missing[digest][0]].encode()
-        have = self.store.part(digest)
-        self.store.append(digest, have, bytes(len(text) - have) if wrong else text[have:])
-        taken = self.store.settle(staging, digest)
+        have = staging.parts.length(digest)
+        staging.parts.append(digest, have, bytes(len(text) - have) if wrong else text[have:])
+        taken = staging.settle(digest)
         assert taken is (not wrong or not text[have:])
         if taken:
             del staging.missing[digest]
@@ -104,12 +144,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(files=contents, adopt=st.booleans())
     def serve(self, files: Files, adopt: bool) -> None:
         """What is deployed is served as it was described, whatever was done by hand before."""
-        version = manifests.version_of(described(files))
-        if self.store.manifest(version) is None or any(self.store.edits(version)):
-            _, staging = self._begin(files)
-            while staging.missing:
-                self._fetch(staging, files)
-            self.store.finish(version, staging)
+        version = self._stage(files)
         assert not any(self.store.edits(version))
         if self.store.live()[0] == FOREIGN and not adopt:
             return
@@ -117,6 +152,33 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.live() == (LINKED, version)
         self.expected = files
         assert not any(self.store.edits(version))
+
+    def _stage(self, files: Files) -> bytes:
+        version = manifests.version_of(described(files))
+        if self.store.manifest(version) is None or any(self.store.edits(version)):
+            _, staging = self._begin(files)
+            while staging.missing:
+                self._fetch(staging, files)
+            self.store.finish(version, staging)
+        return version
+
+    @rule(files=contents, adopt=st.booleans(), after=st.integers(0, 80))
+    def crash(self, files: Files, adopt: bool, after: int) -> None:
+        """What is live is what was, or what was to be; and all goes on from there."""
+        version = manifests.version_of(described(files))
+        foreign = self.store.live()[0] == FOREIGN
+        with crashing(after):
+            self._stage(files)
+            if adopt or not foreign:
+                self.store.switch(version, adopt)
+            self.store.keep(set())
+        self.versions[version] = files
+        self.store = TreeStore(self.tree)
+        if self.expected is None and self.store.live()[0] != LINKED:
+            return
+        now = read(self.tree.live.resolve())
+        assert now in (self.expected, files)
+        self.expected = now
 
     @rule(files=contents, some=st.integers(0, 3))
     def give_up(self, files: Files, some: int) -> None:
@@ -126,8 +188,8 @@ class StoreMachine(RuleBasedStateMachine):
             self._fetch(staging, files)
             some -= 1
         for digest, paths in staging.missing.items():
-            if not self.store.part(digest):
-                self.store.append(digest, 0, files[paths[0]].encode()[:2])
+            if not staging.parts.length(digest):
+                staging.parts.append(digest, 0, files[paths[0]].encode()[:2])
 
     @rule(files=contents)
     def be_sent_other_bytes(self, files: Files) -> None:
@@ -183,6 +245,12 @@ class StoreMachine(RuleBasedStateMachine):
             assert not changed or any(self.store.edits(version))
 
     @invariant()
+    def other_users_read_nothing(self) -> None:
+        """T5: the versions are in a folder that is closed."""
+        if self.tree.folder.exists() and (self.tree.folder / "versions").exists():
+            assert stat.S_IMODE(self.tree.folder.stat().st_mode) == 0o700
+
+    @invariant()
     def nothing_written_by_hand_is_lost(self) -> None:
         """T4."""
         folders = [top for top in (self.tree.live, self.tree.folder) if os.path.lexists(top)]
@@ -192,8 +260,55 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+@pytest.mark.parametrize("before", ["a version", "a folder", "an edited version", "it, edited"])
+def test_a_crash_between_any_two_steps_of_a_deployment(tmp_path: Path, before: str) -> None:
+    old, new = {"a": "one", "folder/c": ""}, {"a": "two", "b": "three", "folder/c": ""}
+    new = old if before == "it, edited" else new
+    after, ended = 0, False
+    while not ended:
+        tree = Tree("states", tmp_path / f"{after}" / "live", secret=True)
+        tree.live.parent.mkdir()
+        served = _as_it_was(tree, before, old)
+        with crashing(after):
+            _deployed(TreeStore(tree), new)
+            ended = True
+        assert read(tree.live.resolve()) in (served, new), after
+        # It goes on from there, and nothing that was done by hand is lost.
+        _deployed(TreeStore(tree), new)
+        assert read(tree.live.resolve()) == new, after
+        kept = set(read(tree.live.resolve()).values()) | set(read(tree.folder).values())
+        assert before == "a version" or "by hand" in kept, after
+        after += 1
+    assert after > 10
+
+
+def _as_it_was(tree: Tree, before: str, files: Files) -> Files:
+    if before == "a folder":
+        tree.live.mkdir()
+        (tree.live / "mine").write_text("by hand")
+        return read(tree.live)
+    _deployed(TreeStore(tree), files)
+    if "edited" in before:
+        (tree.live / "mine").write_text("by hand")
+    return read(tree.live.resolve())
+
+
+def _deployed(store: TreeStore, files: Files) -> None:
+    manifest = described(files)
+    version = manifests.version_of(manifest)
+    if store.manifest(version) is None or any(store.edits(version)):
+        staging = store.begin(version, manifest)
+        for digest, paths in list(staging.missing.items()):
+            staging.parts.forget(digest)
+            staging.parts.append(digest, 0, files[paths[0]].encode())
+            assert staging.settle(digest)
+        store.finish(version, staging)
+    store.switch(version, adopt=True)
+    store.keep(set())

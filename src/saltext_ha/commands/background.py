@@ -1,0 +1,68 @@
+"""Work that takes longer than an answer may: one command begins it, another asks how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.transport.control_server import Command
+
+PATIENCE = 0.2  # seconds that one question for progress waits
+KEPT = 8
+
+
+class Job:
+    """One piece of work; ``text`` says how far it is."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.task: asyncio.Task[dict[str, Any]] | None = None
+
+
+Work = Callable[[dict[str, Any], Job], Awaitable[dict[str, Any]]]
+
+
+class Background:
+    """
+    One piece of work at a time.
+
+    :param what: it is, for people: ``a deployment``. :param listed: where all that was done is
+        shown.
+    """
+
+    def __init__(self, what: str, listed: str) -> None:
+        self._what, self._listed = what, listed
+        self._jobs: dict[str, Job] = {}
+
+    def begins(self, work: Work) -> Command:
+        """The command that begins *work*, and is answered ``job``: its name."""
+
+        async def begin(payload: dict[str, Any]) -> dict[str, Any]:
+            if any(job.task and not job.task.done() for job in self._jobs.values()):
+                raise HaError(f"{self._what} is under way on this master; wait until it has ended")
+            for old in list(self._jobs)[: 1 - KEPT]:
+                del self._jobs[old]
+            name, job = secrets.token_hex(8), Job()
+            self._jobs[name] = job
+            job.task = asyncio.ensure_future(work(payload, job))
+            # Retrieved, lest asyncio complain of it when nobody asks any more.
+            job.task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return {"job": name}
+
+        return begin
+
+    async def progress(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Asks how far the ``job`` is (``text``), or what came of it (``answer``)."""
+        job = self._jobs.get(str(payload.get("job")))
+        if job is None or job.task is None:
+            raise HaError(f"{self._what} of that name is not known here; {self._listed} shows all")
+        await asyncio.wait([job.task], timeout=PATIENCE)
+        if not job.task.done():
+            return {"text": job.text}
+        try:
+            return {"answer": job.task.result()}
+        except OSError as exc:
+            raise HaError(f"{exc.filename or self._what}: {reason_of(exc)}") from None

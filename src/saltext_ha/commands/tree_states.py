@@ -1,0 +1,125 @@
+"""How trees are on each master, and in which of them a file lies that masters do not have alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.config.trees import Tree
+from saltext_ha.consistency.comparison import Difference, names
+from saltext_ha.consistency.tree import environments
+from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.transport import wire
+from saltext_ha.trees.stager import Stager
+
+OPTIONS = ("file_roots", "pillar_roots")
+
+State = Mapping[str, Any]
+States = Mapping[str, Mapping[str, State]]
+"""Master → tree → how it is there, as :meth:`.Stager.state` says."""
+
+
+class TreeStates:
+    """
+    Of all masters.
+
+    :param stager: of this one.
+    """
+
+    def __init__(self, group: Group, stager: Stager, opts: Mapping[str, Any]) -> None:
+        self._group, self._stager, self._opts = group, stager, opts
+
+    async def of(self, trees: Iterable[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """How these trees are on every master that answers, and why others do not."""
+        wanted = list(trees)
+        (answers, errors), own = await asyncio.gather(
+            self._group.ask("tree_state", {"trees": wanted}, SLOW), self._stager.state(wanted)
+        )
+        states = {self._group.name: own}
+        for name, answer in answers.items():
+            try:
+                states[name] = wire.field(answer, "trees", dict)
+            except InvalidRecord as exc:
+                errors[name] = str(exc)
+        return states, errors
+
+    async def explain(self, differences: Sequence[Difference]) -> None:
+        """Say of each that lies in a tree which it is, where it was edited, and what mends it."""
+        trees = [store.tree for store in self._stager.stores.values()]
+        if not trees or not differences:
+            return
+        folders = await asyncio.to_thread(folders_of, self._opts)
+        found = [(d, [*places(str(d["path"]), trees, folders)]) for d in differences]
+        if any(where for _, where in found):
+            states, errors = await self.of(tree.name for tree in trees)
+            for difference, where in found:
+                if where:
+                    explain(difference, where, states, errors)
+
+
+def explain(
+    difference: Difference,
+    where: Sequence[tuple[Tree, str]],
+    states: States,
+    unknown: Iterable[str] = (),
+) -> None:
+    """
+    As :meth:`TreeStates.explain`, of one; it gets ``tree`` and ``edited_on``. Pure.
+
+    :param where: trees in which it may lie, and where in each: more than one where an environment
+        has several folders.
+    :param unknown: masters that did not tell how trees are there.
+    """
+    edited = [(place, _edited_on(*place, states)) for place in where]
+    (tree, _), masters = max(edited, key=lambda one: bool(one[1]))
+    difference["tree"], difference["edited_on"] = tree.name, masters
+    if masters:
+        fix = (
+            f"edited by hand on {names(masters)} in tree {tree.name}: salt-run ha.deploy "
+            f"{tree.name} serves what was deployed again, and keeps the edit beside; put it into "
+            "the source first where it is right"
+        )
+    else:
+        fix = f"in tree {tree.name}: salt-run ha.deploy {tree.name} makes it the same on all"
+        served = {(state.get(tree.name) or {}).get("version") for state in states.values()}
+        if len(served) > 1:
+            fix += f"; which deployment each master serves: salt-run ha.deployments {tree.name}"
+    if silent := sorted(unknown):
+        fix += f"; whether it was edited on {names(silent)} is unknown"
+    difference["fix"] = f"{fix}; no restart needed"
+
+
+def _edited_on(tree: Tree, path: str, states: States) -> list[str]:
+    """Masters where somebody changed *path* by hand, or so much that not all of it is named."""
+    found = []
+    for master, state in sorted(states.items()):
+        told = state.get(tree.name) or {}
+        paths = list(told.get("edits") or ())
+        if path in paths or told.get("edited", 0) > len(paths):
+            found.append(master)
+    return found
+
+
+def folders_of(opts: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """Option → environment → its folders."""
+    return {option: environments(opts.get(option) or {}) for option in OPTIONS}
+
+
+def places(
+    path: str, trees: Sequence[Tree], folders: Mapping[str, Mapping[str, Sequence[str]]]
+) -> Iterator[tuple[Tree, str]]:
+    """
+    In which trees a path of the section ``roots`` may lie, and where in them.
+
+    :param folders: as :func:`folders_of` says.
+    """
+    option, _, rest = path.partition(":")
+    env, _, below = rest.partition(":")
+    for folder in folders.get(option, {}).get(env, ()) if below else ():
+        full = PurePath(folder, below)
+        for tree in trees:
+            if full.is_relative_to(tree.live):
+                yield tree, str(full.relative_to(tree.live))

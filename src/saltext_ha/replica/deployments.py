@@ -1,0 +1,91 @@
+"""
+Which versions of trees were made current, in replica.db: the table ``deployment``. For people only.
+
+What can be gone back to stands in the register of a tree; this goes on for as long as the history.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from saltext_ha.replica.history import Receipt, sqlite_glob
+from saltext_ha.replication.deployment import KEPT, Entry
+
+MOST = 10_000
+"""Lines of all trees together; older ones are dropped."""
+HERE = Receipt("", 0.0)
+"""Of a deployment that was made on this master."""
+
+
+class DeployedLine(NamedTuple):
+    """
+    One deployment of the history.
+
+    ``number``, ``at``, ``by``, ``on``, ``source`` and ``message`` are as its writer says.
+    ``received`` (Unix seconds) is when it came here; ``sender`` the peer that brought it, empty
+    where it was made here.
+    """
+
+    tree: str
+    number: int
+    at: float
+    by: str
+    on: str
+    source: str
+    message: str
+    received: float
+    sender: str
+
+
+class Deployments:
+    """Of *db*, an open replica.db; everything that writes is called inside a transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def wrote(self, tree: str, entries: Iterable[Entry], receipt: Receipt = HERE) -> None:
+        """Remember deployments of a *tree*, as far as they are not known yet."""
+        sender, received = receipt
+        self._db.executemany(
+            "INSERT OR IGNORE INTO deployment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (tree, e.number, e.at, e.by, e.on, e.source, e.message, received or e.at, sender)
+                for e in entries
+            ],
+        )
+        # A peer may claim what it likes.
+        self._db.execute(
+            "DELETE FROM deployment WHERE (tree, number, at, on_master) IN ("
+            "SELECT tree, number, at, on_master FROM deployment"
+            " ORDER BY received DESC LIMIT -1 OFFSET ?)",
+            (MOST,),
+        )
+
+    def lines(
+        self, glob: str = "*", limit: int = 100, since: float | None = None, by: str = "*"
+    ) -> list[DeployedLine]:
+        """
+        The last *limit* deployments of trees that match *glob*, those first that came here last.
+
+        :param since: nothing that came before this, in Unix seconds.
+        :param by: a glob over the names of those who deployed.
+        """
+        rows = self._db.execute(
+            "SELECT * FROM deployment WHERE tree GLOB ? AND received >= ? AND by_whom GLOB ?"
+            " ORDER BY received DESC, number DESC LIMIT ?",
+            (sqlite_glob(glob), float("-inf") if since is None else since, sqlite_glob(by), limit),
+        )
+        return [DeployedLine(*row) for row in rows]
+
+    def prune(self, before: float) -> None:
+        """
+        Drop those that came before *before*, in Unix seconds, but for those that can be gone back
+        to.
+        """
+        self._db.execute(
+            "DELETE FROM deployment WHERE received < ? AND number <= ("
+            "SELECT MAX(number) FROM deployment AS last WHERE last.tree = deployment.tree) - ?",
+            (before, KEPT),
+        )

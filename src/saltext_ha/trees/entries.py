@@ -1,0 +1,71 @@
+"""What lies in a folder now, and is it what was put there?"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
+
+Mark = tuple[int, int, int]
+"""Inode, modification time and size that a file had when its content was verified."""
+Marks = dict[str, Mark]
+Entries = dict[str, os.stat_result]
+"""Path below a folder → what ``lstat`` says of it; a folder stands before what is in it."""
+
+
+def entries(top: Path, skip: Callable[[str, str], bool] | None = None) -> Entries:
+    """
+    All that is in the folder *top*.
+
+    :param skip: told path and name; what it says yes to is left out, with all that is in it.
+    :raises OSError: a folder cannot be read.
+    """
+    found: Entries = {}
+    todo = [""]
+    while todo:
+        below = todo.pop()
+        with os.scandir(f"{top}/{below}") as listed:
+            for entry in listed:
+                path = below + entry.name
+                if skip is not None and skip(path, entry.name):
+                    continue
+                found[path] = entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(f"{path}/")
+    return found
+
+
+def mark_of(status: os.stat_result) -> Mark:
+    """The mark of a file."""
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, path: str) -> bool:
+    """Whether what is at *path* below *top*, with that *status*, is the *node* put there."""
+    if node.kind == FILE:
+        return status.st_mode == stat.S_IFREG | node.mode and mark_of(status) == mark
+    if node.kind == FOLDER:
+        return stat.S_ISDIR(status.st_mode)
+    return stat.S_ISLNK(status.st_mode) and os.fsencode(os.readlink(top / path)) == node.what
+
+
+def edits(top: Path, manifest: Manifest, marks: Mapping[str, Mark]) -> Changes:
+    """
+    What somebody has changed by hand in the folder *top*, where *manifest* was put.
+
+    :raises OSError: it cannot be read.
+    """
+    there = entries(top)
+    changed = [
+        path
+        for path, node in manifest.items()
+        if path in there and not is_as_put(node, there[path], marks.get(path), top, path)
+    ]
+    return Changes(
+        sorted(there.keys() - manifest.keys()),
+        sorted(changed),
+        sorted(manifest.keys() - there.keys()),
+    )

@@ -1,0 +1,237 @@
+"""Has versions of trees on this disk, whole and checked: from peers, or from a folder here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.config.trees import Tree
+from saltext_ha.sync.link import Link
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+from saltext_ha.trees import checking, content
+from saltext_ha.trees.content import Call, Content
+from saltext_ha.trees.manifest import Manifest
+from saltext_ha.trees.source import Source
+from saltext_ha.trees.staging import Staging
+from saltext_ha.trees.store import FOREIGN, TreeStore
+
+LISTED = 20
+NONSENSE = "nonsense about a tree"
+# Deployments of one tree that several people prepare at the same time.
+AT_ONCE = 3
+STAGED, WORKING, FAILED = "staged", "working", "failed"
+# Seconds that one question waits for a version to be there.
+PATIENCE = 1.0
+
+
+class _Work:
+    """A version that is being fetched, and how far it is."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.done = self.of = 0
+
+    def progress(self, done: int, of: int) -> None:
+        self.done, self.of = done, of
+
+
+class Stager:
+    """
+    The versions of all trees of one master.
+
+    :param links: to the peers, by name.
+    :param refused: told what was refused, and from which peer.
+    :param stop: raises when what takes long is to be given up.
+    """
+
+    def __init__(
+        self,
+        trees: Iterable[Tree],
+        links: Mapping[str, Link],
+        refused: Callable[[str, str], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self.stores = {tree.name: TreeStore(tree, stop) for tree in trees}
+        self.locks = {name: asyncio.Lock() for name in self.stores}
+        self._links, self._refused = links, refused
+        self._content = Content(self.stores)
+        self._work: dict[tuple[str, bytes], _Work] = {}
+        self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        return {
+            **self._content.for_peers(),
+            "tree_state": self._state,
+            "tree_stage": self._stage,
+        }
+
+    def of(self, payload: dict[str, Any]) -> TreeStore:
+        """That of the tree which a peer names. :raises HaError: there is none."""
+        name = wire.field(payload, "tree", str)
+        if name not in self.stores:
+            raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
+        return self.stores[name]
+
+    # -- what there is
+
+    async def _state(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"trees": await self.state(wire.texts(payload, "trees"))}
+
+    async def state(self, names: Iterable[str]) -> dict[str, Any]:
+        """
+        Of each tree: ``live`` (linked, free, foreign), ``version`` (what is served), ``foreign``
+        (what to do about that), ``edited`` (changes by hand in it: how many, and some).
+        """
+        return {
+            name: await asyncio.to_thread(_state_of, self.stores[name])
+            for name in names
+            if name in self.stores
+        }
+
+    def verified(self, name: str) -> set[bytes]:
+        """Versions of a tree that were verified, and not served since: some may soon be."""
+        return set(self._staged[name])
+
+    def served(self, name: str, version: bytes) -> None:
+        """From here on somebody may edit it."""
+        if version in self._staged[name]:
+            self._staged[name].remove(version)
+
+    def refuse(self, peer: str) -> None:
+        """Count that a peer said of a tree what cannot be."""
+        self._refused(NONSENSE, peer)
+
+    # -- for a peer that deploys
+
+    async def _stage(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        name, version = self.of(payload).tree.name, wire.field(payload, "version", bytes)
+        again = wire.field(payload, "begin", bool, False)
+        work = self._work.get((name, version))
+        if work is None or (again and work.task and work.task.done()):
+            work = self._work[name, version] = _Work()
+            # Of others nothing is remembered: who asks asks for one at a time.
+            for key in [k for k, w in self._work.items() if w.task and w.task.done()]:
+                del self._work[key]
+            work.task = asyncio.ensure_future(self._stage_and_check(name, version, peer.name, work))
+        assert work.task is not None  # nosec B101
+        await asyncio.wait([work.task], timeout=PATIENCE)
+        if not work.task.done():
+            return {"state": WORKING, "done": work.done, "of": work.of}
+        exc = work.task.exception()
+        if exc is None:
+            return {"state": STAGED}
+        return {"state": FAILED, "why": reason_of(exc)}
+
+    async def _stage_and_check(self, name: str, version: bytes, first: str, work: _Work) -> None:
+        await self.stage(name, version, first, work.progress)
+        await self.check(name, version)
+
+    # -- the work
+
+    async def stage(
+        self,
+        name: str,
+        version: bytes,
+        first: str = "",
+        progress: content.Progress = lambda done, of: None,
+    ) -> None:
+        """
+        Have a version here whole, and as it should be.
+
+        :param first: the peer to ask first. :raises HaError: it could not be fetched.
+        """
+        store = self.stores[name]
+        async with self.locks[name]:
+            if await asyncio.to_thread(_is_sound, store, version):
+                return
+            calls = self._calls(first)
+            manifest = await self._manifest(calls, store, version)
+            staging = await asyncio.to_thread(store.begin, version, manifest)
+            await content.fetch_files(calls, name, staging, progress, self.refuse)
+            await asyncio.to_thread(store.finish, version, staging)
+            self._staged[name].append(version)
+
+    def _calls(self, first: str) -> dict[str, Call]:
+        links = sorted(self._links.items(), key=lambda item: item[0] != first)
+        return {name: link.call for name, link in links if link.up or name == first}
+
+    async def _manifest(
+        self, calls: Mapping[str, Call], store: TreeStore, version: bytes
+    ) -> Manifest:
+        here = await asyncio.to_thread(store.manifest, version)
+        if here is not None:
+            return here
+        base, why = store.live()[1] or b"", []
+        for name, call in calls.items():
+            try:
+                return await content.fetch_manifest(call, store, version, base)
+            except InvalidRecord as exc:
+                why.append(f"{name}: {exc}")
+                self.refuse(name)
+            except HaError as exc:
+                why.append(f"{name}: {exc}")
+        raise HaError("; ".join(why) or "no other master is up that may have it")
+
+    async def stage_from(
+        self,
+        name: str,
+        version: bytes,
+        source: Source,
+        progress: content.Progress = lambda done, of: None,
+    ) -> None:
+        """As :meth:`stage`, from a folder here. :raises HaError: it changed meanwhile."""
+        store = self.stores[name]
+
+        def work() -> None:
+            if _is_sound(store, version):
+                return
+            staging = store.begin(version, source.manifest)
+            of = len(staging.missing)
+            for done, digest in enumerate(list(staging.missing)):
+                progress(done, of)
+                _take_own(staging, digest, source)
+            progress(of, of)
+            store.finish(version, staging)
+
+        async with self.locks[name]:
+            await asyncio.to_thread(work)
+            self._staged[name].append(version)
+
+    async def check(self, name: str, version: bytes) -> None:
+        """Run ``check:`` on a staged version. :raises HaError: it failed, or took too long."""
+        store = self.stores[name]
+        await checking.check(store.tree, store.path_of(version))
+
+
+def _state_of(store: TreeStore) -> dict[str, Any]:
+    live, version = store.live()
+    edits = store.edits(version) if version else ((), (), ())
+    paths = sorted({path for each in edits for path in each})
+    return {
+        "live": live,
+        "version": version or b"",
+        "foreign": store.foreign() if live == FOREIGN else "",
+        "edited": len(paths),
+        "edits": paths[:LISTED],
+    }
+
+
+def _is_sound(store: TreeStore, version: bytes) -> bool:
+    return store.manifest(version) is not None and not any(store.edits(version))
+
+
+def _take_own(staging: Staging, digest: bytes, source: Source) -> None:
+    path = source.folder / staging.missing[digest][0]
+    try:
+        staging.copy(digest, path)
+        taken = staging.settle(digest)
+    except FileNotFoundError:
+        taken = False
+    if not taken:
+        raise HaError(f"{path}: changed while it was being read; deploy again")

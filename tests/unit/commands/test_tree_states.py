@@ -1,0 +1,67 @@
+"""Of what masters do not have alike: which tree it lies in, where it was edited, what mends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands.tree_states import explain, folders_of, places
+from saltext_ha.config.trees import Tree
+
+STATES, PILLAR = Tree("states", Path("/srv/salt")), Tree("pillar", Path("/srv/pillar"), secret=True)
+OPTS = {
+    "file_roots": {"base": ["/srv/salt/base", "/srv/other"], "dev": ["/srv/other"]},
+    "pillar_roots": {"__env__": ["/srv/pillar"], "base": ["/srv/pillar"]},
+}
+
+
+def state(version: bytes = b"1", edits: tuple[str, ...] = (), edited: int = 0) -> dict[str, Any]:
+    return {"version": version, "edits": list(edits), "edited": edited or len(edits)}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("file_roots:base:web/init.sls", [("states", "base/web/init.sls")]),
+        ("file_roots:dev:web/init.sls", []),
+        ("file_roots:base", []),
+        ("file_roots:gone:x", []),
+        ("pillar_roots:base:a:b.sls", [("pillar", "a:b.sls")]),
+        ("gitfs:x:y", []),
+    ],
+)
+def test_where_a_path_lies(path: str, expected: list[tuple[str, str]]) -> None:
+    found = [(tree.name, below) for tree, below in places(path, [STATES, PILLAR], folders_of(OPTS))]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("states", "edited_on", "words"),
+    [
+        ({"m1": state(), "m2": state(edits=("a",))}, ["m2"], "edited by hand on m2 in tree states"),
+        ({"m1": state(), "m2": state(edits=("b",))}, [], "ha.deploy states makes it the same"),
+        ({"m1": state(), "m2": state(edits=("b",), edited=99)}, ["m2"], "keeps the edit beside"),
+        ({"m1": state(), "m2": state(b"2")}, [], "salt-run ha.deployments states"),
+        ({"m1": state(), "m2": state(b"1")}, [], "makes it the same on all; no restart"),
+    ],
+)
+def test_what_is_said(states: Any, edited_on: list[str], words: str) -> None:
+    difference: dict[str, Any] = {"path": "file_roots:base:a", "fix": "rsync"}
+    explain(difference, [(STATES, "a")], {name: {"states": told} for name, told in states.items()})
+    assert (difference["tree"], difference["edited_on"]) == ("states", edited_on)
+    assert words in difference["fix"]
+
+
+def test_of_several_trees_it_is_the_one_that_was_edited() -> None:
+    difference: dict[str, Any] = {"path": "file_roots:base:a", "fix": "rsync"}
+    told = {"m1": {"states": state(), "pillar": state(edits=("x/a",))}}
+    explain(difference, [(STATES, "a"), (PILLAR, "x/a")], told)
+    assert difference["tree"] == "pillar"
+
+
+def test_a_master_that_does_not_tell_is_named() -> None:
+    difference: dict[str, Any] = {"path": "file_roots:base:a", "fix": "rsync"}
+    explain(difference, [(STATES, "a")], {"m1": {"states": state()}}, ["m2"])
+    assert "whether it was edited on m2 is unknown" in difference["fix"]

@@ -1,0 +1,232 @@
+"""What a version is put together from: a spare, other versions, what was fetched before."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.trees import Tree
+from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.source import Source, take
+from saltext_ha.trees.staging import Staging
+from saltext_ha.trees.store import TreeStore
+
+FILES = {f"{folder}/{name}": f"{folder}{name}\n" for folder in "abc" for name in range(10)}
+
+
+class Master:
+    """One that deploys what *files* its source has."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = TreeStore(Tree("states", root / "live"))
+        self.kept: list[bytes] = []
+
+    def read(self, files: dict[str, str]) -> Source:
+        source = self.root / "source"
+        for path in [path for path in source.rglob("*") if path.is_file()]:
+            if str(path.relative_to(source)) not in files:
+                path.unlink()
+        for path, text in files.items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            if not (source / path).exists() or (source / path).read_text() != text:
+                (source / path).write_text(text)
+        return take(source, (), False, self.root / "digests")
+
+    def begun(self, files: dict[str, str]) -> tuple[Staging, Source, bytes]:
+        found = self.read(files)
+        version = manifests.version_of(found.manifest)
+        return self.store.begin(version, found.manifest), found, version
+
+    def deploy(self, files: dict[str, str], keep: int = 5) -> Staging:
+        staging, found, version = self.begun(files)
+        for digest, paths in staging.missing.items():
+            staging.copy(digest, found.folder / paths[0])
+            assert staging.settle(digest)
+        self.store.finish(version, staging)
+        self.store.switch(version)
+        self.kept = [*self.kept, version][-keep:]
+        self.store.keep(set(self.kept))
+        assert self.served() == files
+        assert not any(self.store.edits(version))
+        return staging
+
+    def served(self) -> dict[str, str]:
+        live = self.root / "live"
+        files = [path for path in live.resolve().rglob("*") if path.is_file()]
+        return {str(path.relative_to(live.resolve())): path.read_text() for path in files}
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Master:
+    return Master(tmp_path)
+
+
+def changed(number: int) -> dict[str, str]:
+    return {**FILES, "a/0": f"{number}\n"}
+
+
+@pytest.mark.parametrize("keep", [5, 1], ids=["all are kept", "the spare is an old version"])
+def test_of_a_small_change_nothing_else_is_touched(
+    master: Master, keep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.deploy(FILES, keep)
+    master.deploy(changed(1), keep)
+    links: list[str] = []
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda *args, **kw: (links.append(args[1]), link(*args, **kw)))
+    staging, _, version = master.begun(changed(2))
+    assert links == []
+    assert [*staging.missing.values()] == [["a/0"]]
+    assert len(staging.marks) == len(FILES) - 1
+    staging.parts.append(next(iter(staging.missing)), 0, b"2\n")
+    assert staging.settle(next(iter(staging.missing)))
+    master.store.finish(version, staging)
+    master.store.switch(version)
+    assert master.served() == changed(2)
+
+
+def test_many_histories_of_many_files(master: Master) -> None:
+    for number in range(9):
+        files = {
+            path: text for path, text in FILES.items() if crc32(f"{path}{number}".encode()) % 3
+        }
+        master.deploy({**files, f"new/{number}": "", "a/0": f"{number // 2}"}, 1 + number % 3)
+
+
+@pytest.mark.parametrize("way", ["in its place", "a new file", "other permissions"])
+def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> None:
+    """A spare shares its files with what is live, so what changes the one in place does both."""
+    master.deploy(FILES)
+    live = master.root / "live" / "b" / "3"
+    if way == "other permissions":
+        live.chmod(0o777)
+    else:
+        if way == "a new file":
+            live.unlink()
+        live.write_text("by hand")
+    assert master.store.edits(master.kept[-1]).changed == ["b/3"]
+    master.deploy(changed(1))
+    edited = next((master.root / ".live.ha" / "versions").glob(f"{master.kept[0].hex()}/b/3"))
+    assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
+
+
+def test_a_spare_that_somebody_wrote_into_is_cleaned(master: Master) -> None:
+    master.deploy(FILES)
+    (spare,) = (master.root / ".live.ha" / "staging").glob("*.spare")
+    (spare / "a" / "mine").write_text("x")
+    (spare / "a" / "1").unlink()
+    (spare / "b" / "1").unlink()
+    (spare / "b" / "1").mkdir()
+    (spare / "b" / "1" / "deep").touch()
+    master.deploy(changed(1))
+
+
+def test_whole_files_of_an_attempt_that_was_cut_are_not_fetched_again(master: Master) -> None:
+    staging, found, version = master.begun(FILES)
+    first = next(iter(staging.missing))
+    staging.copy(first, found.folder / staging.missing[first][0])
+    assert staging.settle(first)
+    again = master.store.begin(version, found.manifest)
+    assert again.parts.length(first) == again.size(first)
+    assert again.settle(first)
+
+
+def test_thousands_of_equal_files(master: Master) -> None:
+    master.deploy({f"{number}": "" for number in range(3000)})
+    master.deploy({f"other/{number}": "" for number in range(3000)})
+
+
+def test_equal_size_and_time_is_not_equal_content(master: Master) -> None:
+    master.deploy(FILES)
+    file = master.root / "source" / "a" / "1"
+    before = file.stat()
+    with file.open("r+") as opened:
+        opened.write("A1\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_ino == before.st_ino
+    master.deploy({**FILES, "a/1": "A1\n"})
+
+
+def test_what_takes_long_is_given_up_when_it_is_to_be(tmp_path: Path) -> None:
+    large = tmp_path / "source" / "large"
+    large.parent.mkdir()
+    with large.open("wb") as file:
+        file.truncate(1 << 40)  # more than is read in an hour; it takes no space
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 10:
+            raise HaError("it stops")
+
+    with pytest.raises(HaError, match="it stops"):
+        take(large.parent, (), False, tmp_path / "digests", stop)
+
+
+def test_owners_and_modes(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name, mode in (("run", 0o755), ("group", 0o040), ("setuid", 0o4711)):
+        source.mkdir(exist_ok=True)
+        (source / name).touch()
+        (source / name).chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(source / "run", 12345, 12345)
+    found = take(source, (), False, tmp_path / "digests")
+    modes = {path: node.mode for path, node in found.manifest.items()}
+    # Who serves it must be able to read it.
+    assert modes == {"run": 0o755, "group": 0o440, "setuid": 0o711}
+    assert found.owners == (["12345"] if os.geteuid() == 0 else [])
+    closed = take(source, (), True, tmp_path / "digests")
+    assert {node.mode & 0o077 for node in closed.manifest.values()} == {0}
+
+
+def test_a_source_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saltext_ha.trees.source.MOST_ENTRIES", 3)
+    for name in ("a", "b", "c"):
+        (tmp_path / "source" / name).mkdir(parents=True)
+    assert len(take(tmp_path / "source", (), False, tmp_path / "digests").manifest) == 3
+    (tmp_path / "source" / "c" / "d").touch()
+    with pytest.raises(HaError, match="more than 3 entries"):
+        take(tmp_path / "source", (), False, tmp_path / "digests")
+    assert len(take(tmp_path / "source", ["d"], False, tmp_path / "digests").manifest) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_master_that_runs_as_another_user() -> None:
+    """``user: salt``: what it may not read is named, and what it deploys is its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "source").mkdir()
+        for name, mode in (("open", 0o644), ("closed", 0o600)):
+            (root / "source" / name).touch()
+            (root / "source" / name).chmod(mode)
+        (root / "srv").mkdir()
+        os.chown(root / "srv", 65534, 65534)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(HaError, match="closed: permission denied"):
+                take(root / "source", (), False, root / "srv" / "digests")
+            found = take(root / "source", ["closed"], False, root / "srv" / "digests")
+            assert found.owners == ["root"]
+            store = TreeStore(Tree("states", root / "srv" / "live"))
+            version = manifests.version_of(found.manifest)
+            staging = store.begin(version, found.manifest)
+            for digest, paths in staging.missing.items():
+                staging.copy(digest, found.folder / paths[0])
+                assert staging.settle(digest)
+            store.finish(version, staging)
+            store.switch(version)
+            store.keep(set())
+            assert not any(store.edits(version))
+        finally:
+            os.seteuid(0)
+        status = (root / "srv" / "live" / "open").stat()
+        assert (status.st_uid, status.st_mode & 0o777) == (65534, 0o644)
