@@ -89,6 +89,9 @@ CREATE INDEX history_received ON history (received);
 # Which version of each tree is current; see replication/deployment.py.
 TREES = "CREATE TABLE tree (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
 
+# The last runs of what runs once, by name; see replication/runs.py.
+RUNS = "CREATE TABLE run (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
+
 MIGRATIONS: Sequence[str] = (
     FIRST,
     HORIZON,
@@ -98,6 +101,7 @@ MIGRATIONS: Sequence[str] = (
     VOUCHED,
     RECEIVED,
     TREES,
+    RUNS,
 )
 """What leads from version n to version n + 1 of the schema, by n."""
 
