@@ -15,10 +15,12 @@ from saltext_ha.commands.endpoints import Endpoints
 from saltext_ha.commands.failover_safe import FailoverSafe
 from saltext_ha.commands.history import HistoryCommand
 from saltext_ha.commands.key_section import KeySection
+from saltext_ha.commands.leading import Leading
 from saltext_ha.commands.linting import Linting
 from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
 from saltext_ha.commands.minions import Bound
+from saltext_ha.commands.once import Once
 from saltext_ha.commands.proxy_config import ProxyConfig
 from saltext_ha.commands.reachability import Reachability
 from saltext_ha.commands.removal import Removal
@@ -110,8 +112,10 @@ def make(parts: Parts) -> Answering:
         watch=parts.watch,
         fingerprint=lambda: parts.identity.fingerprint,
         refusals=parts.refusals,
+        leader=parts.leader,
     )
     restarting = Restarting(group, config.restart, config.state_dir / "restart")
+    leading = Leading(group, parts.leader, parts.runs)
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
@@ -135,6 +139,8 @@ def make(parts: Parts) -> Answering:
         proxy,
         Deploy(group, parts.trees, config.state_dir / "trees"),
         restarting,
+        leading,
+        Once(parts.leader, parts.runs),
     )
     for_peers = (
         server,
@@ -154,6 +160,9 @@ def make(parts: Parts) -> Answering:
         safe,
         proxy,
         restarting,
+        parts.leader,
+        parts.runs,
+        leading,
     )
     own = Own(
         config.name,

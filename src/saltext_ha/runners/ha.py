@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import cmd_batches, deploying, engine_client
+from saltext_ha.commands import cmd_batches, deploying, engine_client, running_once
 from saltext_ha.commands import restart_masters as restarting
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
@@ -1047,6 +1047,77 @@ def deployments(*trees: str) -> Answer:
         salt-run ha.deployments states --out=json
     """
     return _ask("deployments", trees=list(trees))
+
+
+def once(function: str, *args: Any, **kwargs: Any) -> Answer:
+    """
+    Run a function on the master that leads, and on no other: for ``schedule:`` and cron that stand
+    on all masters alike. docs/once.md has what that promises.
+
+    function
+        A runner function, ``wheel.`` and one of wheel, or ``local.`` and one of minions, whose
+        target comes first. What follows are its arguments, but for these:
+    name
+        Remember the run under this name, on all masters: so it runs once within ``within`` also
+        when another master comes to lead meanwhile.
+    within
+        That period, as 90s, 30m, 2h or 1d: somewhat less than from one run to the next. 1m.
+    wait
+        Seconds for which a master that does not lead waits for the leader to begin what has a name,
+        and any master for a leader: if it comes to lead meanwhile, it runs it. 15.
+    kwarg
+        More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
+
+    Returns a dict: ``skipped`` (whether it did not run here), ``why``, ``leader`` (a name, or
+    None), ``fence`` (a number that grows with each change of leaders, where the store has one; what
+    runs has it in the environment as ``SALT_HA_FENCE``), ``return``, ``error``, ``function``,
+    ``name``. Exit code: that of the function; 0 where another master leads, or it ran already; 1
+    where nobody leads.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.once state.orchestrate orch.nightly name=nightly within=12h
+        salt-run ha.once local.state.apply 'web*' nginx
+    """
+    given = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    options = {key: given.pop(key) for key in running_once.OPTIONS if key in given}
+    by = engine_client.caller(globals().get("__user__"))
+
+    def work(settings: mapping.HaConfig) -> Answer:
+        def ask(command: str, payload: Answer) -> Answer:
+            return engine_client.engine(settings, command, {**payload, "by": by})
+
+        runners = globals()["__salt__"]
+        return running_once.run(
+            ask, __opts__, runners, __context__, function, args, given, **options
+        )
+
+    return _answer(work)
+
+
+def leader() -> Answer:
+    """
+    Which master leads: the one on which ``ha.once`` runs what must not run twice.
+
+    Returns a dict: ``leader`` (a name, or None), ``leads`` (whether it is this master), ``why``
+    (nobody leads), ``since`` (Unix seconds), ``store``, ``fence``, ``masters`` (a list: ``name``,
+    ``leads``, ``follows`` (who leads as that master knows), ``note``), ``leading`` (those that say
+    that they lead; more than one while masters do not reach each other), ``apart`` (master → why it
+    takes no part), ``runs`` (what ran last under each name of ``ha.once``: ``name``, ``function``,
+    ``state`` (running, done, failed, unfinished), ``on``, ``by``, ``ago`` and ``seconds``,
+    ``fence``), and ``unknown``. Exit code 2 where a master could not be asked, 1 where nobody
+    leads, masters do not agree, or a run failed or was not finished, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.leader
+        salt-run ha.leader --out=json
+    """
+    return _ask("leader")
 
 
 def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
