@@ -144,6 +144,8 @@ def methods(known: Known) -> dict[str, Sample]:
         "leading": lambda rng: {},
         "runs": lambda rng: {"have": {"nightly": rng.randbytes(16)}},
         "runs_told": lambda rng: {"runs": {f"run{rng.randrange(600)}": runs(rng)}},
+        "past_jobs": lambda rng: {"search": rng.choice(("", "test.*")), "limit": 5},
+        "past_job": lambda rng: {"jid": jids(rng)[0]},
         "join": lambda rng: join(rng, known),
         "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
         "certificates": lambda rng: {},
@@ -255,6 +257,8 @@ def commands() -> dict[str, Sample]:
             "start": [rng.randbytes(8).hex(), 1],
             "state": rng.choice(("done", "failed")),
         },
+        "jobs": lambda rng: {"search": "test.*", "limit": 5},
+        "lookup_jid": lambda rng: {"jid": f"{rng.randrange(10**20):020}"},
         "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
         "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
     }

@@ -21,6 +21,7 @@ from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
 from saltext_ha.commands.minions import Bound
 from saltext_ha.commands.once import Once
+from saltext_ha.commands.past_jobs import PastJobs
 from saltext_ha.commands.proxy_config import ProxyConfig
 from saltext_ha.commands.reachability import Reachability
 from saltext_ha.commands.removal import Removal
@@ -30,6 +31,7 @@ from saltext_ha.commands.summary import Summary
 from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
+from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
@@ -115,6 +117,7 @@ def make(parts: Parts) -> Answering:
         leader=parts.leader,
     )
     restarting = Restarting(group, config.restart, config.state_dir / "restart")
+    past_jobs = PastJobs(group, jobs, JobCache(opts))
     leading = Leading(group, parts.leader, parts.runs)
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
@@ -141,6 +144,7 @@ def make(parts: Parts) -> Answering:
         restarting,
         leading,
         Once(parts.leader, parts.runs),
+        past_jobs,
     )
     for_peers = (
         server,
@@ -163,6 +167,7 @@ def make(parts: Parts) -> Answering:
         parts.leader,
         parts.runs,
         leading,
+        past_jobs,
     )
     own = Own(
         config.name,

@@ -27,7 +27,7 @@ class MasterView:
     :ivar unfit: why it may not lead; empty when it may.
     :ivar sees: the masters that have answered it just now.
     :ivar order: as its configuration has it; see :class:`.config.leader.Settings`.
-    :ivar at: when that was true, at the earliest (``time.monotonic`` of whoever keeps it).
+    :ivar at: when that was true, at the earliest (``time.monotonic`` of the master that keeps it).
     """
 
     name: str
@@ -102,7 +102,7 @@ class NameOrder:
 def order_of(views: Iterable[MasterView]) -> NameOrder:
     """
     The order of masters that know each other. Where their configurations differ, one of them
-    counts, the same whoever asks: else two would both be the first.
+    counts, the same on all of them: else two would both be the first.
     """
     return NameOrder(min((view.order for view in views if view.order), default=()))
 

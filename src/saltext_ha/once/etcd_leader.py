@@ -138,7 +138,7 @@ class EtcdLeader:
     async def _prolong(self) -> None:
         asked = self._clock()
         if asked >= self._until:
-            await self._give_up()  # it may hold still: the key is left for whoever comes first
+            await self._give_up()  # it may hold still: another master may take the key
             return
         try:
             ttl = await self._client.keep_alive(self._lease)

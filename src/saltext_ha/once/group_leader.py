@@ -108,10 +108,12 @@ class GroupLeader:
     @property
     def standing(self) -> Leadership:
         """Who leads now. What was found before this process was stopped counts no more."""
-        if self._clock() - self._looked <= FRESH:
-            return self._known
-        why = "this master has not looked for a while; it is asking again"
-        return Leadership(GROUP, why=why, since=self._known.since, apart=self._apart)
+        known, why = self._known, ""
+        if self._clock() - self._looked > FRESH:
+            why = "this master has not looked for a while; it is asking again"
+        elif known.leads:
+            why = self._unfit()
+        return Leadership(GROUP, "", False, why, known.since, known.apart) if why else known
 
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
@@ -200,15 +202,14 @@ class GroupLeader:
         }
 
     def _own(self, now: float) -> MasterView:
-        unfit, order = self._unfit(), self._settings.order
-        leads = not unfit and self.standing.leads
-        return MasterView(self._name, unfit, self._sees(now), leads, order, now)
+        leads, order = self.standing.leads, self._settings.order
+        return MasterView(self._name, self._unfit(), self._sees(now), leads, order, now)
 
     def _look(self) -> None:
         """Decide anew, by what is known now."""
         now = self._clock()
         if now - self._looked > FRESH:
-            # Just started, or this process was stopped: whoever leads is to be heard first.
+            # Just started, or this process was stopped: the master that leads is to be heard first.
             self._asked.clear()
             self._since = now
         own = self._own(now)

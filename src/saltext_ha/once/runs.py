@@ -1,8 +1,8 @@
 """
 Remembers what ran under which name, together with the other masters, so that another leader knows.
 
-What begins is written down here and told to all masters that are up before anything runs. Whoever
-was down, or did not get it, finds it by asking (every ``sync_interval``).
+What begins is written down here and told to all masters that are up before anything runs. A master
+that was down, or did not get it, finds it by asking (every ``sync_interval``).
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from saltext_ha.output import (
     _current,
     _failover,
     _history,
+    _jobs,
     _lint,
     _minions,
     _once,
@@ -408,6 +409,12 @@ def _join_plan(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
 
 
+def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """A job, and what it returned as Salt shows that."""
+    shown = [output(data["returned"])] if data.get("returned") else []
+    return [*_jobs.head(data, screen), *shown, *_jobs.rest(data, screen)]
+
+
 def _once_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """What became of it, and what it returned as Salt shows that."""
     lines = _once.once(data, screen)
@@ -442,6 +449,8 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "deployments": _trees.deployments,
     "leader": _once.leader,
     "once": _once_lines,
+    "jobs": _jobs.jobs,
+    "lookup_jid": _job_lines,
     "restart_masters": _restarting.restart_masters,
     "lint": _lint.render,
     "current_master": lambda data, screen: _current.line(

@@ -19,9 +19,9 @@ STATES = (RUNNING, DONE, FAILED, UNFINISHED)
 
 class Run(NamedTuple):
     """
-    One run. ``began`` and ``ended`` are in Unix seconds of the clock of whoever keeps this: masters
-    tell each other how long ago it was. ``ended`` is 0 while it runs, and where nobody knows.
-    ``fence``: 0 where the leader had none. ``start`` names the write by which it began.
+    One run. ``began`` and ``ended`` are in Unix seconds by the clock of the master that keeps this:
+    masters tell each other how long ago it was. ``ended`` is 0 while it runs, and where nobody
+    knows. ``fence``: 0 where the leader had none. ``start`` names the write by which it began.
     """
 
     dot: Dot

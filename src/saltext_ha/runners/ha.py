@@ -814,6 +814,56 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     return _answer(work)
 
 
+def jobs(search: str = "", limit: int = 50) -> Answer:
+    """
+    The jobs in the job caches of all masters, newest first, whichever master published them.
+
+    search
+        A text in the function, the target, the user or the job id; with ``*`` a glob.
+    limit
+        How many at most, up to 1000.
+
+    Minions that no master has a return of are asked what they run, on all masters.
+
+    Returns a dict: ``jobs`` (a list: ``jid``, ``function``, ``arguments``, ``target``,
+    ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` and ``returned`` (how
+    many), ``missing`` (ids that did not return), ``running`` (those of them that say that they
+    still run it), ``state``: done, running or missing), and ``unknown``: masters that could not be
+    asked, and why. Exit code 2 where there are such, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.jobs
+        salt-run ha.jobs state.apply limit=10
+    """
+    return _ask("jobs", 40, search=str(search), limit=limit)
+
+
+def lookup_jid(jid: str) -> Answer:
+    """
+    What minions returned of a job, from the job caches of all masters: whichever master published
+    it, and whichever the minions returned it to.
+
+    jid
+        The job id.
+
+    Returns a dict: ``job`` (``function``, ``arguments``, ``target``, …; None where no master knows
+    it), ``published`` (masters), ``returned`` (id → what the function returned), ``arrived`` (id →
+    master that has it), ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that
+    they still run it), ``missing`` (the other ids that did not return), and ``unknown``. Exit code
+    2 where a master could not be asked, 1 where a minion failed or did not return (yet), else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.lookup_jid 20261124120000123456
+    """
+    return _ask("lookup_jid", 40, jid=str(jid))
+
+
 def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     """
     Which minion hears which master: every master pings the minions at once.
