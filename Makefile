@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS   ?= 4
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
-QUICK      = $(addprefix tests/functional/, keystore replica \
+QUICK      = $(addprefix tests/functional/, keystore replica once/test_runs.py minions/test_job_cache.py \
 	$(addprefix reconciler/test_, keeper.py learning.py newcomers.py provenance.py))
 
 # Random histories of disasters: how many, and the seed of the first.

@@ -140,6 +140,12 @@ def methods(known: Known) -> dict[str, Sample]:
         "tree_stage": lambda rng: {**tree(rng), "begin": rng.random() < 0.5},
         "tree_switch": lambda rng: {**tree(rng), "register": register(rng), "adopt": True},
         "restart": lambda rng: {"begin": rng.random() < 0.2},
+        "leader": lambda rng: {"sees": [rng.choice(("honest", "m9"))]},
+        "leading": lambda rng: {},
+        "runs": lambda rng: {"have": {"nightly": rng.randbytes(16)}},
+        "runs_told": lambda rng: {"runs": {f"run{rng.randrange(600)}": runs(rng)}},
+        "past_jobs": lambda rng: {"search": rng.choice(("", "test.*")), "limit": 5},
+        "past_job": lambda rng: {"jid": jids(rng)[0]},
         "join": lambda rng: join(rng, known),
         "plan": lambda rng: join(rng, known) | {"after": rng.choice((b"", rng.randbytes(16)))},
         "certificates": lambda rng: {},
@@ -160,6 +166,13 @@ def register(rng: Random) -> list[Any]:
     node, version = rng.randbytes(8).hex(), rng.randbytes(32)
     entry = [rng.randrange(1, 9), version, 1.7e9, "root", "evil", "/srv/git", "", 3, 100]
     return [[[node, 1, [entry]]], [[node, 1]]]
+
+
+def runs(rng: Random) -> list[Any]:
+    """What ran under a name, as peers send it (see ``once/run_rows.py``)."""
+    node, state = rng.randbytes(8).hex(), rng.choice(("running", "done", "unfinished"))
+    run = [node, 1, state, "evil", "root", "state.orchestrate", rng.random(), 0.0, 0, node, 1]
+    return [[run], [[node, 1]]]
 
 
 def commands() -> dict[str, Sample]:
@@ -232,6 +245,20 @@ def commands() -> dict[str, Sample]:
         "deploy_progress": lambda rng: {"job": rng.randbytes(8).hex()},
         "deployments": lambda rng: {"trees": ["states"]},
         "restart": lambda rng: {"name": rng.choice(("honest", "m9")), "begin": False},
+        "leader": nothing,
+        "once": lambda rng: {
+            "function": "test.arg",
+            "name": rng.choice(("", f"run{rng.randrange(600)}")),
+            "within": rng.choice((0, "1h")),
+            "pid": rng.choice((1, 2**22)),
+        },
+        "once_end": lambda rng: {
+            "name": f"run{rng.randrange(600)}",
+            "start": [rng.randbytes(8).hex(), 1],
+            "state": rng.choice(("done", "failed")),
+        },
+        "jobs": lambda rng: {"search": "test.*", "limit": 5},
+        "lookup_jid": lambda rng: {"jid": f"{rng.randrange(10**20):020}"},
         "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
         "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
     }

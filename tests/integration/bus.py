@@ -18,6 +18,7 @@ Events = list[tuple[str, dict[str, Any]]]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
 DEPLOYED = ("salt/ha/deployed", "salt/ha/deploy/failed")  # of trees
+LED = "salt/ha/leader"  # heard in test_once.py
 CHECKED = ("salt/ha/drift", "salt/ha/consistent")  # of the consistency check
 
 

@@ -15,7 +15,7 @@ import saltext_ha.cli
 from lab import Lab, Master, wait_for
 from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.proof import Proofs
-from tests.integration.bus import CHECKED, DEPLOYED, documented, heard, tags
+from tests.integration.bus import CHECKED, DEPLOYED, LED, documented, heard, tags
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
 
@@ -141,6 +141,8 @@ def test_the_documentation_names_every_event_and_all_that_it_carries(story: Stor
     # Every few seconds; perhaps not while these were heard.
     health = told.pop(HEALTH)
     assert carried.pop(HEALTH, health) == health
+    led = told.pop(LED)
+    assert carried.pop(LED, led) == led
     # Those are heard in test_check_consistency.py and test_trees.py.
     assert carried == {tag: told[tag] for tag in told if tag not in (*CHECKED, *DEPLOYED)}
     fired = set()

@@ -15,6 +15,7 @@ from saltext_ha.common.refusals import Refusals
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health import fitness, group_state
 from saltext_ha.keystore import minion_key
+from saltext_ha.once.leaders import Leader
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replication.digest import bucket_of
@@ -58,11 +59,12 @@ class Views:
         watch: ConsistencyWatch,
         fingerprint: Callable[[], str],
         refusals: Refusals,
+        leader: Leader,
     ) -> None:
         self._group, self._config, self._opts = group, config, opts
         self._core, self._trust, self._mode = core, trust, mode
         self._summary, self._watch, self._fingerprint = summary, watch, fingerprint
-        self._refusals = refusals
+        self._refusals, self._leader = refusals, leader
         self._urls: dict[str, str] = {}
         """Where salt-api was when a peer last said so; forgotten with this engine."""
 
@@ -88,6 +90,7 @@ class Views:
             "reasons": [reason.data() for reason in verdict.reasons],
             "mode": self._mode.name,
             "tolerates": verdict.tolerates,
+            "leader": self._leader.standing.told(),
             "masters": masters,
             "conflicts": conflicts,
             "held": [

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common import cluster, validators
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import consistency as settings
-from saltext_ha.config import health, secret, trees
+from saltext_ha.config import health, leader, secret, trees
 from saltext_ha.config import web as status
 
 DEFAULT_PEER_PORT = 4530
@@ -87,6 +87,7 @@ class HaConfig:
         threads with.
     :ivar consistency: the check that [the masters are the same](consistency.md).
     :ivar health: what the engine asks its own master, and how often; ``false``: nothing.
+    :ivar leader: which master runs [what runs once](once.md); ``false``: this one never does.
     :ivar status: the [status page](status-page.md), ``/ready`` and ``/metrics``; ``false``: none.
     :ivar trees: [folders that all masters serve the same](trees.md).
     :ivar restart: by which ``ha.restart_masters`` restarts this master; ``false``: it may not.
@@ -121,6 +122,7 @@ class HaConfig:
     pending_rate: int = 1_000
     consistency: settings.ConsistencySettings = field(default_factory=settings.ConsistencySettings)
     health: health.HealthSettings | None = field(default_factory=health.HealthSettings)
+    leader: leader.LeaderSettings | None = field(default_factory=leader.LeaderSettings)
     status: status.StatusSettings | None = field(default_factory=status.StatusSettings)
     trees: tuple[trees.Tree, ...] = ()
     restart: tuple[str, ...] = RESTART
@@ -228,6 +230,7 @@ _FIELDS: dict[str, validators.Check] = {
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,
     "health": health.parse,
+    "leader": leader.parse,
     "status": status.parse,
     "trees": trees.parse,
 }

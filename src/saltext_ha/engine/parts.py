@@ -29,6 +29,9 @@ from saltext_ha.minions.connections import is_ours
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
+from saltext_ha.once import leaders
+from saltext_ha.once.leaders import Leader
+from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hints
@@ -228,6 +231,15 @@ class Parts:
             damage=self.damage,
             behind=self.trees.behind,
         )
+        self.leader: Leader = leaders.make(
+            config.name,
+            config.group,
+            config.leader,
+            self.links,
+            self.health.unfit_to_lead,
+            self.announce,
+        )
+        self.runs = Runs(config.name, self.core, self.links, self.leader, config.sync_interval)
         self.watch = ConsistencyWatch(
             config.state_dir,
             config.name,
@@ -257,3 +269,5 @@ class Parts:
         yield state_owner.turned_away(self.config)
         yield self.room.note()
         yield from self.trees.notes()
+        yield from self.leader.notes()
+        yield from self.runs.notes()

@@ -128,6 +128,8 @@ class Service:
             ("consistency", parts.watch.run(made.checking.answer)),
             ("health", parts.health.run()),
             ("trees", parts.trees.run()),
+            ("leader", parts.leader.run()),
+            ("runs", parts.runs.run()),
             ("status page", self._serve_status(made.pages)),
             ("prune", prune_regularly(parts.core, config.keep_history)),
         ):

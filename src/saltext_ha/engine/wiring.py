@@ -15,10 +15,13 @@ from saltext_ha.commands.endpoints import Endpoints
 from saltext_ha.commands.failover_safe import FailoverSafe
 from saltext_ha.commands.history import HistoryCommand
 from saltext_ha.commands.key_section import KeySection
+from saltext_ha.commands.leading import Leading
 from saltext_ha.commands.linting import Linting
 from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
 from saltext_ha.commands.minions import Bound
+from saltext_ha.commands.once import Once
+from saltext_ha.commands.past_jobs import PastJobs
 from saltext_ha.commands.proxy_config import ProxyConfig
 from saltext_ha.commands.reachability import Reachability
 from saltext_ha.commands.removal import Removal
@@ -29,6 +32,7 @@ from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
+from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
@@ -122,8 +126,11 @@ def make(parts: Parts) -> Answering:
         watch=parts.watch,
         fingerprint=lambda: parts.identity.fingerprint,
         refusals=parts.refusals,
+        leader=parts.leader,
     )
     restarting = Restarting(group, config.restart, config.state_dir / "restart")
+    past_jobs = PastJobs(group, jobs, JobCache(opts))
+    leading = Leading(group, parts.leader, parts.runs)
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
@@ -147,6 +154,9 @@ def make(parts: Parts) -> Answering:
         proxy,
         deploy,
         restarting,
+        leading,
+        Once(parts.leader, parts.runs),
+        past_jobs,
     )
     for_peers = (
         server,
@@ -167,6 +177,10 @@ def make(parts: Parts) -> Answering:
         safe,
         proxy,
         restarting,
+        parts.leader,
+        parts.runs,
+        leading,
+        past_jobs,
     )
     own = Own(
         config.name,

@@ -137,6 +137,19 @@ class Watcher:
             return False, f"starting: {self.state.reason}"
         return False, self.state.reason
 
+    def unfit_to_lead(self) -> str:
+        """
+        Why this master should not be the one that acts for the group; else empty. Keys that are
+        behind or held are no reason: what is to be done once is to be done all the same.
+        """
+        if self.draining:
+            return "drained: an operator takes it out of service"
+        if damage := self._damage():
+            return damage
+        if self._settings is None or self.healthy:
+            return ""
+        return self.state.reason if self.healthy is False else f"starting: {self.state.reason}"
+
     def told(self) -> dict[str, Any]:
         """What peers and the page are told: plain data, nothing secret."""
         ready, reason = self.ready()

@@ -147,9 +147,19 @@ def member(name: str, facts: HostFacts) -> Member:
 
 
 def _names(value: Any) -> list[str]:
-    """The jobs of a schedule, or the events of a reactor."""
+    """The jobs of a schedule that every master runs, or the events of a reactor."""
     entries = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
-    return [str(name) for entry in entries for name in (entry if entry else ())]
+    return [
+        str(name)
+        for entry in entries
+        for name in (entry if entry else ())
+        if not (isinstance(entry, Mapping) and _runs_once(entry[name]))
+    ]
+
+
+def _runs_once(job: Any) -> bool:
+    """Whether a scheduled job is there to be on all masters, and to run on one."""
+    return isinstance(job, Mapping) and job.get("function") == "ha.once"
 
 
 def _version() -> tuple[int, ...]:

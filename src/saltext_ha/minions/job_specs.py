@@ -24,11 +24,13 @@ from saltext_ha.salt_bus.intake import DEEPEST, TOO_MUCH
 from saltext_ha.transport import wire
 
 PING, WHERE, MOVE, REPORT, CMD = "ping", "where", "move", "report", "cmd"
+RUNNING = "running"
 FUNCTIONS: Mapping[str, str | list[str]] = {
     PING: "test.ping",
     WHERE: "ha.current_master",
     MOVE: "ha.failover",
     REPORT: list(reports.FUNCTIONS),
+    RUNNING: "saltutil.running",
 }
 
 IDS = ("glob", "list", "pcre")
@@ -36,6 +38,7 @@ TARGETS = (*IDS, "compound", "grain", "grain_pcre", "pillar", "pillar_pcre", "ip
 
 MAX_IDS = 1_000
 MAX_TEXT = 300
+MAX_JOBS = 100
 LONGEST = 300.0
 FUNCTION = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,99}", re.ASCII)
 JID = re.compile(r"[0-9]{20}")
@@ -199,8 +202,8 @@ def is_host(text: str) -> bool:
 def answer(what: str, value: Any) -> Any:
     """
     What a minion returned, as far as it is needed: all of it for a command, made :func:`plain`;
-    True for a ping; what :func:`.reports.shorten` makes of a report; else a mapping, or
-    ``{"error": text}`` where the function failed or is not there.
+    True for a ping; what :func:`.reports.shorten` makes of a report; the ids of jobs that run; else
+    a mapping, or ``{"error": text}`` where the function failed or is not there.
     """
     if what == CMD:
         return plain(value)
@@ -208,9 +211,16 @@ def answer(what: str, value: Any) -> Any:
         return value is True
     if what == REPORT:
         return reports.shorten(value)
+    if what == RUNNING:
+        jobs = value if isinstance(value, list) else []
+        return [str(job["jid"]) for job in jobs[:MAX_JOBS] if _is_job(job)]
     if not isinstance(value, Mapping):
         return {"error": str(value)[:MAX_TEXT]}
     return {key: _plain(value[key]) for key in _ANSWERS[what] if key in value}
+
+
+def _is_job(job: Any) -> bool:
+    return isinstance(job, Mapping) and isinstance(job.get("jid"), str)
 
 
 def plain(value: Any, depth: int = DEEPEST) -> Any:

@@ -16,9 +16,10 @@ GAP = "  "
 LONGEST_REASON = 200
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _STYLES = {
-    **dict.fromkeys(("ok", "running", "accepted", "same", "active"), "GREEN"),
+    **dict.fromkeys(("ok", "running", "accepted", "same", "active", "done"), "GREEN"),
     **dict.fromkeys(("degraded", "differ", "pending", "differs"), "YELLOW"),
     **dict.fromkeys(("unknown", "error", "rejected", "denied", "conflict", "down"), "LIGHT_RED"),
+    **dict.fromkeys(("failed", "unfinished"), "LIGHT_RED"),
 }
 
 

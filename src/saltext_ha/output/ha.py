@@ -26,8 +26,10 @@ from saltext_ha.output import (
     _current,
     _failover,
     _history,
+    _jobs,
     _lint,
     _minions,
+    _once,
     _removal,
     _restarting,
     _trees,
@@ -125,10 +127,12 @@ def _status(data: Mapping[str, Any], screen: Screen) -> list[str]:
         head.append(f"sync {clean(data['mode'])}")
     if data.get("tolerates") is not None:
         head.append(f"tolerates the loss of {count(data['tolerates'], 'master')}")
+    if data.get("leader"):
+        head.append(_once.in_status(data["leader"]))
     masters = data.get("masters") or []
     lines = [" · ".join(head)]
     if masters:
-        lines += _masters(masters, screen) + _of_masters(data)
+        lines += _masters(masters, screen) + _of_masters(data) + _once.apart(data)
     else:
         lines.append("no masters")
     lines += _conflicts(data.get("conflicts") or [], screen)
@@ -405,6 +409,20 @@ def _join_plan(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
 
 
+def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """A job, and what it returned as Salt shows that."""
+    shown = [output(data["returned"])] if data.get("returned") else []
+    return [*_jobs.head(data, screen), *shown, *_jobs.rest(data, screen)]
+
+
+def _once_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """What became of it, and what it returned as Salt shows that."""
+    lines = _once.once(data, screen)
+    if data.get("return") is not None:
+        lines.append(output(data["return"]))
+    return lines
+
+
 def _error(data: Mapping[str, Any], screen: Screen) -> list[str]:
     first, *rest = str(data.get("error") or "unknown error").splitlines() or ["unknown error"]
     lines = [f"{screen.paint('error')}: {clean(first)}", *(f"  {clean(line)}" for line in rest)]
@@ -429,6 +447,10 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "removal": _removal.render,
     "deploy": _trees.deploy,
     "deployments": _trees.deployments,
+    "leader": _once.leader,
+    "once": _once_lines,
+    "jobs": _jobs.jobs,
+    "lookup_jid": _job_lines,
     "restart_masters": _restarting.restart_masters,
     "lint": _lint.render,
     "current_master": lambda data, screen: _current.line(

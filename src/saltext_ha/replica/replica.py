@@ -26,9 +26,9 @@ from saltext_ha.replica.dropped import Dropped
 from saltext_ha.replica.history import History, Receipt, sqlite_glob
 from saltext_ha.replica.key_counts import Tally
 from saltext_ha.replica.meta import Meta
+from saltext_ha.replica.registers import Registers
 from saltext_ha.replica.row_cache import Rows, Shown
 from saltext_ha.replica.serializers import Applied
-from saltext_ha.replica.trees import Trees
 from saltext_ha.replica.vouched import Vouched
 from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import Stored
@@ -88,7 +88,7 @@ class Replica:
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
     ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones;
     ``vouched`` how far masters say that they have written; ``trees`` what is current of each
-    tree, and ``deployments`` what was.
+    tree, and ``deployments`` what was; ``runs`` the last runs under each name.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -129,8 +129,9 @@ class Replica:
                 schema.migrate(self._db, version, secrets.token_hex(8))
             self.meta = Meta(self._db)
             self.dropped = Dropped(self._db, self.meta)
-            self.trees = Trees(self._db)
+            self.trees = Registers(self._db, "tree")
             self.deployments = Deployments(self._db)
+            self.runs = Registers(self._db, "run")
             self.vouched = Vouched(self._db)
             self.history = History(self._db)
             self._rows = Rows(self._db)

@@ -99,6 +99,9 @@ CREATE TABLE deployment (
 ) WITHOUT ROWID;
 """
 
+# The last runs of what runs once, by name; see replication/runs.py.
+RUNS = "CREATE TABLE run (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
+
 MIGRATIONS: Sequence[str] = (
     FIRST,
     HORIZON,
@@ -109,6 +112,7 @@ MIGRATIONS: Sequence[str] = (
     RECEIVED,
     TREES,
     DEPLOYMENTS,
+    RUNS,
 )
 """What leads from version n to version n + 1 of the schema, by n."""
 

@@ -8,11 +8,10 @@ the next deployment, which knows of both.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from saltext_ha.replication.record import Context, Dot, join, surviving
+from saltext_ha.replication import register
+from saltext_ha.replication.record import Dot
 
 KEPT = 5
 """Deployments that can be gone back to, the current one among them."""
@@ -77,42 +76,27 @@ class Register(NamedTuple):
     @property
     def digest(self) -> bytes:
         """16 bytes that differ whenever two registers do."""
-        dots = [f"{v.dot.node},{v.dot.counter},{v.version.hex()}" for v in self.values]
-        seen = [f"{node},{counter}" for node, counter in self.context]
-        return hashlib.blake2b("\n".join([*dots, "", *seen]).encode(), digest_size=16).digest()
+        return register.digest(((v.dot, v.version.hex()) for v in self.values), self.context)
 
 
 def merge(ours: Register, theirs: Register) -> Register:
     """The register that has seen what both have."""
-    our_context, their_context = dict(ours.context), dict(theirs.context)
-    values = surviving(
-        {value.dot: value for value in ours.values},
-        our_context,
-        {value.dot: value for value in theirs.values},
-        their_context,
-        lambda both: min(both),
-    )
-    return _register(values, join(our_context, their_context))
+    return Register(*register.merge(ours.values, ours.context, theirs.values, theirs.context))
 
 
-def deploy(register: Register, node: str, entry: Entry, old: Entry | None = None) -> Register:
+def deploy(known: Register, node: str, entry: Entry, old: Entry | None = None) -> Register:
     """
-    *register* after *entry* was deployed by somebody who knew all of it; its number follows.
+    *known* after *entry* was deployed by somebody who knew all of it; its number follows.
 
     :param node: the name under which this master writes.
     :param old: what was served before the first deployment: number 0, where this is the first.
     """
-    context = dict(register.context)
-    dot = Dot(node, context.get(node, 0) + 1)
-    before = register.entries or ([old] if old else [])
+    dot, seen = register.next_write(known.context, node)
+    before = known.entries or ([old] if old else [])
     number = 1 + max((old.number for old in before), default=0)
     kept = (entry._replace(number=number), *before[: KEPT - 1])
-    return _register([Deployment(dot, kept)], join(context, {node: dot.counter}))
+    return Register((Deployment(dot, kept),), seen)
 
 
 def _newest(value: Deployment) -> tuple[int, Dot]:
     return value.entry.number, value.dot
-
-
-def _register(values: Iterable[Deployment], context: Context) -> Register:
-    return Register(tuple(sorted(values)), tuple(sorted(context.items())))

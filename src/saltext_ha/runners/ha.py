@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import cmd_batches, deploying, engine_client
+from saltext_ha.commands import cmd_batches, deploying, engine_client, running_once
 from saltext_ha.commands import restart_masters as restarting
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
@@ -817,6 +817,56 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     return _answer(work)
 
 
+def jobs(search: str = "", limit: int = 50) -> Answer:
+    """
+    The jobs in the job caches of all masters, newest first, whichever master published them.
+
+    search
+        A text in the function, the target, the user or the job id; with ``*`` a glob.
+    limit
+        How many at most, up to 1000.
+
+    Minions that no master has a return of are asked what they run, on all masters.
+
+    Returns a dict: ``jobs`` (a list: ``jid``, ``function``, ``arguments``, ``target``,
+    ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` and ``returned`` (how
+    many), ``missing`` (ids that did not return), ``running`` (those of them that say that they
+    still run it), ``state``: done, running or missing), and ``unknown``: masters that could not be
+    asked, and why. Exit code 2 where there are such, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.jobs
+        salt-run ha.jobs state.apply limit=10
+    """
+    return _ask("jobs", 40, search=str(search), limit=limit)
+
+
+def lookup_jid(jid: str) -> Answer:
+    """
+    What minions returned of a job, from the job caches of all masters: whichever master published
+    it, and whichever the minions returned it to.
+
+    jid
+        The job id.
+
+    Returns a dict: ``job`` (``function``, ``arguments``, ``target``, …; None where no master knows
+    it), ``published`` (masters), ``returned`` (id → what the function returned), ``arrived`` (id →
+    master that has it), ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that
+    they still run it), ``missing`` (the other ids that did not return), and ``unknown``. Exit code
+    2 where a master could not be asked, 1 where a minion failed or did not return (yet), else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.lookup_jid 20261124120000123456
+    """
+    return _ask("lookup_jid", 40, jid=str(jid))
+
+
 def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     """
     Which minion hears which master: every master pings the minions at once.
@@ -1051,6 +1101,77 @@ def deployments(*trees: str) -> Answer:
         salt-run ha.deployments states --out=json
     """
     return _ask("deployments", trees=list(trees))
+
+
+def once(function: str, *args: Any, **kwargs: Any) -> Answer:
+    """
+    Run a function on the master that leads, and on no other: for ``schedule:`` and cron that stand
+    on all masters alike. docs/once.md has what that promises.
+
+    function
+        A runner function, ``wheel.`` and one of wheel, or ``local.`` and one of minions, whose
+        target comes first. What follows are its arguments, but for these:
+    name
+        Remember the run under this name, on all masters: so it runs once within ``within`` also
+        when another master comes to lead meanwhile.
+    within
+        That period, as 90s, 30m, 2h or 1d: somewhat less than from one run to the next. 1m.
+    wait
+        Seconds for which a master that does not lead waits for the leader to begin what has a name,
+        and any master for a leader: if it comes to lead meanwhile, it runs it. 15.
+    kwarg
+        More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
+
+    Returns a dict: ``skipped`` (whether it did not run here), ``why``, ``leader`` (a name, or
+    None), ``fence`` (a number that grows with each change of leaders, where the store has one; what
+    runs has it in the environment as ``SALT_HA_FENCE``), ``return``, ``error``, ``function``,
+    ``name``. Exit code: that of the function; 0 where another master leads, or it ran already; 1
+    where nobody leads.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.once state.orchestrate orch.nightly name=nightly within=12h
+        salt-run ha.once local.state.apply 'web*' nginx
+    """
+    given = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    options = {key: given.pop(key) for key in running_once.OPTIONS if key in given}
+    by = engine_client.caller(globals().get("__user__"))
+
+    def work(settings: mapping.HaConfig) -> Answer:
+        def ask(command: str, payload: Answer) -> Answer:
+            return engine_client.engine(settings, command, {**payload, "by": by})
+
+        runners = globals()["__salt__"]
+        return running_once.run(
+            ask, __opts__, runners, __context__, function, args, given, **options
+        )
+
+    return _answer(work)
+
+
+def leader() -> Answer:
+    """
+    Which master leads: the one on which ``ha.once`` runs what must not run twice.
+
+    Returns a dict: ``leader`` (a name, or None), ``leads`` (whether it is this master), ``why``
+    (nobody leads), ``since`` (Unix seconds), ``store``, ``fence``, ``masters`` (a list: ``name``,
+    ``leads``, ``follows`` (who leads as that master knows), ``note``), ``leading`` (those that say
+    that they lead; more than one while masters do not reach each other), ``apart`` (master → why it
+    takes no part), ``runs`` (what ran last under each name of ``ha.once``: ``name``, ``function``,
+    ``state`` (running, done, failed, unfinished), ``on``, ``by``, ``ago`` and ``seconds``,
+    ``fence``), and ``unknown``. Exit code 2 where a master could not be asked, 1 where nobody
+    leads, masters do not agree, or a run failed or was not finished, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.leader
+        salt-run ha.leader --out=json
+    """
+    return _ask("leader")
 
 
 def restart_masters(test: bool = False, timeout: float = 300) -> Answer:

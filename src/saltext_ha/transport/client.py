@@ -27,6 +27,7 @@ KEEPALIVE = 60.0
 MAX_CONNECTIONS = 8
 MAX_REASON = 1000
 TOO_LARGE = 413
+REFUSED = "refused the connection"
 # A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
 _RECORD, _RECORD_OVERHEAD = 16384, 22
 
@@ -266,6 +267,6 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, aiohttp.ClientConnectorError):
         cause = exc.os_error
         if isinstance(cause, ConnectionRefusedError):
-            return "refused the connection"
+            return REFUSED
         return f"cannot be reached: {reason_of(cause)}"
     return f"broke off: {type(exc).__name__}"

@@ -30,6 +30,7 @@ _NAMES: Mapping[type, str] = {
     bool: "true or false",
     bytes: "bytes",
     dict: "a map",
+    float: "a number with a fraction",
     int: "a whole number",
     list: "a list",
     str: "a text",

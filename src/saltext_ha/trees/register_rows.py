@@ -4,45 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
-
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.replication.deployment import KEPT, Deployment, Entry, Register
-from saltext_ha.replication.record import Dot, covers
+from saltext_ha.replication.record import Dot
 from saltext_ha.replication.vouching import MOST_WRITES
-from saltext_ha.sync.codec import MAX_TIME, NODE, read_context
+from saltext_ha.sync import register_rows
+from saltext_ha.sync.codec import MAX_TIME
 from saltext_ha.transport import wire
 
-MOST_VALUES = 64
-MOST_NODES = 4096
 LONGEST = 512
+WHAT = "register of a tree"
 
 
 def to_rows(register: Register) -> list[Any]:
     """``[[[node, counter, [entry, …]], …], [[node, counter], …]]``."""
-    return [
-        [[*value.dot, [list(entry) for entry in value.kept]] for value in register.values],
-        [list(seen) for seen in register.context],
-    ]
+    values = ([*value.dot, [list(entry) for entry in value.kept]] for value in register.values)
+    return register_rows.to_rows(values, register.context)
 
 
 def from_rows(raw: Any) -> Register:
     """:raises InvalidRecord: it makes no sense; nothing of it may be used."""
-    values, context = wire.row(raw, "register of a tree", list, list)
-    if len(values) > MOST_VALUES or len(context) > MOST_NODES:
-        raise InvalidRecord("a register of a tree has too many values or writers")
-    seen = read_context(context)
-    if any(counter > MOST_WRITES for counter in seen.values()):
-        raise InvalidRecord("a register of a tree claims a write that nobody made")
-    found = [_deployment(*each) for each in wire.rows(values, "deployment", str, int, list)]
-    sound = all(covers(seen, value.dot) for value in found)
-    if not sound or len({value.dot for value in found}) != len(found):
-        raise InvalidRecord("a register of a tree does not hang together")
-    return Register(tuple(sorted(found)), tuple(sorted(seen.items())))
+    return Register(*register_rows.from_rows(raw, WHAT, (str, int, list), _deployment))
 
 
 def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
-    if not NODE.fullmatch(node) or counter < 1 or not 1 <= len(kept) <= KEPT:
+    if not 1 <= len(kept) <= KEPT:
         raise InvalidRecord("malformed deployment")
     kinds = (int, bytes, float, str, str, str, str, int, int)
     entries = tuple(Entry(*row) for row in wire.rows(kept, "deployment", *kinds))
@@ -61,13 +47,9 @@ def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
 
 def pack(register: Register) -> bytes:
     """As it is kept."""
-    packed: bytes = msgpack.packb(to_rows(register), use_bin_type=True)
-    return packed
+    return register_rows.pack(to_rows(register))
 
 
 def unpack(body: bytes) -> Register:
     """:raises InvalidRecord: it is damaged."""
-    try:
-        return from_rows(msgpack.unpackb(body, raw=False))
-    except (ValueError, TypeError, msgpack.UnpackException) as exc:
-        raise InvalidRecord(f"damaged register of a tree: {exc}") from None
+    return from_rows(register_rows.unpack(body, WHAT))

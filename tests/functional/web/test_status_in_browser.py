@@ -78,7 +78,7 @@ def test_a_group_that_is_well(tmp_path: Path) -> None:
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
         assert "2 of 2 masters answer" in await page.text("#summary")
-        assert "tolerates the loss of 1" in await page.text("#summary")
+        assert "tolerates the loss of 1 · m1 leads" in await page.text("#summary")
         assert "yes" in await page.text("[data-master=m1]")
         assert "m1 (this one)" in await page.text("[data-master=m1]")
         assert (await page.text("#same")).startswith("yes")

@@ -13,7 +13,7 @@ from saltext_ha.commands.reachability import answer as matrix
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import jobs
 from saltext_ha.minions import returns as module
-from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, WHERE, JobSpec, answer
+from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, RUNNING, WHERE, JobSpec, answer
 from saltext_ha.minions.jobs import Answers, Count, Stray, new_jids
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, MemoryBudget
@@ -67,12 +67,19 @@ def test_nothing_else_is_published(change: dict[str, Any]) -> None:
         JobSpec.from_wire({**GOOD, **change})
 
 
+def test_of_running_jobs_only_their_ids_are_kept() -> None:
+    jobs = [{"jid": "20261124000000000001", "arg": ["secret"]}, {"pid": 3}, "x", {"jid": 5}]
+    assert answer(RUNNING, jobs) == ["20261124000000000001"]
+    assert answer(RUNNING, "not available") == []
+
+
 def test_only_these_functions() -> None:
     assert FUNCTIONS == {
         "ping": "test.ping",
         "where": "ha.current_master",
         "move": "ha.failover",
         "report": ["ha.lint", "ha.masters", "ha.current_master", "config.get"],
+        "running": "saltutil.running",
     }
     for raw in (None, [], "ping", 5):
         with pytest.raises(InvalidRecord):

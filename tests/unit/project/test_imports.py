@@ -27,6 +27,8 @@ PURE = (
     "minions.locator",
     "minions.rebalance_planner",
     "minions.safety",
+    "once.election",
+    "once.leadership",
 )
 # What can do nothing but compute.
 HARMLESS = {

@@ -179,7 +179,9 @@ def one_key_folder(members: Members) -> Hits:
     WARNING,
     "one scheduled job on several masters",
     why="Each master runs it: once a master, not once.",
-    fix="leave it on one master, or make it harmless when it runs several times",
+    fix="let it run ha.once with a name, on all masters (docs/once.md; in a partition it still "
+    "runs once in each half), leave it on one master, or make it harmless when it runs several "
+    "times",
     sources=(
         CitedLine(
             "salt/utils/schedule.py", 1535, "Schedule.eval", "for job, data in schedule.items():"

@@ -193,7 +193,9 @@
     $("self").textContent = status.master;
     const running = status.masters.filter((row) => row.state === "running").length;
     $("summary").textContent = `${running} of ${status.masters.length} masters answer · sync ` +
-      `${status.mode} · tolerates the loss of ${status.tolerates}`;
+      `${status.mode} · tolerates the loss of ${status.tolerates}` +
+      (status.leader.store ? ` · ${status.leader.leader || "nobody"} leads` : "") +
+      (status.leader.why ? ` (${status.leader.why})` : "");
     masters();
     attention();
     drift();

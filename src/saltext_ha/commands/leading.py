@@ -1,0 +1,81 @@
+"""``ha.leader``: who leads, by what each master says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.once.group_leader import OLDER
+from saltext_ha.once.leaders import Leader
+from saltext_ha.once.runs import Runs
+from saltext_ha.replication.runs import FAILED, UNFINISHED
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+
+class Leading:
+    """Of one master."""
+
+    def __init__(self, group: Group, leader: Leader, runs: Runs) -> None:
+        self._group, self._leader, self._runs = group, leader, runs
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"leader": self.leader}
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+
+        async def leading(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return self._leader.standing.told()
+
+        return {"leading": leading}
+
+    async def leader(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """The table of ``ha.leader``."""
+        answers, errors = await self._group.ask("leading", {}, self._group.timeout)
+        own = self._leader.standing
+        apart = dict(own.apart)
+        rows = [_row(self._group.name, own.told())]
+        for name in sorted(self._group.peers):
+            if name in answers:
+                rows.append(_row(name, answers[name]))
+            else:
+                why = apart.get(name) or errors.get(name, "not asked yet")
+                rows.append({"name": name, "leads": None, "follows": None, "note": why})
+        unknown = {name: why for name, why in errors.items() if not _is_out(apart.get(name, ""))}
+        leading = [row["name"] for row in rows if row["leads"]]
+        agree = {row["follows"] for row in rows if row["name"] not in errors and row["store"]}
+        table = self._runs.table()
+        wrong = (
+            (own.leader == "" and own.store != "")
+            or len(leading) > 1
+            or len(agree) > 1
+            or any(row["state"] in (FAILED, UNFINISHED) for row in table)
+        )
+        return {
+            "kind": "leader",
+            **own.told(),
+            "masters": rows,
+            "leading": leading,
+            "runs": table,
+            "unknown": unknown,
+            "retcode": 2 if unknown else int(wrong),
+        }
+
+
+def _is_out(why: str) -> bool:
+    """Whether a master takes no part because it cannot, or is told not to: it has been asked."""
+    return why.startswith(("ha: leader:", OLDER))
+
+
+def _row(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "leads": told.get("leads") is True,
+        "follows": told.get("leader"),
+        "store": str(told.get("store") or ""),
+        "note": str(told.get("why") or ""),
+    }

@@ -1,0 +1,72 @@
+"""The engine's half of ``ha.once``: may it run here now?"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from saltext_ha.commands.decisions import seconds
+from saltext_ha.common.errors import HaError
+from saltext_ha.once.leaders import Leader
+from saltext_ha.once.runs import Runs
+from saltext_ha.replication import runs as registers
+from saltext_ha.replication.record import Dot
+from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+
+RUN, SKIP, WAIT = "run", "skip", "wait"
+
+
+class Once:
+    """Of one master."""
+
+    def __init__(self, leader: Leader, runs: Runs) -> None:
+        self._leader, self._runs = leader, runs
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of this."""
+        return {"once": self.once, "once_end": self.end}
+
+    async def once(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        ``do``: ``run`` it now (``start``: the name of the run, where it has one; ``fence``),
+        ``skip`` it, or ``wait`` and ask again: it may be this master's turn soon. ``leader``,
+        ``why``.
+        """
+        name, function = str(payload.get("name") or ""), str(payload.get("function"))
+        within = seconds(payload.get("within") or 0)
+        pid = payload.get("pid")
+        if type(pid) is not int or not 0 < pid < 2**31:
+            raise HaError("pid: takes a process id")
+        standing = self._leader.standing
+        told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
+        if not standing.store:
+            return {**told, "do": SKIP, "why": standing.why}
+        if not standing.leads:
+            return {**told, **self._elsewhere(name, within)}
+        if not name:
+            return {**told, "do": RUN, "why": ""}
+        run, why = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
+        if run is None:
+            return {**told, "do": SKIP, "why": why}
+        return {**told, "do": RUN, "why": "", "start": list(run.start)}
+
+    def _elsewhere(self, name: str, within: float) -> dict[str, Any]:
+        """What is to be done on a master that does not lead."""
+        standing, reached = self._leader.standing, self._runs.reached()
+        known = self._runs.registers.get(name)
+        if known and (why := registers.why_not(known, time.time(), within, reached)):
+            return {"do": SKIP, "why": why}
+        if not standing.leader:
+            return {"do": WAIT, "why": f"nobody leads: {standing.why}"}
+        if name:
+            # Its leader may have gone just before it was to begin: that shows within seconds.
+            return {"do": WAIT, "why": f"{standing.leader} leads, and has not begun it"}
+        return {"do": SKIP, "why": f"{standing.leader} leads"}
+
+    async def end(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """A run ended: ``name``, ``start``, ``state``."""
+        node, counter = wire.row(payload.get("start"), "start", str, int)
+        name, state = str(payload.get("name")), str(payload.get("state"))
+        await self._runs.end(name, Dot(node, counter), state)
+        return {}

@@ -1,0 +1,194 @@
+"""``ha.jobs`` and ``ha.lookup_jid``: jobs of all masters, whichever published them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minions.job_cache import MOST, JobCache, check_jid
+from saltext_ha.minions.job_specs import MAX_IDS, RUNNING, JobSpec
+from saltext_ha.minions.jobs import MAX_ANSWERS, NO_ROOM, Jobs
+from saltext_ha.salt_bus.intake import fitted
+from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+FINDING = 5.0  # seconds for minions to say what they run
+DENIED = "shows its jobs to no other master (ha: commands: False)"
+
+
+class PastJobs:
+    """Of one master."""
+
+    def __init__(self, group: Group, jobs: Jobs, cache: JobCache) -> None:
+        self._group, self._jobs, self._cache = group, jobs, cache
+        self._reading = asyncio.Semaphore(1)
+
+    def commands(self) -> dict[str, Command]:
+        """What the control socket answers of these."""
+        return {"jobs": self.jobs, "lookup_jid": self.lookup}
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+
+        async def listed(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            self._check()
+            return {"jobs": await self._list(payload)}
+
+        async def looked_up(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            self._check()
+            return await self._look_up(payload)
+
+        return {"past_jobs": listed, "past_job": looked_up}
+
+    def _check(self) -> None:
+        if not self._jobs.takes_commands:
+            raise HaError(DENIED)
+
+    async def _list(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+        search, limit = wire.field(payload, "search", str), _limit(payload)
+        async with self._reading:
+            return await asyncio.to_thread(self._cache.jobs, search, limit)
+
+    async def _look_up(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        jid = check_jid(payload.get("jid"))
+        async with self._reading:
+            job, returned = await asyncio.to_thread(self._cache.job, jid)
+        return {"job": job, "returned": fitted(returned, MAX_ANSWERS, {"error": NO_ROOM})}
+
+    async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """The table of ``ha.jobs``."""
+        limit = _limit(payload)
+        wanted = {"search": str(payload.get("search") or ""), "limit": limit}
+        own, (answers, unknown) = await asyncio.gather(
+            _or_why(self._list(wanted)), self._group.ask("past_jobs", wanted, SLOW)
+        )
+        told: dict[str, Any] = {name: answer.get("jobs") for name, answer in answers.items()}
+        if isinstance(own, str):
+            unknown[self._group.name] = own
+        else:
+            told[self._group.name] = own
+        rows = merged(told, unknown)[:limit]
+        missing = {i for row in rows for i in row["missing"]}
+        running, why = await self._running(missing)
+        for row in rows:
+            row["running"] = [i for i in row["missing"] if row["jid"] in running.get(i, ())]
+            row["state"] = "running" if row["running"] else "missing" if row["missing"] else "done"
+        unknown = {**why, **unknown}
+        return {"kind": "jobs", "jobs": rows, "unknown": unknown, "retcode": 2 if unknown else 0}
+
+    async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """What ``ha.lookup_jid`` shows."""
+        jid = check_jid(payload.get("jid"))
+        own, (answers, unknown) = await asyncio.gather(
+            _or_why(self._look_up({"jid": jid})),
+            self._group.ask("past_job", {"jid": jid}, SLOW),
+        )
+        told: dict[str, Any] = dict(answers)
+        if isinstance(own, str):
+            unknown[self._group.name] = own
+        else:
+            told[self._group.name] = own
+        job: Mapping[str, Any] | None = None
+        published: list[str] = []
+        returned: dict[str, Any] = {}
+        arrived: dict[str, str] = {}
+        for name in sorted(told):
+            there, values = told[name].get("job"), told[name].get("returned")
+            if isinstance(there, Mapping):
+                published.append(name)
+                job = job or there
+            for minion, value in values.items() if isinstance(values, Mapping) else ():
+                returned.setdefault(str(minion), value)
+                arrived.setdefault(str(minion), name)
+        missing = sorted({str(i) for i in (job or {}).get("minions") or ()} - returned.keys())
+        running, why = await self._running(missing)
+        runs = [i for i in missing if jid in running.get(i, ())]
+        unknown = {**why, **unknown}
+        failed = sorted(i for i, v in returned.items() if isinstance(v, dict) and v.get("retcode"))
+        wrong = failed or missing or not (job or returned)
+        return {
+            "kind": "lookup_jid",
+            "jid": jid,
+            "job": {k: v for k, v in job.items() if k != "minions"} if job else None,
+            "published": published,
+            "returned": {i: _value(value) for i, value in sorted(returned.items())},
+            "arrived": arrived,
+            "failed": failed,
+            "missing": [i for i in missing if i not in runs],
+            "running": runs,
+            "unknown": unknown,
+            "retcode": 2 if unknown else int(bool(wrong)),
+        }
+
+    async def _running(self, ids: Collection[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """Minion → the jobs that it says it runs, on whatever master it is; who was not asked."""
+        asked = tuple(sorted(i for i in ids if "," not in i)[:MAX_IDS])
+        if not asked:
+            return {}, {}
+        found, _ = await self._jobs.run(JobSpec(RUNNING, ids=asked), FINDING)
+        running: dict[str, list[str]] = {}
+        for answers in found.values():
+            for minion, (_, jids) in answers.returned.items():
+                running.setdefault(minion, []).extend(jids if isinstance(jids, list) else ())
+        unknown = {name: each.error for name, each in found.items() if each.error}
+        return running, unknown
+
+
+def _limit(payload: Mapping[str, Any]) -> int:
+    limit = payload.get("limit")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MOST:
+        raise InvalidRecord(f"limit: takes a whole number from 1 to {MOST}")
+    return limit
+
+
+def merged(told: Mapping[str, Any], unknown: dict[str, str]) -> list[dict[str, Any]]:
+    """
+    The jobs of all masters, newest first: each once, with the masters that know it, and the minions
+    that no master has a return of.
+
+    :param told: master → what it said. :param unknown: who said nonsense comes there.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for name in sorted(told):
+        try:
+            for each in told[name]:
+                jid = check_jid(each["jid"])
+                row = rows.setdefault(
+                    jid, {**_shown(each), "masters": [], "minions": set(), "got": set()}
+                )
+                row["masters"].append(name)
+                row["minions"] |= {str(i) for i in each["minions"]}
+                row["got"] |= {str(i) for i in each["returned"]}
+        except (HaError, KeyError, TypeError):
+            unknown[name] = "answered nonsense"
+    return [
+        {
+            **{key: value for key, value in row.items() if key not in ("minions", "got")},
+            "targeted": len(row["minions"] | row["got"]),
+            "returned": len(row["got"]),
+            "missing": sorted(row["minions"] - row["got"]),
+        }
+        for _, row in sorted(rows.items(), reverse=True)
+    ]
+
+
+def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
+    texts = ("jid", "function", "target", "target_type", "user")
+    return {**{key: str(job[key]) for key in texts}, "arguments": job.get("arguments")}
+
+
+def _value(value: Any) -> Any:
+    return value.get("return", value) if isinstance(value, Mapping) else value
+
+
+async def _or_why(work: Any) -> Any:
+    """What comes of *work*, or why nothing does."""
+    try:
+        return await work
+    except HaError as exc:
+        return str(exc)

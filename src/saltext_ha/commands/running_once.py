@@ -1,0 +1,185 @@
+"""The runner's half of ``ha.once``: runs it, where the engine says that it is to run here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from saltext_ha.commands.engine_client import Answer
+from saltext_ha.common.errors import HaError, reason_of
+
+OPTIONS = ("name", "within", "wait", "kwarg")
+WITHIN = 60.0
+WAIT = 15.0
+LONGEST_WAIT = 300.0
+POLL = 0.3
+TELLING = 60.0  # seconds for which an engine that is being restarted is told how a run ended
+FENCE = "SALT_HA_FENCE"
+"""The environment variable that has the leader's fencing number while something runs."""
+WHEEL, LOCAL = "wheel.", "local."
+
+Ask = Callable[[str, Answer], Answer]
+
+
+def run(
+    ask: Ask,
+    opts: Mapping[str, Any],
+    runners: Mapping[str, Callable[..., Any]],
+    context: MutableMapping[str, Any],
+    function: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    **options: Any,
+) -> Answer:
+    """
+    What ``ha.once`` returns.
+
+    :param ask: asks the engine. :param runners: the functions of ``salt-run``.
+    :param context: ``__context__``, where a runner function leaves its exit code.
+    :param options: of :data:`OPTIONS`.
+    :raises HaError: it cannot be asked, or there is no such function.
+    """
+    name = str(options.get("name") or "")
+    given = {**kwargs, **(options.get("kwarg") or {})}
+    call = _callable(opts, runners, context, str(function), args, given)
+    wait = _seconds(options.get("wait", WAIT))
+    if options.get("within") is not None and not name:
+        raise HaError("within: takes a name as well: name=nightly within=1h")
+    payload = {
+        "function": str(function),
+        "name": name,
+        "within": str(WITHIN if options.get("within") is None else options["within"]),
+        "pid": os.getpid(),
+    }
+    told = ask("once", payload)
+    end = time.monotonic() + wait
+    while told["do"] == "wait" and time.monotonic() < end:
+        time.sleep(POLL)
+        told = ask("once", payload)
+    answer: Answer = {
+        "kind": "once",
+        "function": str(function),
+        "name": name or None,
+        "leader": told["leader"],
+        "fence": told["fence"],
+        "skipped": told["do"] != "run",
+        "why": told["why"],
+        "return": None,
+        # Nobody leads: it runs on no master, which a schedule must not take for success.
+        "retcode": int(told["do"] == "wait" and not told["leader"]),
+    }
+    if answer["skipped"]:
+        return answer
+    good = False
+    try:
+        answer |= _called(call, context, told["fence"])
+        good = not answer["retcode"]
+    finally:
+        if told["start"]:
+            ended = {"name": name, "start": told["start"], "state": "done" if good else "failed"}
+            answer["note"] = _tell_end(ask, ended)
+    return answer
+
+
+def _called(
+    call: Callable[[], Any], context: MutableMapping[str, Any], fence: int | None
+) -> Answer:
+    if fence is not None:
+        os.environ[FENCE] = str(fence)
+    context.pop("retcode", None)
+    try:
+        returned = call()
+    except Exception as exc:  # of whatever is run, of any kind
+        return {"error": reason_of(exc), "retcode": 1}
+    finally:
+        os.environ.pop(FENCE, None)
+    code = context.get("retcode")
+    return {"return": returned, "retcode": code if isinstance(code, int) else 0}
+
+
+def _tell_end(ask: Ask, ended: Answer) -> str:
+    """Have it written down; why that was not possible."""
+    give_up = time.monotonic() + TELLING
+    while True:
+        try:
+            ask("once_end", ended)
+            return ""
+        except HaError as exc:
+            if time.monotonic() > give_up:
+                return f"how it ended could not be written down: {exc}"
+        time.sleep(1.0)
+
+
+def _callable(
+    opts: Mapping[str, Any],
+    runners: Mapping[str, Callable[..., Any]],
+    context: MutableMapping[str, Any],
+    function: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Callable[[], Any]:
+    """
+    What is to be called. Looked for on every master: a mistake is to be seen on all of them.
+
+    :raises HaError: there is no such function.
+    """
+    if function.startswith(WHEEL):
+        return _wheel(opts, function.removeprefix(WHEEL), args, kwargs)
+    if function.startswith(LOCAL):
+        return _local(opts, context, function.removeprefix(LOCAL), args, kwargs)
+    if function.startswith("ha.once"):
+        raise HaError("ha.once runs other functions than itself")
+    if function not in runners:
+        raise HaError(
+            f"there is no runner function {function!r}; functions of wheel begin with  wheel.  and "
+            "those of minions with  local."
+        )
+    return lambda: runners[function](*args, **kwargs)
+
+
+def _wheel(
+    opts: Mapping[str, Any], function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[[], Any]:
+    import salt.wheel
+
+    client = salt.wheel.WheelClient(dict(opts))
+    if function not in client.functions:
+        raise HaError(f"there is no wheel function {function!r}")
+    return lambda: client.functions[function](*args, **kwargs)
+
+
+def _local(
+    opts: Mapping[str, Any],
+    context: MutableMapping[str, Any],
+    function: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Callable[[], Any]:
+    if not args or "." not in function:
+        raise HaError(f"local.{function}: takes a function and a target: local.test.ping 'web*'")
+    given = dict(kwargs)
+    options = {key: given.pop(key) for key in ("tgt_type", "timeout") if key in given}
+
+    def call() -> Any:
+        import salt.client
+
+        target, *rest = args
+        with salt.client.LocalClient(mopts=dict(opts)) as client:
+            told = client.cmd(target, function, rest, kwarg=given, full_return=True, **options)
+        returned = {minion: each for minion, each in told.items() if isinstance(each, Mapping)}
+        if not returned:
+            raise HaError("no minion returned")
+        failed = len(returned) < len(told) or any(v.get("retcode") for v in returned.values())
+        context["retcode"] = int(failed)
+        return {minion: each.get("ret") for minion, each in returned.items()}
+
+    return call
+
+
+def _seconds(value: Any) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= LONGEST_WAIT:
+        raise HaError(f"wait: takes seconds, at most {LONGEST_WAIT:g}")
+    return float(value)

@@ -1,0 +1,130 @@
+"""
+The jobs that this master has in its job cache, whichever that is: read by Salt's own returners.
+
+All of it blocks, and reads one file for each job or return with Salt's default cache.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.minions.job_specs import plain
+
+JID = re.compile(r"[0-9]{20}(_[0-9]{1,10})?")
+MOST = 1000
+LONGEST = 200
+
+
+class JobCache:
+    """
+    Of one master.
+
+    :param opts: its configuration.
+    """
+
+    def __init__(self, opts: Mapping[str, Any]) -> None:
+        self._opts = opts
+        self._loaded: Any = None
+
+    @property
+    def returner(self) -> str:
+        """Which one holds the jobs, as ``salt-run jobs.…`` takes it."""
+        return str(self._opts.get("ext_job_cache") or self._opts.get("master_job_cache"))
+
+    def jobs(self, search: str, limit: int) -> list[dict[str, Any]]:
+        """
+        The newest jobs that match, newest first, but for what engines ask minions all the time.
+
+        :param search: as :func:`matches` takes it.
+        :raises HaError: they cannot be read.
+        """
+        found = self._call("get_jids")
+        rows = []
+        for jid in sorted(found or {}, reverse=True):
+            job = _job(str(jid), found[jid])
+            if not matches(job, search):
+                continue
+            if not job["minions"]:
+                job = _job(str(jid), self._call("get_load", jid) or found[jid])
+            returned = self._call("get_jid", jid) or {}
+            rows.append({**job, "returned": sorted(map(str, returned))})
+            if len(rows) == limit:
+                break
+        return rows
+
+    def job(self, jid: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """
+        What is known of a job here: how it was published (None: not by this master), and what was
+        returned here, by minion: ``return``, ``retcode``.
+
+        :raises HaError: it cannot be read.
+        """
+        load, returned = self._call("get_load", jid), self._call("get_jid", jid)
+        values = {
+            str(minion): {"return": plain(each.get("return")), "retcode": _code(each)}
+            for minion, each in (returned or {}).items()
+            if isinstance(each, Mapping)
+        }
+        return (_job(jid, load) if load and load.get("fun") else None), values
+
+    def _call(self, function: str, *args: Any) -> Any:
+        import salt.loader
+
+        name = f"{self.returner}.{function}"
+        try:
+            if self._loaded is None:
+                opts = dict(self._opts)
+                self._loaded = salt.loader.returners(opts, salt.loader.minion_mods(opts))
+            if name not in self._loaded:
+                raise HaError(f"its job cache {self.returner} cannot be asked for jobs")
+            return self._loaded[name](*args)
+        except HaError:
+            raise
+        except Exception as exc:  # of databases, of any kind
+            raise HaError(f"its job cache {self.returner}: {reason_of(exc)[:LONGEST]}") from None
+
+
+def check_jid(jid: Any) -> str:
+    """:raises InvalidRecord: it is no job id."""
+    if not isinstance(jid, str) or not JID.fullmatch(jid):
+        raise InvalidRecord(f"{str(jid)[:40]!a} is no job id; it has 20 digits")
+    return jid
+
+
+def matches(job: Mapping[str, Any], search: str) -> bool:
+    """
+    Whether a text is in the function, target, user or id of a job; with ``*``, ``?`` or ``[`` it is
+    a glob over the whole of one of them.
+    """
+    texts = [str(job[key]) for key in ("function", "target", "user", "jid")]
+    if any(sign in search for sign in "*?["):
+        return any(fnmatch.fnmatchcase(text, search) for text in texts)
+    return any(search in text for text in texts)
+
+
+def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
+    """As a cache tells of a job in a list of them, or by itself."""
+
+    def of(*names: str) -> Any:
+        return next((load[name] for name in names if name in load), None)
+
+    function, target = of("Function", "fun"), of("Target", "tgt")
+    minions = of("Minions", "minions")
+    return {
+        "jid": jid,
+        "function": ", ".join(map(str, function)) if isinstance(function, list) else str(function),
+        "arguments": plain(list(of("Arguments", "arg") or ())),
+        "target": ",".join(map(str, target)) if isinstance(target, list) else str(target),
+        "target_type": str(of("Target-type", "tgt_type") or "glob"),
+        "user": str(of("User", "user") or "root"),
+        "minions": sorted(map(str, minions)) if isinstance(minions, (list, set)) else [],
+    }
+
+
+def _code(value: Mapping[str, Any]) -> int | None:
+    code = value.get("retcode")
+    return code if isinstance(code, int) else None

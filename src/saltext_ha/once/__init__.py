@@ -1,0 +1,1 @@
+"""One master leads: it does what must not be done twice."""

@@ -1,0 +1,124 @@
+"""
+Who leads, by what the masters tell each other: a pure function, so that every case can be tried.
+
+Among the masters that see each other, directly or by way of others, one that serves leads: the one
+that leads already, else the first in order. A master that comes back takes nothing over, so there
+is no more change than there has to be. Each half of a partition has a leader of its own: two
+masters have no majority, and neither may wait for the other for ever. When the halves meet again,
+the first in order of the two goes on, and the other ceases.
+
+A view counts for :data:`FRESH` seconds from when it was true, also when it comes by way of others,
+so that nobody believes longer in a master than those that see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+FRESH = 5.0  # seconds
+
+
+@dataclass(frozen=True)
+class MasterView:
+    """
+    What a master says of itself.
+
+    :ivar unfit: why it may not lead; empty when it may.
+    :ivar sees: the masters that have answered it just now.
+    :ivar order: as its configuration has it; see :class:`.config.leader.Settings`.
+    :ivar at: when that was true, at the earliest (``time.monotonic`` of the master that keeps it).
+    """
+
+    name: str
+    unfit: str = ""
+    sees: frozenset[str] = frozenset()
+    leads: bool = False
+    order: tuple[str, ...] = ()
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Election:
+    """
+    :ivar leader: its name; empty: nobody leads as yet.
+    :ivar lead: whether this master is to lead from now on.
+    :ivar half: the masters that see each other, this one among them.
+    :ivar why: nobody leads; empty when somebody does.
+    """
+
+    leader: str
+    lead: bool
+    half: frozenset[str]
+    why: str
+
+
+def decide(
+    me: MasterView,
+    others: Mapping[str, MasterView],
+    now: float,
+    unasked: Iterable[str],
+    new: bool = False,
+) -> Election:
+    """
+    Who leads in the half of the group that *me* belongs to.
+
+    :param me: this master. :param others: what is known of the others, by name.
+    :param unasked: masters that have neither answered nor failed to since this master looks: one of
+        them may lead.
+    :param new: whether it looks for a few seconds only: a master that it sees may not yet have
+        seen it.
+    """
+    views = {name: view for name, view in others.items() if now - view.at <= FRESH}
+    views[me.name] = me
+    half = _half(me.name, views)
+    serving = [views[name] for name in half if not views[name].unfit]
+    if not serving:
+        reasons = "; ".join(f"{name}: {views[name].unfit}" for name in sorted(half))
+        return Election("", False, half, f"no master that is reached here may lead: {reasons}")
+    rank = order_of(views[name] for name in half)
+    leading = [view for view in serving if view.leads]
+    first = min(leading or serving, key=lambda view: rank(view.name)).name
+    unmet = {name for name in me.sees if name in views and name not in half} if new else set()
+    if not leading and (waiting := sorted({*unasked, *unmet})):
+        return Election("", False, half, f"not yet met: {', '.join(waiting)}")
+    if first == me.name:
+        return Election(first, True, half, "")
+    if leading:
+        return Election(first, False, half, "")
+    return Election("", False, half, f"{first} is about to lead")
+
+
+class NameOrder:
+    """Sorts names: those of *order* first, the others by name."""
+
+    def __init__(self, order: Iterable[str]) -> None:
+        self._places = {name: place for place, name in enumerate(order)}
+
+    def __call__(self, name: str) -> tuple[int, str]:
+        return self._places.get(name, len(self._places)), name
+
+
+def order_of(views: Iterable[MasterView]) -> NameOrder:
+    """
+    The order of masters that know each other. Where their configurations differ, one of them
+    counts, the same on all of them: else two would both be the first.
+    """
+    return NameOrder(min((view.order for view in views if view.order), default=()))
+
+
+def orders_differ(views: Iterable[MasterView]) -> bool:
+    """Whether their configurations have different orders."""
+    return len({view.order for view in views}) > 1
+
+
+def _half(me: str, views: Mapping[str, MasterView]) -> frozenset[str]:
+    """Whom *me* reaches: over masters of which each sees the other."""
+    found, ahead = {me}, [me]
+    while ahead:
+        here = views[ahead.pop()]
+        for name in here.sees - found:
+            if name in views and here.name in views[name].sees:
+                found.add(name)
+                ahead.append(name)
+    return frozenset(found)

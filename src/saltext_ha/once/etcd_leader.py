@@ -1,0 +1,181 @@
+"""
+``store: etcd``: the master that has the group's key there leads; there is one such, or none.
+
+The key hangs on a lease, which its master prolongs. A master leads for less time than etcd lets the
+lease live: it counts from before it asked, ends a tenth of the TTL earlier, and goes by a clock
+that runs on while the process is stopped or the machine suspended. So it has ceased before anybody
+else can begin. The revision at which the key was made is the fencing number: the next leader's is
+greater.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.leader import ETCD, LeaderSettings
+from saltext_ha.once.etcd_client import EtcdClient, EtcdError, KeyHolder, LeaseGone, boot_clock
+from saltext_ha.once.group_leader import APART, QUIET
+from saltext_ha.once.leadership import Leadership
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+OTHER_STORE = "ha: leader: store: etcd there"
+TURN = 1.0
+"""Seconds between two looks at the key."""
+EARLIER = 0.1  # of the TTL
+
+
+class EtcdLeader:
+    """
+    Of one master.
+
+    :param group: its name is part of the key.
+    :param unfit: says why this master may not lead; else empty.
+    :param announce: fires events.
+    :param clock: seconds that only grow, also while this process is stopped.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        group: str,
+        settings: LeaderSettings,
+        unfit: Callable[[], str],
+        announce: Callable[[str, dict[str, Any]], None],
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        self._name, self._settings = name, settings
+        self._own = f"{name} {secrets.token_hex(8)}"
+        """What this start of this master puts there."""
+        self._key = f"{settings.prefix}/{group}/leader"
+        self._unfit, self._announce, self._clock = unfit, announce, clock
+        # Two members that do not answer must not cost the lease.
+        self._client = EtcdClient(settings, max(0.5, settings.ttl / 6))
+        self._lease = ""
+        self._until = float("-inf")
+        """Until when the lease holds for certain."""
+        self._held: KeyHolder | None = None
+        self._seen = float("-inf")
+        self._problem = "etcd is being asked"
+        self._shown = ""
+        self._since = time.time()
+
+    # -- what others ask
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask: those with another store are told so."""
+
+        async def refuse(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            raise HaError(f"{APART}{OTHER_STORE}")
+
+        return {"leader": refuse}
+
+    @property
+    def standing(self) -> Leadership:
+        """Who leads now."""
+        held = self._held
+        leads = (
+            held is not None
+            and held.value == self._own
+            and self._clock() < self._until
+            and not self._unfit()
+        )
+        known = held if held and self._clock() - self._seen <= self._settings.ttl else None
+        if known is None or (_name(known) == self._name and not leads):
+            why = self._problem or self._unfit() or "this master leads no more"
+            return Leadership(ETCD, why=why, since=self._since)
+        return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        known = self.standing
+        if self._problem and self._clock() - self._seen > QUIET:
+            yield f"leader: etcd cannot be asked: {self._problem}"
+        elif not known.leader and time.time() - known.since > QUIET:
+            yield f"nobody leads: {known.why}"
+
+    # -- looking
+
+    async def run(self) -> None:
+        """For as long as the engine runs; then the key is given back."""
+        try:
+            while True:
+                try:
+                    self._problem = await self._look()
+                except EtcdError as exc:
+                    self._problem = str(exc)
+                self._tell()
+                await asyncio.sleep(TURN)
+        finally:
+            with contextlib.suppress(EtcdError, asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(self._give_up()), 1.0)
+            await self._client.close()
+
+    async def _look(self) -> str:
+        """Prolong, take, or give up; why nobody leads, or empty."""
+        if why := self._unfit():
+            await self._give_up()
+            held = await self._client.get(self._key)
+            self._note(held)
+            return "" if held else f"no master has taken it, and this one may not lead: {why}"
+        if self._lease:
+            await self._prolong()
+        held = await self._client.get(self._key) or await self._take()
+        self._note(held)
+        if held and _name(held) == self._name and held.value != self._own:
+            return "the lease of an earlier start of this master has not ended yet"
+        return ""
+
+    async def _prolong(self) -> None:
+        asked = self._clock()
+        if asked >= self._until:
+            await self._give_up()  # it may hold still: another master may take the key
+            return
+        try:
+            ttl = await self._client.keep_alive(self._lease)
+        except LeaseGone:
+            self._lease = ""
+            return
+        self._until = asked + ttl * (1 - EARLIER)
+
+    async def _take(self) -> KeyHolder | None:
+        if not self._lease:
+            asked = self._clock()
+            self._lease, ttl = await self._client.grant(self._settings.ttl)
+            self._until = asked + ttl * (1 - EARLIER)
+        try:
+            return await self._client.take(self._key, self._own, self._lease)
+        except LeaseGone:
+            self._lease = ""
+            return None
+
+    async def _give_up(self) -> None:
+        lease, self._lease, self._until = self._lease, "", float("-inf")
+        if lease:
+            with contextlib.suppress(LeaseGone):
+                await self._client.revoke(lease)
+
+    def _note(self, held: KeyHolder | None) -> None:
+        self._held, self._seen = held, self._clock()
+
+    def _tell(self) -> None:
+        """Log and announce who leads, when that is news."""
+        now = self.standing.leader
+        if now != self._shown:
+            log.info("ha leader: %s, before: %s", now or "nobody", self._shown or "nobody")
+            self._announce("leader", {"leader": now or None, "before": self._shown or None})
+            self._shown, self._since = now, time.time()
+
+
+def _name(held: KeyHolder) -> str:
+    """The master that has it."""
+    return held.value.partition(" ")[0]

@@ -1,0 +1,235 @@
+"""
+``store: group``: the masters tell each other what they see, and each decides by that who leads.
+
+Every master asks every peer, about twice in three seconds. Only answers count: how old they are at
+most is known by when they were asked for, whatever the clocks say and however slow the way is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from saltext_ha.common.errors import (
+    InvalidRecord,
+    PeerError,
+    PeerRefused,
+    reason_of,
+)
+from saltext_ha.config.leader import GROUP, LeaderSettings
+from saltext_ha.once import view_rows
+from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
+from saltext_ha.once.leadership import Leadership
+from saltext_ha.transport import wire
+from saltext_ha.transport.client import REFUSED
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+TURN = 1.5  # seconds between two questions to one peer
+PATIENCE = 3.0  # for its answer
+QUIET = 10.0
+"""Seconds for which nobody may lead until that is said to be wrong: one leader follows another."""
+OLDER = "it runs an older saltext-ha"
+APART = "takes no part: "
+"""How a master refuses that is not to be asked."""
+OFF = "ha: leader: false there"
+
+
+class LeaderClient(Protocol):
+    """As :class:`.transport.client.PeerClient`."""
+
+    def call(
+        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+class LeaderLink(Protocol):
+    """As :class:`.sync.link.Link`."""
+
+    @property
+    def client(self) -> LeaderClient: ...
+
+
+class GroupLeader:
+    """
+    Of one master.
+
+    :param links: to the peers, by name.
+    :param unfit: says why this master may not lead; else empty.
+    :param announce: fires events.
+    :param clock: seconds that only grow, also while this process is stopped.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: LeaderSettings,
+        links: Mapping[str, LeaderLink],
+        unfit: Callable[[], str],
+        announce: Callable[[str, dict[str, Any]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name, self._settings, self._links = name, settings, links
+        self._unfit, self._announce, self._clock = unfit, announce, clock
+        self._views: dict[str, MasterView] = {}
+        self._direct: dict[str, float] = {}
+        """Peer → when it was asked what it has answered last."""
+        self._asked: set[str] = set()
+        """Peers that have answered or failed to, since this master looks without a break."""
+        self._apart: dict[str, str] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+        self._looked = self._since = float("-inf")
+        self._known = Leadership(GROUP, why="the masters are being asked", since=time.time())
+
+    # -- what others ask
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        return {"leader": self._answer}
+
+    async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        sees, now = set(wire.texts(payload, "sees")), self._clock()
+        others = [
+            view
+            for name, view in self._views.items()
+            if name not in sees and name != peer.name and now - view.at <= FRESH
+        ]
+        return {
+            "view": view_rows.to_row(self._own(now), now),
+            "others": [view_rows.to_row(view, now) for view in others],
+        }
+
+    @property
+    def standing(self) -> Leadership:
+        """Who leads now. What was found before this process was stopped counts no more."""
+        known, why = self._known, ""
+        if self._clock() - self._looked > FRESH:
+            why = "this master has not looked for a while; it is asking again"
+        elif known.leads:
+            why = self._unfit()
+        return Leadership(GROUP, "", False, why, known.since, known.apart) if why else known
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        known = self.standing
+        if not known.leader and time.time() - known.since > QUIET:
+            yield f"nobody leads: {known.why}"
+        now = self._clock()
+        if orders_differ([self._own(now), *self._fresh(now).values()]):
+            yield (
+                "ha: leader: order: is not the same on all masters; write the same order on each, "
+                "and restart them"
+            )
+
+    # -- looking
+
+    async def run(self) -> None:
+        """For as long as the engine runs."""
+        try:
+            while True:
+                self._news.clear()
+                for name in self._links:
+                    if name not in self._asking:
+                        self._asking[name] = asyncio.ensure_future(self._ask(name))
+                end = self._clock() + TURN
+                while (left := end - self._clock()) > 0:
+                    self._look()
+                    try:
+                        await asyncio.wait_for(self._news.wait(), left)
+                    except asyncio.TimeoutError:
+                        break
+                    self._news.clear()
+        finally:
+            for task in self._asking.values():
+                task.cancel()
+
+    async def _ask(self, name: str) -> None:
+        asked = self._clock()
+        try:
+            sees = {"sees": sorted(self._sees(asked))}
+            answer = await self._links[name].client.call("leader", sees, PATIENCE)
+            self._take(name, answer, asked)
+        except PeerRefused as exc:
+            # A release that does not know the question, or a master that is told to take no part.
+            _, told, why = str(exc).partition(APART)
+            self._gone(name, why if told else f"{OLDER} ({exc})")
+        except (PeerError, InvalidRecord) as exc:
+            if str(exc).endswith(REFUSED):
+                self._gone(name, str(exc))  # nobody runs there: that is known at once
+            else:
+                self._apart[name] = reason_of(exc)  # from when its last view counts no more
+        except KeyError:
+            pass  # it left
+        finally:
+            self._asking.pop(name, None)
+            if asked >= self._since:  # not what was on its way when this process was stopped
+                self._asked.add(name)
+            self._news.set()
+
+    def _gone(self, name: str, why: str) -> None:
+        self._views.pop(name, None)
+        self._direct.pop(name, None)
+        self._apart[name] = why
+
+    def _take(self, name: str, answer: Mapping[str, Any], asked: float) -> None:
+        view = view_rows.from_row(answer.get("view"), asked)
+        if view.name != name:
+            raise InvalidRecord(f"malformed view: it calls itself {view.name!a}")
+        told = [view_rows.from_row(row, asked) for row in wire.field(answer, "others", list)]
+        for each in (view, *told):
+            before = self._views.get(each.name)
+            if each.name in self._links and (before is None or before.at < each.at):
+                self._views[each.name] = each
+        self._direct[name] = asked
+        self._apart.pop(name, None)
+
+    def _sees(self, now: float) -> frozenset[str]:
+        return frozenset(
+            name for name, at in self._direct.items() if now - at <= FRESH and name in self._links
+        )
+
+    def _fresh(self, now: float) -> dict[str, MasterView]:
+        return {
+            name: view
+            for name, view in self._views.items()
+            if name in self._links and now - view.at <= FRESH
+        }
+
+    def _own(self, now: float) -> MasterView:
+        leads, order = self.standing.leads, self._settings.order
+        return MasterView(self._name, self._unfit(), self._sees(now), leads, order, now)
+
+    def _look(self) -> None:
+        """Decide anew, by what is known now."""
+        now = self._clock()
+        if now - self._looked > FRESH:
+            # Just started, or this process was stopped: the master that leads is to be heard first.
+            self._asked.clear()
+            self._since = now
+        own = self._own(now)
+        self._looked = now
+        unasked = self._links.keys() - self._asked
+        new = now - self._since < FRESH + PATIENCE  # by then all have asked this one again
+        found = decide(own, self._fresh(now), now, unasked, new)
+        reached = found.half
+        apart = {
+            name: self._apart.get(name) or "it does not answer"
+            for name in self._links
+            if name not in reached
+        }
+        known = self._known
+        same = (known.leader, known.leads) == (found.leader, found.lead)
+        since = known.since if same else time.time()
+        self._known = Leadership(GROUP, found.leader, found.lead, found.why, since, apart)
+        if not same:
+            self._tell(known.leader, found.leader)
+
+    def _tell(self, before: str, now: str) -> None:
+        log.info("ha leader: %s, before: %s", now or "nobody", before or "nobody")
+        self._announce("leader", {"leader": now or None, "before": before or None})

@@ -1,0 +1,69 @@
+"""Who leads: what is common to all ways of finding that, and which of them is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Protocol
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.leader import ETCD, LeaderSettings
+from saltext_ha.once.etcd_leader import EtcdLeader
+from saltext_ha.once.group_leader import APART, OFF, GroupLeader, LeaderLink
+from saltext_ha.once.leadership import Leadership
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+
+class Leader(Protocol):
+    """Finds who leads, and has this master lead when it is to."""
+
+    @property
+    def standing(self) -> Leadership:
+        """Who leads now, as far as is known here."""
+        ...
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        ...
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        ...
+
+    def run(self) -> Coroutine[Any, Any, None]:
+        """For as long as the engine runs."""
+        ...
+
+
+def make(
+    name: str,
+    group: str,
+    settings: LeaderSettings | None,
+    links: Mapping[str, LeaderLink],
+    unfit: Callable[[], str],
+    announce: Callable[[str, dict[str, Any]], None],
+) -> Leader:
+    """The one that *settings* name; what it is given: as :class:`.GroupLeader` has it."""
+    if settings is None:
+        return NoLeader()
+    if settings.store == ETCD:
+        return EtcdLeader(name, group, settings, unfit, announce)
+    return GroupLeader(name, settings, links, unfit, announce)
+
+
+class NoLeader:
+    """``ha: leader: false``: this master takes no part."""
+
+    standing = Leadership("", why="ha: leader: false: this master takes no part")
+
+    def notes(self) -> Iterator[str]:
+        return iter(())
+
+    def for_peers(self) -> dict[str, Handler]:
+        async def refuse(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            raise HaError(f"{APART}{OFF}")
+
+        return {"leader": refuse}
+
+    async def run(self) -> None:
+        return

@@ -1,0 +1,42 @@
+"""What is known here of who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Leadership:
+    """
+    At one moment.
+
+    :ivar store: where it is decided; see :class:`.config.leader.LeaderSettings`.
+    :ivar leader: a name; empty: nobody leads, as far as is known here.
+    :ivar leads: whether this master does.
+    :ivar why: nobody leads; empty when somebody does.
+    :ivar since: when that became so, in Unix seconds.
+    :ivar apart: master → why it does not take part.
+    :ivar fence: a number that grows with each change of leaders; None where the store has none.
+    """
+
+    store: str
+    leader: str = ""
+    leads: bool = False
+    why: str = ""
+    since: float = 0.0
+    apart: Mapping[str, str] = field(default_factory=dict)
+    fence: int | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Plain data, nothing secret."""
+        return {
+            "store": self.store,
+            "leader": self.leader or None,
+            "leads": self.leads,
+            "why": self.why,
+            "since": self.since,
+            "apart": dict(self.apart),
+            "fence": self.fence,
+        }

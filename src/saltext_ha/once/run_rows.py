@@ -1,0 +1,87 @@
+"""Registers of runs between masters and in replica.db, checked as if a stranger had sent them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.replication.record import Dot
+from saltext_ha.replication.runs import STATES, Run, RunRegister
+from saltext_ha.replication.vouching import MOST_WRITES
+from saltext_ha.sync import register_rows
+from saltext_ha.sync.codec import MAX_TIME, NODE
+
+WHAT = "register of runs"
+LONGEST = 128
+_KINDS = (str, int, str, str, str, str, float, float, int, str, int)
+
+
+def to_rows(register: RunRegister, now: float) -> list[Any]:
+    """
+    As a peer is told.
+
+    :param now: times are told as seconds before it: clocks of masters differ.
+    """
+    values = (
+        (
+            *run.dot,
+            run.state,
+            run.on,
+            run.by,
+            run.function,
+            now - run.began,
+            now - run.ended if run.ended else 0.0,
+            run.fence,
+            *run.start,
+        )
+        for run in register.values
+    )
+    return register_rows.to_rows(values, register.context)
+
+
+def from_rows(raw: Any, now: float) -> RunRegister:
+    """
+    What a peer told.
+
+    :raises InvalidRecord: it makes no sense; nothing of it may be used.
+    """
+
+    def read(
+        node: str,
+        counter: int,
+        state: str,
+        on: str,
+        by: str,
+        function: str,
+        began: float,
+        ended: float,
+        fence: int,
+        starter: str,
+        start: int,
+    ) -> Run:
+        if (
+            state not in STATES
+            or not NODE.fullmatch(starter)
+            or not 1 <= start <= MOST_WRITES
+            or not 0 <= fence < 2**63
+            or not (abs(began) < MAX_TIME and abs(ended) < MAX_TIME)
+            or any(len(text) > LONGEST for text in (on, by, function))
+        ):
+            raise InvalidRecord("malformed run")
+        over = now - ended if ended else 0.0
+        return Run(
+            Dot(node, counter), state, on, by, function, now - began, over, fence,
+            Dot(starter, start),
+        )  # fmt: skip
+
+    return RunRegister(*register_rows.from_rows(raw, WHAT, _KINDS, read))
+
+
+def pack(register: RunRegister) -> bytes:
+    """As it is kept: times by this master's clock."""
+    return register_rows.pack(to_rows(register, 0.0))
+
+
+def unpack(body: bytes) -> RunRegister:
+    """:raises InvalidRecord: it is damaged."""
+    return from_rows(register_rows.unpack(body, WHAT), 0.0)

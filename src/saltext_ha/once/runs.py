@@ -1,0 +1,287 @@
+"""
+Remembers what ran under which name, together with the other masters, so that another leader knows.
+
+What begins is written down here and told to all masters that are up before anything runs. A master
+that was down, or did not get it, finds it by asking (every ``sync_interval``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.once import run_rows
+from saltext_ha.once.leaders import Leader
+from saltext_ha.reconciler.core import Core
+from saltext_ha.replication import runs
+from saltext_ha.replication.record import Dot
+from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, Run, RunRegister
+from saltext_ha.sync.link import Link
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+MOST = 500
+"""Names that are remembered; beyond, the one that ran the longest ago is forgotten."""
+LONGEST_NAME = 64
+TELLING = 3.0  # seconds for a peer to write down what it is told
+TURN = 1.0  # seconds between two looks at the processes that run something
+FIRST_DOT = Dot("0" * 16, 1)
+
+
+class Runs:
+    """
+    Of one master.
+
+    :param name: this master's.
+    :param links: to the peers, by name.
+    :param interval: seconds between two comparisons with the peers.
+    """
+
+    def __init__(
+        self, name: str, core: Core, links: Mapping[str, Link], leader: Leader, interval: float
+    ) -> None:
+        self._name, self._core, self._links = name, core, links
+        self._leader, self._interval = leader, interval
+        self._writing = asyncio.Lock()
+        self._processes: dict[tuple[str, Dot], psutil.Process] = {}
+        self._troubles: dict[str, str] = {}
+        """Peer → why what it says is not taken."""
+        stored = core.replica.runs.all()
+        self.registers = {each: run_rows.unpack(body) for each, body in stored.items()}
+
+    # -- what others ask
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        return {"runs": self._answer, "runs_told": self._told}
+
+    async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"runs": self._rows(wire.field(payload, "have", dict))}
+
+    async def _told(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """Take what a peer tells; what is known beyond that here is answered."""
+        told = wire.field(payload, "runs", dict)
+        await self._learn(told)
+        return {"runs": {name: rows for name, rows in self._rows({}).items() if name in told}}
+
+    def _rows(self, have: Mapping[str, Any]) -> dict[str, Any]:
+        now = time.time()
+        return {
+            name: run_rows.to_rows(register, now)
+            for name, register in self.registers.items()
+            if have.get(name) != register.digest
+        }
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        for name, why in self._troubles.items():
+            yield f"once: what {name} says is not taken: {why}"
+
+    def table(self) -> list[dict[str, Any]]:
+        """The last runs under each name, plain data, by name; see ``ha.leader``."""
+        reached, now = self.reached(), time.time()
+        return [
+            {
+                "name": name,
+                "function": run.function,
+                "state": run.state if run.state != RUNNING or run.on in reached else UNFINISHED,
+                "on": run.on,
+                "by": run.by,
+                "ago": round(max(0.0, now - run.began), 1),
+                "seconds": round(run.ended - run.began, 1) if run.ended else None,
+                "fence": run.fence or None,
+            }
+            for name, register in sorted(self.registers.items())
+            for run in register.values
+        ]
+
+    def reached(self) -> set[str]:
+        """The masters whose word on their own runs is known here."""
+        return {self._name, *(name for name, link in self._links.items() if link.up)}
+
+    # -- running
+
+    async def begin(
+        self, name: str, function: str, by: str, within: float, pid: int
+    ) -> tuple[Run | None, str]:
+        """
+        Note that this master begins to run *function* under *name*, in the process *pid*.
+
+        :param within: seconds in which it is to run once in the whole group.
+        :return: the run; or None, and why it is not to run.
+        :raises HaError: it cannot be written down; it must not run.
+        """
+        check(name)
+        process = _process(pid)
+        async with self._writing:
+            known = self.registers.get(name, RunRegister())
+            if why := runs.why_not(known, time.time(), within, self.reached()):
+                return None, why
+            node = self._core.replica.node
+            fence = self._leader.standing.fence or 0
+            new = Run(
+                FIRST_DOT, RUNNING, self._name, by[:64], function[: run_rows.LONGEST],
+                time.time(), 0.0, fence, FIRST_DOT,
+            )  # fmt: skip
+            register, run = runs.begin(known, node, new)
+            await self._write({name: register})
+            self._processes[name, run.start] = process
+        await self._tell_all(name)
+        gives_way = runs.yields(self.registers[name], run.start, self.reached())
+        if not gives_way and self._leader.standing.leads:
+            log.info("ha once: name=%s runs %s by=%s", name, function, by)
+            return run, ""
+        async with self._writing:
+            self._processes.pop((name, run.start), None)
+            register = runs.withdraw(self.registers[name], self._core.replica.node, run.start)
+            await self._write({name: register})
+        await self._tell_all(name)
+        return None, f"{gives_way} runs it" if gives_way else "this master leads no more"
+
+    async def end(self, name: str, start: Dot, state: str) -> None:
+        """
+        Note how a run ended: one of ``STATES``.
+
+        :raises HaError: it cannot be written down, or is no state.
+        """
+        if state not in STATES:
+            raise InvalidRecord(f"state: takes one of: {', '.join(STATES)}")
+        async with self._writing:
+            known = self.registers.get(name, RunRegister())
+            register = runs.end(known, self._core.replica.node, start, state, time.time())
+            if register != known:
+                await self._write({name: register})
+            self._processes.pop((name, start), None)
+        if register == known:
+            return
+        level = logging.ERROR if state == UNFINISHED else logging.INFO
+        log.log(level, "ha once: name=%s is %s", name, state)
+        await self._tell_all(name)
+
+    async def run(self) -> None:
+        """For as long as the engine runs."""
+        await self._give_up_old()
+        due = 0.0
+        while True:
+            await self._look_after()
+            if time.monotonic() >= due:
+                await asyncio.gather(*(self._compare(n, link) for n, link in self._up()))
+                due = time.monotonic() + self._interval
+            await asyncio.sleep(min(TURN, self._interval))
+
+    async def _give_up_old(self) -> None:
+        """What this master ran before its engine started, nobody looks after any more."""
+        for name, register in dict(self.registers).items():
+            for run in register.values:
+                begun = (name, run.start) in self._processes
+                if run.state == RUNNING and run.on == self._name and not begun:
+                    await self._give_up(name, run.start)
+
+    async def _look_after(self) -> None:
+        for (name, start), process in list(self._processes.items()):
+            if not _runs(process):
+                await self._give_up(name, start)
+
+    async def _give_up(self, name: str, start: Dot) -> None:
+        with contextlib.suppress(HaError):  # the disk is full: said elsewhere, and tried again
+            await self.end(name, start, UNFINISHED)
+
+    # -- with the peers
+
+    def _up(self) -> list[tuple[str, Link]]:
+        return [(name, link) for name, link in self._links.items() if link.up]
+
+    async def _tell_all(self, name: str) -> None:
+        """Every master that is up has it written down, or did not say so in time."""
+        await asyncio.gather(*(self._tell(peer, link, name) for peer, link in self._up()))
+
+    async def _tell(self, peer: str, link: Link, name: str) -> None:
+        rows = {name: run_rows.to_rows(self.registers[name], time.time())}
+        with contextlib.suppress(PeerError):  # a release without; or it asks when it is back
+            answer = await link.client.call("runs_told", {"runs": rows}, TELLING)
+            await self._hear(peer, answer)
+
+    async def _compare(self, peer: str, link: Link) -> None:
+        have = {name: register.digest for name, register in self.registers.items()}
+        with contextlib.suppress(PeerError):
+            answer = await link.client.call("runs", {"have": have}, TELLING)
+            await self._hear(peer, answer)
+
+    async def _hear(self, peer: str, answer: Mapping[str, Any]) -> None:
+        try:
+            await self._learn(wire.field(answer, "runs", dict))
+        except HaError as exc:
+            why = reason_of(exc)
+            if self._troubles.get(peer) != why:
+                log.warning("ha once: what %s says is not taken: %s", peer, why)
+            self._troubles[peer] = why
+        else:
+            self._troubles.pop(peer, None)
+
+    async def _learn(self, told: Mapping[Any, Any]) -> None:
+        now = time.time()
+        read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
+        async with self._writing:
+            merged = {
+                name: runs.merge(self.registers.get(name, RunRegister()), register)
+                for name, register in read.items()
+            }
+            await self._write({n: r for n, r in merged.items() if r != self.registers.get(n)})
+
+    async def _write(self, changed: Mapping[str, RunRegister]) -> None:
+        """Write registers down, and forget those beyond :data:`MOST`."""
+        if not changed:
+            return
+        replica = self._core.replica
+        after = {**self.registers, **changed}
+        forgotten = sorted(after, key=lambda name: _last(after[name]))[: max(0, len(after) - MOST)]
+
+        def write() -> None:
+            with replica.transaction():
+                for name, register in changed.items():
+                    replica.runs.put(name, run_rows.pack(register))
+                for name in forgotten:
+                    replica.runs.drop(name)
+
+        await self._core.run(write)
+        self.registers = {name: r for name, r in after.items() if name not in forgotten}
+
+
+def check(name: Any) -> str:
+    """
+    A name under which something runs.
+
+    :raises InvalidRecord: says what may be in one.
+    """
+    good = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    if not good:
+        raise InvalidRecord(f"name: takes at most {LONGEST_NAME} printable characters")
+    return str(name)
+
+
+def _process(pid: int) -> psutil.Process:
+    try:
+        return psutil.Process(pid)
+    except psutil.Error as exc:
+        raise HaError(f"the process that is to run it is not found: {exc}") from None
+
+
+def _last(register: RunRegister) -> float:
+    return register.last.began if register.last else 0.0
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,64 @@
+"""What ``ha.jobs`` and ``ha.lookup_jid`` returned, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, count, inline, not_asked, shorten, table
+
+LISTED = 10
+
+
+def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.jobs`` returned."""
+    rows = [
+        [
+            str(job.get("jid")),
+            _call(job),
+            str(job.get("target")),
+            str(job.get("user")),
+            f"{job.get('returned')} of {job.get('targeted')}",
+            str(job.get("state")),
+            ", ".join(job.get("masters") or []),
+        ]
+        for job in data.get("jobs") or []
+    ]
+    columns = ["Job", "Function", "Target", "User", "Returned", "State", "On"]
+    whole = ["Job", "Returned", "State"]
+    lines = table(screen, columns, rows, whole=whole) if rows else ["no jobs"]
+    return lines + not_asked(data, screen)
+
+
+def _call(job: Mapping[str, Any]) -> str:
+    arguments = " ".join(inline(each) for each in job.get("arguments") or [])
+    return f"{job.get('function')} {arguments}".strip()
+
+
+def head(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Which job it is."""
+    job, masters = data.get("job"), ", ".join(map(clean, data.get("published") or []))
+    if not job:
+        found = "not known how it was published" if data.get("returned") else "no master knows it"
+        return [f"job {clean(data.get('jid'))}: {screen.paint(found, 'unknown')}"]
+    what = shorten(clean(_call(job)), 200)
+    by = f"{clean(job.get('user'))} on {masters}"
+    return [f"job {clean(data.get('jid'))}: {what} for {clean(job.get('target'))}, by {by}"]
+
+
+def rest(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Who has not returned, or failed."""
+    lines = []
+    for key, words, colour in (
+        ("running", "still at work on it", "pending"),
+        ("missing", "did not return", "unknown"),
+        ("failed", "failed", "error"),
+    ):
+        ids = data.get(key) or []
+        more = f" and {len(ids) - LISTED} more" if len(ids) > LISTED else ""
+        if ids:
+            shown = ", ".join(map(clean, ids[:LISTED]))
+            lines.append(
+                f"{count(len(ids), 'minion')} {screen.paint(words, colour)}: {shown}{more}"
+            )
+    return lines + not_asked(data, screen)

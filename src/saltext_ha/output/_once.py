@@ -1,0 +1,92 @@
+"""What ``ha.leader`` and ``ha.once`` returned, for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, count, duration, not_asked, shorten, table
+
+LONGEST = 300
+
+
+def in_status(leader: Mapping[str, Any]) -> str:
+    """Who leads, for the first line of ``ha.status``."""
+    if not leader.get("store"):
+        return "takes no part in leading"
+    return f"{clean(leader['leader'])} leads" if leader.get("leader") else "nobody leads"
+
+
+def apart(data: Mapping[str, Any]) -> list[str]:
+    """Who answers and takes no part, for ``ha.status``; who does not answer is in its table."""
+    running = {
+        row.get("name") for row in data.get("masters") or [] if row.get("state") == "running"
+    }
+    told = (data.get("leader") or {}).get("apart") or {}
+    return [
+        f"{clean(name)} takes no part in leading: {shorten(clean(why), LONGEST)}"
+        for name, why in sorted(told.items())
+        if name in running
+    ]
+
+
+def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.leader`` returned."""
+    lines = [f"{_who(data, screen)} · store {clean(data.get('store') or 'none')}"]
+    rows = [
+        [
+            f"{row.get('name')}{' *' if row.get('name') == data.get('leader') else ''}",
+            {True: "yes", False: "no"}.get(row.get("leads"), "?"),
+            str(row.get("follows") or ("?" if row.get("leads") is None else "nobody")),
+            shorten(clean(row.get("note") or ""), LONGEST),
+        ]
+        for row in data.get("masters") or []
+    ]
+    whole = ["Master", "Leads", "Knows as leader"]
+    lines += table(screen, ["Master", "Leads", "Knows as leader", "Note"], rows, whole=whole)
+    leading = data.get("leading") or []
+    if len(leading) > 1:
+        lines.append(
+            f"{screen.paint('conflict')}: {count(len(leading), 'master')} lead: "
+            f"{', '.join(map(clean, leading))}; it ends when they reach each other"
+        )
+    return lines + _runs(data.get("runs") or [], screen) + not_asked(data, screen)
+
+
+def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
+    if not runs:
+        return []
+    rows = [
+        [
+            str(run.get("name")),
+            str(run.get("function")),
+            str(run.get("on")),
+            str(run.get("state")),
+            f"{duration(run.get('ago') or 0.0)} ago",
+            "-" if run.get("seconds") is None else f"{run['seconds']:g} s",
+        ]
+        for run in runs
+    ]
+    return table(screen, ["Once", "Function", "On", "State", "Began", "Took"], rows)
+
+
+def once(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for what ``ha.once`` returned, but for what the function did."""
+    what = clean(data.get("name") or data.get("function"))
+    if data.get("skipped"):
+        lines = [f"{what}: skipped here: {clean(data.get('why'))}"]
+    elif data.get("error"):
+        lines = [f"{what}: {screen.paint('failed', 'error')}: {clean(data['error'])}"]
+    else:
+        lines = [f"{what}: ran here"]
+    return [*lines, *([clean(data["note"])] if data.get("note") else [])]
+
+
+def _who(data: Mapping[str, Any], screen: Screen) -> str:
+    if not data.get("leader"):
+        return f"{screen.paint('nobody leads', 'unknown')}: {clean(data.get('why') or '?')}"
+    since = data.get("since")
+    for_ = f" since {duration(max(0.0, time.time() - since))}" if since else ""
+    fence = f", fencing number {data['fence']}" if data.get("fence") is not None else ""
+    return f"{clean(data['leader'])} leads{for_}{fence}"

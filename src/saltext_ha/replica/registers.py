@@ -1,0 +1,32 @@
+"""Registers that masters write together, in replica.db: a table for each kind."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Literal
+
+
+class Registers:
+    """
+    One table of *db*, an open replica.db: ``tree`` has what is current of each tree, ``run`` the
+    last runs under each name. What a body says is for ``trees/register_rows.py`` and
+    ``once/run_rows.py``.
+    """
+
+    def __init__(self, db: sqlite3.Connection, table: Literal["tree", "run"]) -> None:
+        self._db, self._table = db, table
+
+    def all(self) -> dict[str, bytes]:
+        """Name → body."""
+        return dict(self._db.execute(f"SELECT name, body FROM {self._table}"))  # nosec B608
+
+    def put(self, name: str, body: bytes) -> None:
+        """Write one; inside a transaction only."""
+        self._db.execute(
+            f"REPLACE INTO {self._table} VALUES (?, ?)",  # nosec B608
+            (name, body),
+        )
+
+    def drop(self, name: str) -> None:
+        """Forget one; inside a transaction only."""
+        self._db.execute(f"DELETE FROM {self._table} WHERE name = ?", (name,))  # nosec B608

@@ -1,0 +1,127 @@
+"""
+What ran last under a name: a register that all masters write (see :mod:`.register`).
+
+A run that begins replaces all that its master knew; one that ends replaces only itself. So two that
+began without knowing of each other, in a partition, are both seen afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from saltext_ha.replication import register
+from saltext_ha.replication.record import Dot
+
+RUNNING, DONE, FAILED, UNFINISHED = "running", "done", "failed", "unfinished"
+STATES = (RUNNING, DONE, FAILED, UNFINISHED)
+
+
+class Run(NamedTuple):
+    """
+    One run. ``began`` and ``ended`` are in Unix seconds by the clock of the master that keeps this:
+    masters tell each other how long ago it was. ``ended`` is 0 while it runs, and where nobody
+    knows. ``fence``: 0 where the leader had none. ``start`` names the write by which it began.
+    """
+
+    dot: Dot
+    state: str
+    on: str
+    by: str
+    function: str
+    began: float
+    ended: float
+    fence: int
+    start: Dot
+
+
+class RunRegister(NamedTuple):
+    """All that is known of the last runs under one name."""
+
+    values: tuple[Run, ...] = ()
+    context: register.Seen = ()
+
+    @property
+    def last(self) -> Run | None:
+        """The one that began last."""
+        return max(self.values, key=lambda run: (run.began, run.dot), default=None)
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that differ whenever two registers do."""
+        return register.digest(((run.dot, run.state) for run in self.values), self.context)
+
+
+def merge(ours: RunRegister, theirs: RunRegister) -> RunRegister:
+    """The register that has seen what both have."""
+    return RunRegister(*register.merge(ours.values, ours.context, theirs.values, theirs.context))
+
+
+def begin(known: RunRegister, node: str, run: Run) -> tuple[RunRegister, Run]:
+    """
+    *known* after *run* began on a master that knew all of it; and that run, with its name.
+
+    :param node: the name under which this master writes.
+    """
+    dot, seen = register.next_write(known.context, node)
+    named = run._replace(dot=dot, start=dot)
+    return RunRegister((named,), seen), named
+
+
+def end(known: RunRegister, node: str, start: Dot, state: str, now: float) -> RunRegister:
+    """*known* after the run that began by *start* came to *state*; as it is, where it is gone."""
+    ended = [run for run in known.values if run.start == start]
+    if not ended:
+        return known
+    dot, seen = register.next_write(known.context, node)
+    others = [run for run in known.values if run.start != start]
+    over = 0.0 if state == UNFINISHED else now
+    new = ended[0]._replace(dot=dot, state=state, ended=over)
+    return RunRegister(register.in_order([*others, new]), seen)
+
+
+def withdraw(known: RunRegister, node: str, start: Dot) -> RunRegister:
+    """*known* as if the run that began by *start* had not: it has done nothing yet."""
+    _, seen = register.next_write(known.context, node)
+    return RunRegister(tuple(run for run in known.values if run.start != start), seen)
+
+
+def why_not(known: RunRegister, now: float, within: float, reached: Container[str]) -> str:
+    """
+    Why it is not to run now; empty: it is.
+
+    :param within: seconds in which it is to run once. :param reached: the masters that are reached:
+        what these say of their runs is so.
+    """
+    for run in known.values:
+        if run.state == RUNNING and run.on in reached:
+            return f"{run.on} runs it, since {age(run, now)}"
+    for run in known.values:
+        # A clock that was set back leaves runs in its future; a run of then is no run of now.
+        if abs(now - run.began) < within:
+            how = {DONE: "ran it", FAILED: "ran it, and it failed,"}.get(run.state, "began it")
+            return f"{run.on} {how} {age(run, now)} ago"
+    return ""
+
+
+def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
+    """
+    Of masters that began at once without knowing of each other, all but the first by name give way;
+    the one that this run gives way to, or empty.
+    """
+    own = next((run for run in known.values if run.start == start), None)
+    others = [
+        run.on
+        for run in known.values
+        if own and run.state == RUNNING and run.on in reached and run.on < own.on
+    ]
+    return min(others, default="")
+
+
+def age(run: Run, now: float) -> str:
+    """How long ago it began, in words."""
+    seconds = max(0.0, now - run.began)
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

@@ -1,0 +1,73 @@
+"""
+Registers between masters and in replica.db (see :mod:`saltext_ha.replication.register`), checked as
+if a stranger had sent them. What a value says is for those who keep the register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgpack
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.replication import register
+from saltext_ha.replication.record import covers
+from saltext_ha.replication.register import Seen, Valued
+from saltext_ha.replication.vouching import MOST_WRITES
+from saltext_ha.sync.codec import NODE, read_context
+from saltext_ha.transport import wire
+
+MOST_VALUES = 64
+MOST_NODES = 4096
+
+V = TypeVar("V", bound=Valued)
+
+
+def to_rows(values: Iterable[Sequence[Any]], seen: Seen) -> list[Any]:
+    """
+    ``[[[node, counter, …], …], [[node, counter], …]]``.
+
+    :param values: rows that begin with the name of the write.
+    """
+    return [[list(value) for value in values], [list(write) for write in seen]]
+
+
+def from_rows(
+    raw: Any, what: str, kinds: Sequence[type], read: Callable[..., V]
+) -> tuple[tuple[V, ...], Seen]:
+    """
+    Values and context of a register.
+
+    :param what: it is, for the error. :param kinds: the types of what a row of a value has.
+    :param read: the value of a row; raises InvalidRecord.
+    :raises InvalidRecord: it makes no sense; nothing of it may be used.
+    """
+    values, context = wire.row(raw, what, list, list)
+    if len(values) > MOST_VALUES or len(context) > MOST_NODES:
+        raise InvalidRecord(f"a {what} has too many values or writers")
+    seen = read_context(context)
+    if any(counter > MOST_WRITES for counter in seen.values()):
+        raise InvalidRecord(f"a {what} claims a write that nobody made")
+    rows = wire.rows(values, what, *kinds)
+    if any(not NODE.fullmatch(node) or counter < 1 for node, counter, *_ in rows):
+        raise InvalidRecord(f"malformed {what}")
+    found = [read(*row) for row in rows]
+    sound = all(covers(seen, value.dot) for value in found)
+    if not sound or len({value.dot for value in found}) != len(found):
+        raise InvalidRecord(f"a {what} does not hang together")
+    return register.in_order(found), tuple(sorted(seen.items()))
+
+
+def pack(rows: list[Any]) -> bytes:
+    """As it is kept."""
+    packed: bytes = msgpack.packb(rows, use_bin_type=True)
+    return packed
+
+
+def unpack(body: bytes, what: str) -> Any:
+    """:raises InvalidRecord: it is damaged."""
+    try:
+        return msgpack.unpackb(body, raw=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as exc:
+        raise InvalidRecord(f"damaged {what}: {exc}") from None

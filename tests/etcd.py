@@ -1,0 +1,87 @@
+"""Real etcd: one member, or several that form a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lab.engines import free_port
+from lab.wait import wait_for
+
+READY = 60.0
+
+
+class Member:
+    """One etcd process."""
+
+    def __init__(self, folder: Path, name: str, *more: str) -> None:
+        self.name, self._folder, self._more = name, folder / name, more
+        self.client, self.peer = free_port(), free_port()
+        self.scheme = "http"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.client}"
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://127.0.0.1:{self.peer}"
+
+    def start(self, members: Sequence[Member]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        cluster = ",".join(f"{each.name}={each.peer_url}" for each in members)
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "etcd",
+                    *("--name", self.name, "--data-dir", str(self._folder / "data")),
+                    *("--listen-client-urls", self.endpoint),
+                    *("--advertise-client-urls", self.endpoint),
+                    *("--listen-peer-urls", self.peer_url),
+                    *("--initial-advertise-peer-urls", self.peer_url),
+                    *("--initial-cluster", cluster, "--unsafe-no-fsync"),
+                    *self._more,
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it answers, and its cluster has a leader."""
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/health", timeout=1) as answer:
+                return json.loads(answer.read())["health"] == "true"
+        except (OSError, ValueError, KeyError):
+            return False
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, count: int, *more: str) -> Iterator[list[Member]]:
+    """Members that have found each other."""
+    members = [Member(folder, f"etcd{number}", *more) for number in range(count)]
+    try:
+        for member in members:
+            member.start(members)
+        wait_for(lambda: all(each.healthy for each in members), READY, "etcd is well")
+        yield members
+    finally:
+        for member in members:
+            member.kill()

@@ -1,0 +1,89 @@
+"""``ha.jobs`` and ``ha.lookup_jid``: whichever master published it, wherever it is returned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine
+from tests.engines import in_a_loop, met, places, run
+from tests.functional.minions.test_job_cache import JIDS, arrived, cached
+from tests.functional.minions.test_minions import Minion, World
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Working(World):
+    """Minions that say what they are at work on."""
+
+    def __init__(self, *engines: Engine, runs: dict[str, str]) -> None:
+        super().__init__({engine.place.name: engine for engine in engines})
+        self._runs = runs
+
+    def _does(
+        self, minion_id: str, minion: Minion, master: str, function: str, arguments: Any
+    ) -> Any:
+        if function == "saltutil.running":
+            jid = self._runs.get(minion_id)
+            return [{"jid": jid, "fun": "state.apply"}] if jid else []
+        return super()._does(minion_id, minion, master, function, arguments)
+
+
+@in_a_loop
+async def test_jobs_of_all_masters_are_one_list(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    cached(one, JIDS[0], {"w1": True}, minions=["w1"])
+    cached(two, JIDS[1], {"w1": True}, minions=["w1", "w2", "w3"], fun="state.apply")
+    arrived(one, JIDS[1], {"w2": True})
+    async with met(one, two) as (m1, m2):
+        world = Working(m1, m2, runs={"w3": JIDS[1]})
+        # It was published on m2, and is on m1 now, where it goes on with it.
+        world.minions = {"w3": Minion("failover", {"m1"})}
+        answer = await run(one, "jobs")
+        assert (answer["unknown"], answer["retcode"]) == ({}, 0)
+        rows = {row["jid"]: row for row in answer["jobs"]}
+        assert list(rows) == [JIDS[1], JIDS[0]]
+        late = rows[JIDS[1]]
+        assert (late["function"], late["masters"]) == ("state.apply", ["m1", "m2"])
+        assert (late["returned"], late["targeted"]) == (2, 3)
+        assert (late["state"], late["running"]) == ("running", ["w3"])
+        assert rows[JIDS[0]]["state"] == "done"
+        world.minions = {}
+        assert (await run(two, "jobs", "state.*"))["jobs"][0]["state"] == "missing"
+        assert "limit: takes" in (await run(two, "jobs", limit=0))["error"]
+
+
+@in_a_loop
+async def test_a_job_is_looked_up_everywhere(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    cached(two, JIDS[1], {"w1": {"a": 1}}, minions=["w1", "w2", "w3", "w4"], fun="state.apply")
+    arrived(one, JIDS[1], {"w2": 2})
+    async with met(one, two) as (m1, m2):
+        world = Working(m1, m2, runs={"w3": JIDS[1], "w4": JIDS[2]})
+        world.minions = {name: Minion("failover", {"m1"}) for name in ("w3", "w4")}
+        for place in (one, two):
+            found = await run(place, "lookup_jid", JIDS[1])
+            assert found["returned"] == {"w1": {"a": 1}, "w2": 2}
+            assert found["arrived"] == {"w1": "m2", "w2": "m1"}
+            assert (found["published"], found["job"]["function"]) == (["m2"], "state.apply")
+            assert (found["running"], found["missing"]) == (["w3"], ["w4"])
+            assert found["retcode"] == 1
+        nothing = await run(one, "lookup_jid", JIDS[3])
+        assert (nothing["job"], nothing["returned"], nothing["retcode"]) == (None, {}, 1)
+        assert "no job id" in (await run(one, "lookup_jid", "12"))["error"]
+
+
+@in_a_loop
+async def test_a_master_that_shows_no_jobs_and_one_that_is_down_are_unknown(tmp_path: Path) -> None:
+    one, two = (*places(tmp_path, "m1"), *places(tmp_path, "m2", ha={"commands": False}))
+    cached(one, JIDS[0], {"w1": True}, minions=["w1"])
+    async with met(one, two) as (_, m2):
+        answer = await run(one, "jobs")
+        assert "shows its jobs to no other master" in answer["unknown"]["m2"]
+        assert ([row["jid"] for row in answer["jobs"]], answer["retcode"]) == ([JIDS[0]], 2)
+        await m2.stop()
+        answer = await run(one, "lookup_jid", JIDS[0])
+        assert "m2" in answer["unknown"]
+        assert (answer["returned"], answer["retcode"]) == ({"w1": True}, 2)

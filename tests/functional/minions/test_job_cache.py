@@ -1,0 +1,86 @@
+"""Jobs as Salt's own job cache has them on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.loader
+
+from lab.engines import Place
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minions.job_cache import JobCache, check_jid, matches
+
+JIDS = [f"2026112400000000000{number}" for number in range(4)]
+
+
+def cached(place: Place, jid: str, returned: dict[str, Any], **load: Any) -> None:
+    """What salt-master writes of a job that it published, and of what came back."""
+    returners = salt.loader.returners(dict(place.opts), {})
+    job = {"fun": "test.ping", "arg": [], "tgt": "*", "tgt_type": "glob", "user": "root", **load}
+    returners["local_cache.save_load"](jid, {"jid": jid, **job}, list(load.get("minions", ())))
+    arrived(place, jid, returned)
+
+
+def arrived(place: Place, jid: str, returned: dict[str, Any]) -> None:
+    """What came back to a master."""
+    returners = salt.loader.returners(dict(place.opts), {})
+    for minion, value in returned.items():
+        answer = {"jid": jid, "id": minion, "return": value, "fun": "test.ping", "retcode": 0}
+        returners["local_cache.returner"](answer)
+
+
+def test_jobs_newest_first(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    cached(place, JIDS[0], {"w1": True}, minions=["w1", "w2"])
+    cached(place, JIDS[1], {}, fun="state.apply", arg=["nginx"], tgt=["w1"], tgt_type="list")
+    cached(place, JIDS[2], {"w1": True}, user="alice")
+    cache = JobCache(place.opts)
+    rows = cache.jobs("", 10)
+    assert [row["jid"] for row in rows] == [JIDS[2], JIDS[1], JIDS[0]]
+    assert (rows[2]["minions"], rows[2]["returned"]) == (["w1", "w2"], ["w1"])
+    assert (rows[1]["function"], rows[1]["arguments"]) == ("state.apply", ["nginx"])
+    assert rows[1]["target"] == "w1"
+    assert [row["jid"] for row in cache.jobs("", 1)] == [JIDS[2]]
+    assert [row["jid"] for row in cache.jobs("state.", 5)] == [JIDS[1]]
+    assert [row["jid"] for row in cache.jobs("ali*", 5)] == [JIDS[2]]
+    assert cache.jobs("nothing", 5) == []
+
+
+def test_one_job(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    cached(place, JIDS[0], {"w1": {"a": b"bytes"}}, minions=["w1", "w2"])
+    arrived(place, JIDS[1], {"w3": 1})
+    cache = JobCache(place.opts)
+    job, returned = cache.job(JIDS[0])
+    assert job
+    assert (job["function"], job["minions"]) == ("test.ping", ["w1", "w2"])
+    assert returned["w1"] == {"return": {"a": "bytes"}, "retcode": 0}
+    assert cache.job(JIDS[1]) == (None, {"w3": {"return": 1, "retcode": 0}})
+    assert cache.job(JIDS[3]) == (None, {})
+
+
+def test_a_cache_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1", options={"master_job_cache": "nosuch"})
+    with pytest.raises(HaError, match="its job cache nosuch cannot be asked"):
+        JobCache(place.opts).jobs("", 5)
+
+
+@pytest.mark.parametrize("jid", ["", "1", "../../etc/passwd", JIDS[0] + "/x", None, 5])
+def test_no_job_ids(jid: Any) -> None:
+    with pytest.raises(InvalidRecord):
+        check_jid(jid)
+
+
+def test_jids_of_salt_are_taken() -> None:
+    assert check_jid(JIDS[0]) == JIDS[0]
+    assert check_jid(f"{JIDS[0]}_4711") == f"{JIDS[0]}_4711"
+
+
+def test_a_search_is_a_part_or_a_glob() -> None:
+    job = {"function": "state.apply", "target": "web*", "user": "root", "jid": JIDS[0]}
+    assert matches(job, "apply")
+    assert matches(job, "state.*")
+    assert not matches(job, "apply*")
+    assert matches(job, "")

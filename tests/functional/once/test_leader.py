@@ -1,0 +1,182 @@
+"""Who leads, on real engines: known to all, steady, and one again after each fault."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lab.engines import EngineProcess, Place, befriend
+from lab.wait import wait_for
+from saltext_ha.common.errors import HaError
+from saltext_ha.engine import wiring
+from tests import etcd
+from tests.engines import QUICK, in_a_loop, met, places, run, until
+
+pytestmark = pytest.mark.timeout(180)
+
+KNOWN = 10.0
+"""Seconds by which all know of a new leader."""
+
+
+@contextmanager
+def processes(root: Path, *names: str, **ha: Any) -> Iterator[dict[str, EngineProcess]]:
+    """Engines in processes of their own, that have met."""
+    found = [Place(root, name, {**QUICK, **ha}) for name in names]
+    befriend(*found)
+    with ExitStack() as stack:
+        engines = {place.name: stack.enter_context(EngineProcess(place)) for place in found}
+        yield engines
+
+
+def leader_of(engine: EngineProcess) -> str | None:
+    found: str | None = engine.control("leader")["leader"]
+    return found
+
+
+def agreed(engines: dict[str, EngineProcess], name: str, *but: str) -> float:
+    """Wait until all know that *name* leads; the seconds it took."""
+    began = time.monotonic()
+    asked = [engine for each, engine in engines.items() if each not in but]
+    wait_for(lambda: {leader_of(each) for each in asked} == {name}, 30, f"{name} leads")
+    return time.monotonic() - began
+
+
+def test_killed_and_stopped_leaders_are_followed_within_ten_seconds(tmp_path: Path) -> None:
+    with processes(tmp_path, "m1", "m2", "m3") as engines:
+        agreed(engines, "m1")
+        engines["m1"].kill()
+        assert agreed(engines, "m2", "m1") < KNOWN
+        stopped = psutil.Process(engines["m2"].pid)
+        stopped.send_signal(signal.SIGSTOP)
+        try:
+            assert agreed(engines, "m3", "m1", "m2") < KNOWN
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+        # From its first words on it does not lead, though it did when it was stopped.
+        said = engines["m2"].control("leader")
+        assert said["leads"] is False
+        agreed(engines, "m3", "m1")
+        engines["m1"].start()
+        agreed(engines, "m3")
+        rows = {row["name"]: row["leads"] for row in engines["m1"].control("leader")["masters"]}
+        assert rows == {"m1": False, "m2": False, "m3": True}
+
+
+def test_with_etcd_a_stopped_leader_leads_no_more_and_a_killed_one_is_followed(
+    tmp_path: Path,
+) -> None:
+    with etcd.cluster(tmp_path / "etcd", 3) as members:
+        store = {"store": "etcd", "endpoints": [m.endpoint for m in members], "ttl": 4}
+        with processes(tmp_path, "m1", "m2", leader=store) as engines:
+            wait_for(lambda: leader_of(engines["m1"]), 30, "one leads")
+            first = str(leader_of(engines["m1"]))
+            other = "m2" if first == "m1" else "m1"
+            agreed(engines, first)
+            fence = engines[first].control("leader")["fence"]
+            stopped = psutil.Process(engines[first].pid)
+            stopped.send_signal(signal.SIGSTOP)
+            try:
+                assert agreed(engines, other, first) < KNOWN
+            finally:
+                stopped.send_signal(signal.SIGCONT)
+            said = engines[first].control("leader")
+            assert said["leads"] is False
+            assert engines[other].control("leader")["fence"] > fence
+            engines[other].kill()
+            assert agreed(engines, first, other) < KNOWN
+            for member in members[:2]:
+                member.kill()
+            wait_for(lambda: leader_of(engines[first]) is None, 30, "nobody leads")
+            status = engines[first].control("status")
+            assert members[0].endpoint in status["leader"]["why"]
+            wait_for(
+                lambda: "etcd cannot be asked" in str(engines[first].control("status")["reasons"]),
+                30,
+                "it is said to be wrong",
+            )
+
+
+@in_a_loop
+async def test_a_drained_master_hands_over_to_the_next_in_order(tmp_path: Path) -> None:
+    three = places(tmp_path, "m1", "m2", "m3", ha={"leader": {"order": ["m1", "m3"]}})
+    async with met(*three) as engines:
+
+        async def leads(name: str) -> None:
+            def known() -> bool:
+                return all(e.parts.leader.standing.leader == name for e in engines)
+
+            await until(known, f"{name or 'nobody'} leads", KNOWN)
+
+        await leads("m1")
+        engines[0].parts.health.draining = True
+        await leads("m3")
+        engines[0].parts.health.draining = False
+        answer = await run(three[1], "leader")
+        assert (answer["leader"], answer["retcode"]) == ("m3", 0), answer
+        for engine in engines:
+            engine.parts.health.draining = True
+        await leads("")
+        answer = await run(three[0], "leader")
+        assert (answer["leader"], answer["retcode"]) == (None, 1)
+        assert "m1: drained" in answer["why"]
+        status = await run(three[0], "status")
+        assert status["leader"]["leader"] is None
+        assert "m2: drained" in status["leader"]["why"]
+
+
+@in_a_loop
+async def test_masters_that_do_not_take_part_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, off, new = (
+        *places(tmp_path, "a"),
+        *places(tmp_path, "b", ha={"leader": False}),
+        *places(tmp_path, "c"),
+    )
+    made = wiring.make
+
+    def older(parts: Any) -> Any:
+        """A release that knows nothing of leaders."""
+        answering = made(parts)
+        if parts.config.name == "a":
+            for method in ("leader", "leading"):
+                del answering.peer_handlers[method]
+        return answering
+
+    monkeypatch.setattr(wiring, "make", older)
+    async with met(old, off, new) as engines:
+        third = engines[2]
+        await until(lambda: third.parts.leader.standing.leads, "c leads")
+        await until(lambda: len(third.parts.leader.standing.apart) == 2, "both are named")
+        answer = await run(new, "leader")
+        assert answer["leader"] == "c"
+        assert "older saltext-ha" in answer["apart"]["a"]
+        assert answer["apart"]["b"] == "ha: leader: false there"
+        assert (answer["unknown"], answer["retcode"]) == ({}, 0)
+
+
+@in_a_loop
+async def test_in_a_partition_both_halves_act_and_one_after_it(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    async with met(*two) as (m1, m2):
+        leads = lambda: [e.parts.leader.standing.leads for e in (m1, m2)]  # noqa: E731
+        await until(lambda: leads() == [True, False], "m1 leads")
+        cut = [engine.parts.links[other].client for engine, other in ((m1, "m2"), (m2, "m1"))]
+        calls = [client.call for client in cut]
+
+        async def lost(*args: Any, **kwargs: Any) -> Any:
+            raise HaError("no way there")
+
+        for client in cut:
+            client.call = lost  # type: ignore[method-assign]
+        await until(lambda: leads() == [True, True], "both lead", KNOWN)
+        for client, call in zip(cut, calls, strict=True):
+            client.call = call  # type: ignore[method-assign]
+        await until(lambda: leads() == [True, False], "m1 goes on alone", KNOWN)

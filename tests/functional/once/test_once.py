@@ -1,0 +1,202 @@
+"""What runs once, on real engines: counted by what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine, Place
+from tests.engines import in_a_loop, met, places, run, running, until
+from tests.functional.once.salt_run import begun, once, options
+
+pytestmark = pytest.mark.timeout(180)
+
+
+async def on(place: Place, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    return await asyncio.to_thread(once, place, *args, **kwargs)
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+async def leads(leader: Engine, *others: Engine) -> None:
+    name = leader.place.name
+
+    def known() -> bool:
+        return all(e.parts.leader.standing.leader == name for e in (leader, *others))
+
+    await until(known, f"{name} leads")
+
+
+@in_a_loop
+async def test_it_runs_on_the_leader_only(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        answers = await asyncio.gather(
+            *(on(e.place, "effect.append", str(file), "x") for e in (m1, m2))
+        )
+        assert [each["skipped"] for each in answers] == [False, True]
+        assert [each["retcode"] for each in answers] == [0, 0]
+        assert answers[0]["return"] == "x"
+        assert (answers[1]["leader"], answers[1]["why"]) == ("m1", "m1 leads")
+        assert lines(file) == ["x -"]
+
+
+@in_a_loop
+async def test_a_failure_and_a_mistake_are_told(tmp_path: Path) -> None:
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        file = str(tmp_path / "effect")
+        failed = await on(m1.place, "effect.append", file, "x", fail=True, name="n", within=60)
+        assert (failed["retcode"], failed["error"]) == (1, "as it was told to")
+        again = await on(m2.place, "effect.append", file, "x", name="n", within=60)
+        assert again["skipped"]
+        assert "m1 ran it, and it failed" in again["why"]
+        shown = await run(m2.place, "leader")
+        assert [(row["name"], row["state"], row["on"]) for row in shown["runs"]] == [
+            ("n", "failed", "m1")
+        ]
+        assert shown["retcode"] == 1
+        for wrong, words in (
+            (("effect.nothing",), "no runner function"),
+            (("wheel.key.nothing",), "no wheel function"),
+            (("local.test.ping",), "takes a function and a target"),
+            (("ha.once", "x"), "other functions than itself"),
+        ):
+            answer = await on(m2.place, *wrong)
+            assert answer["retcode"] == 2
+            assert words in answer["error"]
+        answer = await on(m1.place, "effect.append", file, "x", within=60)
+        assert "within: takes a name" in answer["error"]
+        assert lines(Path(file)) == ["x -"]
+
+
+@in_a_loop
+async def test_wheel_functions_run_too(tmp_path: Path) -> None:
+    async with met(*places(tmp_path, "m1", "m2")) as (m1, m2):
+        await leads(m1, m2)
+        answer = await on(m1.place, "wheel.key.list_all")
+        assert "minions_pre" in answer["return"]
+        assert (await on(m2.place, "wheel.key.list_all"))["skipped"]
+
+
+@in_a_loop
+async def test_a_change_of_leaders_neither_runs_twice_nor_skips(tmp_path: Path) -> None:
+    """Every master fires; the leader goes just after, and then just before it would have."""
+    file = tmp_path / "effect"
+    first, second = places(tmp_path, "m1", "m2", **options(tmp_path))
+
+    async def fire(place: Place) -> dict[str, Any]:
+        return await on(place, "effect.append", str(file), place.name, name="nightly", within="1h")
+
+    async with met(first, second) as (m1, m2):
+        await leads(m1, m2)
+        assert not (await fire(first))["skipped"]
+        await m1.stop()
+        await leads(m2)
+        late = await fire(second)
+        assert late["skipped"]
+        assert "m1 ran it" in late["why"]
+        # The next period: only the follower is there to fire, as its leader dies.
+        file.unlink()
+        await m1.start()
+        await leads(m2, m1)
+        following = asyncio.ensure_future(
+            on(first, "effect.append", str(file), "m1", name="hourly", within="1h")
+        )
+        await asyncio.sleep(0)  # it waits for m2, which never begins
+        await m2.stop()
+        answer = await following
+        assert not answer["skipped"], answer
+        assert lines(file) == ["m1 -"]
+
+
+@in_a_loop
+async def test_it_is_known_after_a_restart_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    two = places(tmp_path, "m1", "m2", **options(tmp_path))
+    async with met(*two) as (m1, m2):
+        await leads(m1, m2)
+        await on(m1.place, "effect.append", str(file), "x", name="n", within="1h")
+    async with running(*two) as (m1, m2):
+        await leads(m1, m2)
+        for place in two:
+            again = await on(place, "effect.append", str(file), "x", name="n", within="1h")
+            assert "m1 ran it" in again["why"]
+    assert lines(file) == ["x -"]
+
+
+@in_a_loop
+async def test_one_that_was_down_learns_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        await m2.stop()
+        await on(m1.place, "effect.append", str(file), "x", name="n", within="1h")
+        await m2.start()
+        await until(lambda: "n" in m2.parts.runs.registers, "m2 knows")
+        assert [run.state for run in m2.parts.runs.registers["n"].values] == ["done"]
+
+
+@in_a_loop
+async def test_what_still_runs_is_not_begun_again_and_what_died_is_shown(tmp_path: Path) -> None:
+    file, stop = tmp_path / "effect", tmp_path / "stop"
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        process = begun(
+            m1.place, "effect.append", str(file), "x", until=str(stop), name="n", within=1
+        )
+        try:
+            await until(lambda: lines(file) == ["x -"], "it runs", 60)
+            for engine in (m1, m2):
+                again = await on(engine.place, "effect.append", str(file), "y", name="n", within=1)
+                assert again["skipped"]
+                assert "m1 runs it" in again["why"]
+            process.kill()
+            process.wait()
+
+            def unfinished() -> bool:
+                return [row["state"] for row in m2.parts.runs.table()] == ["unfinished"]
+
+            await until(unfinished, "it shows that it was not finished")
+            shown = await run(m2.place, "leader")
+            assert shown["retcode"] == 1
+        finally:
+            process.kill()
+            process.communicate()
+        after = await on(m1.place, "effect.append", str(file), "z", name="n", within=0)
+        assert not after["skipped"]
+        await until(lambda: [r["state"] for r in m2.parts.runs.table()] == ["done"], "it is over")
+
+
+@in_a_loop
+async def test_without_anybody_that_leads_nothing_runs(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        m1.parts.health.draining = m2.parts.health.draining = True
+        await until(lambda: not m1.parts.leader.standing.leader, "nobody leads")
+        answer = await on(m1.place, "effect.append", str(file), "x", wait=1)
+        assert (answer["skipped"], answer["retcode"], answer["leader"]) == (True, 1, None)
+        assert "nobody leads" in answer["why"]
+        assert not lines(file)
+
+
+@in_a_loop
+async def test_two_at_once_on_the_leader_run_it_once(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        answers = await asyncio.gather(
+            *(
+                on(m1.place, "effect.append", str(file), "x", name="n", within="1m")
+                for _ in range(5)
+            )
+        )
+        assert sum(not each["skipped"] for each in answers) == 1
+        assert lines(file) == ["x -"]

@@ -1,0 +1,201 @@
+"""What ran under a name, kept by masters in one process: each with a replica of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands import running_once
+from saltext_ha.commands.once import Once
+from saltext_ha.common.errors import HaError, PeerUnreachable
+from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.runs import MOST, Runs
+from saltext_ha.replica.replica import Replica
+from saltext_ha.transport import wire
+from saltext_ha.transport.trust import Peer
+from tests.engines import in_a_loop, until
+
+
+class Core:
+    """What is used of the keeper's thread."""
+
+    def __init__(self, file: Path) -> None:
+        self.replica = Replica(file)
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+
+class Leader:
+    """Says of itself that it leads, or who does."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.follows = name, "m1"
+
+    @property
+    def standing(self) -> Leadership:
+        return Leadership("group", self.follows, self.follows == self.name, fence=7)
+
+
+class Link:
+    """To another master; its own client."""
+
+    def __init__(self, group: Group, me: str, to: str) -> None:
+        self._group, self._me, self._to = group, me, to
+
+    @property
+    def up(self) -> bool:
+        return self._to not in self._group.down
+
+    @property
+    def client(self) -> Link:
+        return self
+
+    async def call(self, method: str, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        if not self.up:
+            raise PeerUnreachable("refused the connection")
+        handler = self._group.runs[self._to].for_peers()[method]
+        peer = Peer(self._me, "https://x:1", "", "")
+        return wire.unpack(wire.pack(dict(await handler(peer, wire.unpack(wire.pack(payload))))))
+
+
+class Group:
+    def __init__(self, root: Path) -> None:
+        self.root, self.down = root, set[str]()
+        self.names = ("m1", "m2")
+        self.leaders = {name: Leader(name) for name in self.names}
+        self.cores: dict[str, Core] = {}
+        self.runs = {name: self.start(name) for name in self.names}
+        self.did: list[str] = []
+
+    def start(self, name: str) -> Runs:
+        """A start of that master; what it was before has ended."""
+        if name in self.cores:
+            self.cores[name].replica.close()
+        links = {other: Link(self, name, other) for other in self.names if other != name}
+        core = self.cores[name] = Core(self.root / f"{name}.db")
+        return Runs(name, core, links, self.leaders[name], 0.1)  # type: ignore[arg-type]
+
+    async def once(self, master: str, /, **options: Any) -> dict[str, Any]:
+        """``ha.once`` there."""
+        loop = asyncio.get_running_loop()
+
+        def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+            commands = Once(self.leaders[master], self.runs[master]).commands()
+            answer = commands[command]({**payload, "by": "root"})
+            return asyncio.run_coroutine_threadsafe(answer, loop).result(20)  # type: ignore[arg-type]
+
+        def effect() -> None:
+            self.did.append(master)
+
+        def run() -> dict[str, Any]:
+            runners = {"effect.do": effect}
+            return running_once.run(ask, {}, runners, {}, "effect.do", (), {}, **options)
+
+        return await asyncio.to_thread(run)
+
+
+@in_a_loop
+async def test_two_that_both_believe_to_lead_run_it_once(tmp_path: Path) -> None:
+    """As for a moment when one follows the other."""
+    group = Group(tmp_path)
+    group.leaders["m2"].follows = "m2"
+    for turn in range(10):
+        group.did.clear()
+        asked = [group.once(name, name=f"n{turn}", within="1h") for name in group.names * 2]
+        answers = await asyncio.gather(*asked)
+        assert len(group.did) == 1
+        assert sum(not answer["skipped"] for answer in answers) == 1
+    assert {row["state"] for row in group.runs["m1"].table()} == {"done"}
+
+
+@in_a_loop
+async def test_one_that_follows_takes_over_what_the_leader_never_began(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    group.down.add("m1")
+    waiting = asyncio.ensure_future(group.once("m2", name="n", within="1h", wait=20))
+    await until(lambda: not waiting.done(), "it waits")
+    group.leaders["m2"].follows = "m2"
+    answer = await waiting
+    assert (answer["skipped"], answer["fence"], group.did) == (False, 7, ["m2"])
+
+
+@in_a_loop
+async def test_one_that_follows_says_so_when_its_wait_is_over(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    answer = await group.once("m2", name="n", within="1h", wait=0)
+    assert (answer["skipped"], answer["retcode"]) == (True, 0)
+    assert answer["why"] == "m1 leads, and has not begun it"
+    group.leaders["m2"].follows = ""
+    answer = await group.once("m2", wait=0)
+    assert (answer["skipped"], answer["retcode"]) == (True, 1)
+    assert "nobody leads" in answer["why"]
+
+
+@in_a_loop
+async def test_what_was_on_disk_is_unfinished_after_a_restart(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    with subprocess.Popen(["sleep", "100"]) as process:
+        try:
+            run, _ = await group.runs["m1"].begin("n", "f.g", "root", 60, process.pid)
+            assert run
+            again = group.start("m1")
+            task = asyncio.ensure_future(again.run())
+            await until(lambda: [r["state"] for r in again.table()] == ["unfinished"], "it shows")
+            # Its process went on all the time, and says how it ended.
+            await again.end("n", run.start, "done")
+            assert [row["state"] for row in again.table()] == ["done"]
+            task.cancel()
+        finally:
+            process.kill()
+
+
+@in_a_loop
+async def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    with subprocess.Popen(["sleep", "100"]) as process:
+        run, _ = await group.runs["m1"].begin("n", "f.g", "root", 60, process.pid)
+        assert run
+        task = asyncio.ensure_future(group.runs["m1"].run())
+        process.kill()
+    await until(
+        lambda: [r["state"] for r in group.runs["m2"].table()] == ["unfinished"], "it shows"
+    )
+    task.cancel()
+
+
+@in_a_loop
+async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    group.down.add("m2")
+    runs = group.runs["m1"]
+    with subprocess.Popen(["sleep", "100"]) as process:
+        for number in range(MOST + 5):
+            run, _ = await runs.begin(f"n{number}", "f.g", "root", 60, process.pid)
+            assert run
+        process.kill()
+    assert len(runs.registers) == MOST
+    assert "n0" not in runs.registers
+    assert len(group.start("m1").registers) == MOST
+
+
+@in_a_loop
+async def test_nonsense_is_refused(tmp_path: Path) -> None:
+    once = Once(Leader("m1"), Group(tmp_path).runs["m1"])
+    for wrong in (
+        {"pid": True},
+        {"pid": 2**22, "name": "n"},
+        {"pid": 1, "within": "soon"},
+        {"pid": 1, "name": "n" * 65},
+        {"pid": 1, "name": "a\nb"},
+    ):
+        with pytest.raises(HaError):
+            await once.once({"function": "f.g", **wrong})
+    for wrong in ({"start": ["x", 1], "state": "gone"}, {"start": 5, "state": "done"}):
+        with pytest.raises(HaError):
+            await once.end({"name": "n", **wrong})

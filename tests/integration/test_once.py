@@ -1,0 +1,140 @@
+"""A schedule that stands on all masters and runs on one; jobs from whichever master."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Lab, Master, wait_for
+from tests.integration.bus import documented, heard
+from tests.integration.conftest import MakeLab
+from tests.integration.group import LONG, QUICK, SOON, level
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
+
+WITHIN = 4.0
+RUNNER = """
+import time
+
+def append(file):
+    with open(file, "a", encoding="utf-8") as out:
+        out.write("%s %f\\n" % (__opts__["id"], time.time()))
+    return "appended"
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    """Two masters with the same schedule, and a minion on each."""
+    with make_lab() as lab:
+        (lab.root / "runners").mkdir()
+        (lab.root / "runners" / "effect.py").write_text(RUNNER)
+        job = {
+            "function": "ha.once",
+            "args": ["effect.append", str(lab.root / "effect")],
+            "kwargs": {"name": "tick", "within": WITHIN},
+            "seconds": 6,
+        }
+        for name in ("m1", "m2"):
+            lab.add_master(
+                name,
+                ha=QUICK,
+                config={"runner_dirs": [str(lab.root / "runners")], "schedule": {"tick": job}},
+            )
+        m1, m2 = lab.masters.values()
+        m1.share_master_key(m2)
+        one, two = lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])
+        lab.start_all()
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        for minion, master in ((one, m1), (two, m2)):
+            wait_for(lambda m=master: m.keys()["minions_pre"], SOON, "it knocks")  # type: ignore[misc]
+            master.salt_key("-a", minion.name, "-y").check()
+            minion.wait_ready()
+        yield lab
+
+
+def ran(lab: Lab) -> list[tuple[str, float]]:
+    """Which master ran it when."""
+    file: Path = lab.root / "effect"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(name.removesuffix("_master"), float(at)) for name, at in map(str.split, lines)]
+
+
+def leader(*masters: Master) -> str:
+    """Wait until all agree; who leads."""
+
+    def agreed() -> bool:
+        return len({m.control("leader")["leader"] for m in masters} - {None}) == 1
+
+    wait_for(agreed, SOON, "all know one leader", poll=0.2)
+    found: str = masters[0].control("leader")["leader"]
+    return found
+
+
+def test_jobs_of_both_masters_are_seen_from_each(lab: Lab) -> None:
+    m1, m2 = lab.masters.values()
+    m1.salt("w1", "test.ping").check()
+    m2.salt("w2", "test.arg", "from m2").check()
+    for master in (m1, m2):
+        rows = master.salt_run("ha.jobs", "test.*").check().data["jobs"]
+        found = {row["function"]: row for row in rows}
+        assert (found["test.ping"]["masters"], found["test.arg"]["masters"]) == (["m1"], ["m2"])
+        assert {row["state"] for row in found.values()} == {"done"}
+        job = master.salt_run("ha.lookup_jid", found["test.arg"]["jid"]).check().data
+        assert job["returned"]["w2"]["args"] == ["from m2"]
+    # One that is still at work on m2 is shown as such on m1.
+    at_work = threading.Thread(target=m2.salt, args=("w2", "test.sleep", "12"), daemon=True)
+    at_work.start()
+
+    def sleeping() -> bool:
+        rows = m1.salt_run("ha.jobs", "test.sleep").data["jobs"]
+        return [(row["state"], row["running"]) for row in rows] == [("running", ["w2"])]
+
+    wait_for(sleeping, SOON, "it is shown as running", poll=0.2)
+    at_work.join(LONG)
+
+
+def test_by_hand_it_runs_on_the_leader_only(lab: Lab) -> None:
+    masters = list(lab.masters.values())
+    name = leader(*masters)
+    for master in masters:
+        answer = master.salt_run("ha.once", "test.arg", "x").check().data
+        assert answer["skipped"] == (master.name != name)
+        assert answer["leader"] == name
+        mine = {"m1": "w1", "m2": "w2"}[master.name]
+        local = master.salt_run("ha.once", "local.test.ping", mine).check().data
+        assert local["skipped"] == (master.name != name)
+    wrong = masters[0].salt_ha("once", "no.such")
+    assert wrong.returncode == 2
+
+
+def test_a_schedule_on_both_runs_on_one_and_goes_on_when_it_dies(lab: Lab) -> None:
+    m1, m2 = lab.masters.values()
+    masters = {"m1": m1, "m2": m2}
+    first = leader(m1, m2)
+    alone = len(ran(lab))  # what ran until then; before they were a group, on each
+    wait_for(lambda: len(ran(lab)) >= alone + 2, LONG, "it ran twice", poll=0.2)
+    assert {name for name, _ in ran(lab)[alone:]} == {first}
+    other = next(master for name, master in masters.items() if name != first)
+    with heard(other, "salt/ha/leader") as events:
+        masters[first].kill()
+        dead = time.time()
+        wait_for(lambda: other.control("leader")["leads"], SOON, "the other leads", poll=0.2)
+        assert time.time() - dead < 15, "10 s, and what two busy processors add"
+        wait_for(lambda: events, SOON, "it is announced")
+    tag, data = events[0]
+    assert documented()[tag] <= data.keys()
+    before = len(ran(lab))
+    wait_for(lambda: len(ran(lab)) >= before + 2, LONG, "it goes on", poll=0.2)
+    assert {name for name, _ in ran(lab)[before:]} == {other.name}
+    times = [at for _, at in ran(lab)[alone:]]
+    apart = [later - at for at, later in itertools.pairwise(times)]
+    assert min(apart) >= WITHIN - 0.5, f"twice in one period: {ran(lab)}"
+    row = next(r for r in other.control("leader")["runs"] if r["name"] == "tick")
+    assert (row["on"], row["function"]) == (other.name, "effect.append")

@@ -1,0 +1,199 @@
+"""Masters that ask each other who leads, in one process: the way between them is cut at will."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from saltext_ha.common.errors import PeerRefused, PeerUnreachable
+from saltext_ha.config.leader import LeaderSettings
+from saltext_ha.once import election, group_leader, view_rows
+from saltext_ha.once.group_leader import GroupLeader
+from saltext_ha.transport import wire
+from saltext_ha.transport.client import REFUSED
+from saltext_ha.transport.trust import Peer
+from tests.engines import in_a_loop, until
+
+QUICK = 0.5
+"""Seconds for which a view counts here."""
+
+
+class Link:
+    """From one master to another; it is its own client."""
+
+    def __init__(self, world: World, me: str, to: str) -> None:
+        self._world, self._me, self._to = world, me, to
+
+    @property
+    def client(self) -> Link:
+        return self
+
+    async def call(
+        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
+    ) -> dict[str, Any]:
+        world, pair = self._world, {self._me, self._to}
+        if self._to in world.down:
+            raise PeerUnreachable(f"{self._to} {REFUSED}")
+        if self._to in world.old:
+            raise PeerRefused(f"{self._to} refused {method}: no such method")
+        if pair & world.hung or frozenset(pair) in world.cut:
+            await asyncio.sleep(timeout or 1)
+            raise PeerUnreachable(f"{self._to} timed out")
+        handler = world.masters[self._to].for_peers()[method]
+        asked = wire.unpack(wire.pack(payload or {}))
+        peer = Peer(self._me, "https://x:1", "", "")
+        return wire.unpack(wire.pack(dict(await handler(peer, asked))))
+
+
+class World:
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = list(names)
+        self.down: set[str] = set()
+        self.hung: set[str] = set()
+        self.old: set[str] = set()
+        self.cut: set[frozenset[str]] = set()
+        self.unfit: dict[str, str] = {}
+        self.events: list[tuple[str, str | None]] = []
+        self.masters: dict[str, GroupLeader] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        for name in self.names:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        def unfit() -> str:
+            return self.unfit.get(name, "")
+
+        def announce(tag: str, data: Mapping[str, Any]) -> None:
+            self.events.append((name, data["leader"]))
+
+        links = {other: Link(self, name, other) for other in self.names if other != name}
+        self.masters[name] = GroupLeader(name, LeaderSettings(), links, unfit, announce)
+        self.tasks[name] = asyncio.ensure_future(self.masters[name].run())
+        self.down.discard(name)
+
+    def stop(self, name: str) -> None:
+        self.tasks[name].cancel()
+        self.down.add(name)
+
+    def leading(self) -> set[str]:
+        up = set(self.names) - self.down
+        return {name for name in up if self.masters[name].standing.leads}
+
+    async def leads(self, name: str, *but: str) -> None:
+        def known() -> bool:
+            asked = set(self.names) - self.down - set(but)
+            return {self.masters[each].standing.leader for each in asked} == {name}
+
+        await until(known, f"{name or 'nobody'} leads")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (election, group_leader, view_rows):
+        monkeypatch.setattr(module, "FRESH", QUICK)
+    monkeypatch.setattr(group_leader, "TURN", QUICK / 4)
+    monkeypatch.setattr(group_leader, "PATIENCE", QUICK / 2)
+
+
+@asynccontextmanager
+async def world(*names: str) -> AsyncIterator[World]:
+    made = World(names)
+    try:
+        yield made
+    finally:
+        for task in made.tasks.values():
+            task.cancel()
+
+
+@in_a_loop
+async def test_one_that_comes_back_takes_nothing_over() -> None:
+    async with world("m1", "m2", "m3") as group:
+        await group.leads("m1")
+        group.stop("m1")
+        await group.leads("m2")
+        group.start("m1")
+        group.events.clear()
+        await group.leads("m2")
+        assert group.leading() == {"m2"}
+        assert group.events == [("m1", "m2")], "m1 learns it, and for the others nothing changed"
+
+
+@in_a_loop
+async def test_one_that_hangs_is_followed_and_leads_no_more_when_it_goes_on() -> None:
+    async with world("m1", "m2", "m3") as group:
+        await group.leads("m1")
+        group.hung.add("m1")
+        group.tasks["m1"].cancel()  # as when it is stopped: its time goes by, it does nothing
+        await group.leads("m2", "m1")
+        assert not group.masters["m1"].standing.leads
+        assert "asking again" in group.masters["m1"].standing.why
+        second = group.masters["m2"]
+        await until(lambda: "timed out" in second.standing.apart["m1"], "it is said why")
+        group.hung.clear()
+        group.tasks["m1"] = asyncio.ensure_future(group.masters["m1"].run())
+        await group.leads("m2")
+        assert ("m1", "m1") not in group.events[3:]
+
+
+@in_a_loop
+async def test_in_a_partition_each_half_has_one() -> None:
+    async with world("m1", "m2", "m3") as group:
+        await group.leads("m1")
+        group.cut = {frozenset({"m1", other}) for other in ("m2", "m3")}
+        await until(lambda: group.leading() == {"m1", "m2"}, "both halves act")
+        group.cut = set()
+        await group.leads("m1")
+        assert group.leading() == {"m1"}
+
+
+@in_a_loop
+async def test_masters_that_reach_each_other_over_a_third_have_one_leader() -> None:
+    async with world("m1", "m2", "m3") as group:
+        group.cut = {frozenset({"m1", "m3"})}
+        await group.leads("m1")
+        group.unfit["m1"] = "drained"
+        await group.leads("m2")
+        assert group.masters["m3"].standing.apart == {}
+
+
+@in_a_loop
+async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
+    async with world("m1", "m2") as group:
+        group.old.add("m1")
+        group.tasks["m1"].cancel()
+        await group.leads("m2", "m1")
+        assert "older saltext-ha" in group.masters["m2"].standing.apart["m1"]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {},
+        {"view": None, "others": []},
+        {"view": {"name": "m1"}, "others": []},
+        {"view": view_rows.to_row(election.MasterView("m9"), 0.0), "others": []},
+        {"view": view_rows.to_row(election.MasterView("m1"), 0.0), "others": [7]},
+        {
+            "view": {**view_rows.to_row(election.MasterView("m1"), 0.0), "age": float("nan")},
+            "others": [],
+        },
+    ],
+)
+def test_nonsense_of_a_peer_is_told_and_does_not_count(
+    nonsense: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lies(*args: object) -> dict[str, Any]:
+        return nonsense
+
+    async def play() -> None:
+        async with world("m1", "m2") as group:
+            monkeypatch.setattr(group.masters["m1"], "for_peers", lambda: {"leader": lies})
+            group.tasks["m1"].cancel()
+            await group.leads("m2", "m1")
+            assert "malformed" in group.masters["m2"].standing.apart["m1"]
+
+    asyncio.run(play())

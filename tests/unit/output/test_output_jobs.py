@@ -1,0 +1,64 @@
+"""What ``ha.jobs`` and ``ha.lookup_jid`` show, as whole tables."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+
+from saltext_ha.output import ha
+
+JID = "20261124000000000001"
+JOB = {
+    "jid": JID,
+    "function": "state.apply",
+    "arguments": ["nginx", {"test": True}],
+    "target": "web*",
+    "user": "root",
+}
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+
+
+def shows(data: dict[str, Any], expected: str) -> None:
+    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
+
+
+def test_jobs() -> None:
+    row = {**JOB, "arguments": [], "targeted": 3, "returned": 2, "state": "running"}
+    shows(
+        {"kind": "jobs", "jobs": [{**row, "masters": ["m1", "m2"]}], "unknown": {"m3": "down"}},
+        """
+        Job                   Function     Target  User  Returned  State    On
+        20261124000000000001  state.apply  web*    root  2 of 3    running  m1, m2
+        m3 could not be asked: down
+        """,
+    )
+    shows({"kind": "jobs", "jobs": []}, "no jobs")
+
+
+def test_a_job() -> None:
+    shows(
+        {
+            "kind": "lookup_jid",
+            "jid": JID,
+            "job": JOB,
+            "published": ["m1"],
+            "returned": {},
+            "running": ["web1"],
+            "missing": ["web2", "web3"],
+        },
+        """
+        job 20261124000000000001: state.apply nginx {test: true} for web*, by root on m1
+        1 minion still at work on it: web1
+        2 minions did not return: web2, web3
+        """,
+    )
+
+
+def test_a_job_that_nobody_knows() -> None:
+    shows({"kind": "lookup_jid", "jid": JID, "job": None}, f"job {JID}: no master knows it")

@@ -1,0 +1,120 @@
+"""What ``ha.leader`` and ``ha.once`` show, as whole tables."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import Any
+
+import pytest
+
+from saltext_ha.output import ha
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+
+
+def shows(data: dict[str, Any], expected: str) -> None:
+    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
+
+
+def row(name: str, leads: bool | None, follows: str | None, note: str = "") -> dict[str, Any]:
+    return {"name": name, "leads": leads, "follows": follows, "store": "group", "note": note}
+
+
+def leader(**changes: Any) -> dict[str, Any]:
+    data = {
+        "kind": "leader",
+        "store": "group",
+        "leader": "m1",
+        "why": "",
+        "since": time.time() - 200,
+        "fence": None,
+        "masters": [row("m1", True, "m1"), row("m2", False, "m1")],
+        "leading": ["m1"],
+        "runs": [],
+        "unknown": {},
+    }
+    return {**data, **changes}
+
+
+def test_a_leader() -> None:
+    shows(
+        leader(),
+        """
+        m1 leads since 3 m · store group
+        Master  Leads  Knows as leader  Note
+        m1 *    yes    m1
+        m2      no     m1
+        """,
+    )
+
+
+def test_nobody_leads() -> None:
+    shows(
+        leader(leader=None, leading=[], why="m1: drained", masters=[row("m1", False, None)]),
+        """
+        nobody leads: m1: drained · store group
+        Master  Leads  Knows as leader  Note
+        m1      no     nobody
+        """,
+    )
+
+
+def test_all_that_is_odd() -> None:
+    runs = [
+        {"name": "nightly", "function": "state.orchestrate", "state": "unfinished", "on": "m1",
+         "ago": 7300.0, "seconds": None},
+        {"name": "tidy", "function": "wheel.key.delete", "state": "done", "on": "m2",
+         "ago": 30.0, "seconds": 1.5},
+    ]  # fmt: skip
+    shows(
+        leader(
+            fence=12,
+            masters=[
+                row("m1", True, "m1"),
+                row("m2", True, "m2"),
+                row("m3", None, None, "it runs an older saltext-ha"),
+            ],
+            leading=["m1", "m2"],
+            runs=runs,
+            unknown={"m4": "timed out"},
+        ),
+        """
+        m1 leads since 3 m, fencing number 12 · store group
+        Master  Leads  Knows as leader  Note
+        m1 *    yes    m1
+        m2      yes    m2
+        m3      ?      ?                it runs an older saltext-ha
+        conflict: 2 masters lead: m1, m2; it ends when they reach each other
+        Once     Function           On  State       Began    Took
+        nightly  state.orchestrate  m1  unfinished  2 h ago  -
+        tidy     wheel.key.delete   m2  done        30 s ago  1.5 s
+        m4 could not be asked: timed out
+        """.replace("Began    Took", "Began     Took").replace("2 h ago  -", "2 h ago   -"),
+    )
+
+
+def test_status_says_who_leads_and_who_takes_no_part() -> None:
+    told = {"store": "group", "leader": "m1", "apart": {"m2": "it runs an older saltext-ha"}}
+    masters = [
+        {"name": name, "state": "running", "salt": "3008.3", "self": name == "m1"}
+        for name in ("m1", "m2")
+    ]
+    lines = ha.output({"kind": "status", "state": "ok", "masters": masters, "leader": told})
+    assert lines.splitlines()[0] == "Group ? · OK · m1 leads"
+    assert lines.splitlines()[-1] == "m2 takes no part in leading: it runs an older saltext-ha"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"skipped": True, "why": "m1 leads"}, "nightly: skipped here: m1 leads"),
+        ({"error": "boom"}, "nightly: failed: boom"),
+        ({"return": None}, "nightly: ran here"),
+    ],
+)
+def test_once(answer: dict[str, Any], text: str) -> None:
+    assert ha.output({"kind": "once", "name": "nightly", **answer}) == text

@@ -1,0 +1,122 @@
+"""Runs that began, ended and met, on masters that do not always hear of each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.once import run_rows
+from saltext_ha.replication import runs
+from saltext_ha.replication.record import Dot
+from saltext_ha.replication.runs import DONE, FAILED, RUNNING, UNFINISHED, Run, RunRegister
+
+NODES = {"m1": "a" * 16, "m2": "b" * 16, "m3": "c" * 16}
+EMPTY = RunRegister()
+
+
+def run(on: str, began: float = 100.0) -> Run:
+    return Run(Dot("0" * 16, 1), RUNNING, on, "root", "f.g", began, 0.0, 0, Dot("0" * 16, 1))
+
+
+def begin(known: RunRegister, on: str, began: float = 100.0) -> tuple[RunRegister, Run]:
+    return runs.begin(known, NODES[on], run(on, began))
+
+
+def test_one_that_runs_is_not_begun_again() -> None:
+    known, _ = begin(EMPTY, "m1")
+    assert runs.why_not(known, 500, 60, {"m1", "m2"}) == "m1 runs it, since 6 m"
+    assert runs.why_not(known, 500, 60, {"m2"}) == "", "m1 is gone, and the period is over"
+    assert runs.why_not(known, 110, 60, {"m2"}) == "m1 began it 10 s ago"
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [(DONE, "m1 ran it 30 s ago"), (FAILED, "it failed"), (UNFINISHED, "m1 began it 30 s ago")],
+)
+def test_a_period_has_one_run_however_it_ended(state: str, says: str) -> None:
+    known, first = begin(EMPTY, "m1")
+    known = runs.end(known, NODES["m1"], first.start, state, 120)
+    assert says in runs.why_not(known, 130, 60, {"m1"})
+    assert runs.why_not(known, 161, 60, {"m1"}) == ""
+
+
+def test_a_clock_that_was_set_back_skips_nothing() -> None:
+    known, first = begin(EMPTY, "m1", 10_000)
+    known = runs.end(known, NODES["m1"], first.start, DONE, 10_001)
+    assert runs.why_not(known, 100, 60, {"m1"}) == ""
+
+
+def test_two_that_ran_in_two_halves_are_both_seen_until_the_next() -> None:
+    one, first = begin(EMPTY, "m1", 100)
+    two, _ = begin(EMPTY, "m2", 105)
+    one = runs.end(one, NODES["m1"], first.start, DONE, 101)
+    both = runs.merge(one, two)
+    assert {each.on for each in both.values} == {"m1", "m2"}
+    after, _ = begin(both, "m3", 300)
+    assert [each.on for each in runs.merge(after, both).values] == ["m3"]
+
+
+def test_of_two_that_begin_at_once_the_first_by_name_goes_on() -> None:
+    one, first = begin(EMPTY, "m1")
+    two, second = begin(EMPTY, "m2")
+    both = runs.merge(one, two)
+    assert runs.yields(both, first.start, {"m1", "m2"}) == ""
+    assert runs.yields(both, second.start, {"m1", "m2"}) == "m1"
+    assert runs.yields(both, second.start, {"m2"}) == "", "m1 is not reached"
+    after = runs.withdraw(both, NODES["m2"], second.start)
+    assert runs.merge(both, after) == after
+    assert [each.on for each in after.values] == ["m1"]
+
+
+def test_the_end_of_a_run_that_was_replaced_changes_nothing() -> None:
+    known, first = begin(EMPTY, "m1")
+    known, _ = begin(known, "m2", 300)
+    assert runs.end(known, NODES["m1"], first.start, DONE, 310) == known
+
+
+steps = st.lists(st.tuples(st.sampled_from(list(NODES)), st.integers(0, 3)), max_size=12)
+
+
+@given(steps, steps)
+def test_merging_is_the_same_in_any_order(one: list, two: list) -> None:  # type: ignore[type-arg]
+    def played(script: list[tuple[str, int]], offset: int) -> RunRegister:
+        known = EMPTY
+        for number, (on, what) in enumerate(script):
+            node = NODES[on][:15] + str(offset)
+            if what < 2 or not known.values:
+                known, _ = runs.begin(known, node, run(on, 100.0 + number))
+            else:
+                state = DONE if what == 2 else UNFINISHED
+                known = runs.end(known, node, known.values[0].start, state, 200.0)
+        return known
+
+    a, b = played(one, 1), played(two, 2)
+    both = runs.merge(a, b)
+    assert both == runs.merge(b, a)
+    assert runs.merge(both, a) == both
+    assert both.digest == runs.merge(b, a).digest
+    assert (a == b) == (a.digest == b.digest)
+
+
+def test_times_travel_as_ages() -> None:
+    known, first = begin(EMPTY, "m1", 1000.0)
+    known = runs.end(known, NODES["m1"], first.start, DONE, 1010.0)
+    there = run_rows.from_rows(run_rows.to_rows(known, 1050.0), 9_000_050.0)
+    assert (there.values[0].began, there.values[0].ended) == (9_000_000, 9_000_010)
+    assert there.digest == known.digest
+    assert run_rows.unpack(run_rows.pack(known)) == known
+
+
+WRONG_KIND = (7, "x", *["x" * 200] * 4, "soon", "soon", -1, "x", 0)
+
+
+@pytest.mark.parametrize("place", range(11))
+def test_nonsense_from_a_peer_is_refused(place: int) -> None:
+    known, _ = begin(EMPTY, "m1")
+    (value,), seen = run_rows.to_rows(known, 200.0)
+    for nonsense in (None, [], float("nan"), WRONG_KIND[place]):
+        wrong = [*value[:place], nonsense, *value[place + 1 :]]
+        with pytest.raises(InvalidRecord):
+            run_rows.from_rows([[wrong], seen], 200.0)
