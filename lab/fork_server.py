@@ -172,8 +172,10 @@ class Order:
         os.setsid()
         for number, descriptor in enumerate(self.descriptors[:3]):
             os.dup2(descriptor, number)
-        for descriptor in self.descriptors:
             os.close(descriptor)
+        # Not before it leads a session, as which it may be ended from now on.
+        with socket.socket(fileno=self.descriptors[3]) as report:
+            _say(report, os.getpid())
         os.chdir(self.cwd)
         os.environ.clear()
         os.environ.update(self.env)
@@ -212,7 +214,6 @@ def serve(orders: socket.socket) -> Order | None:
                     for descriptor in descriptors[:3]:
                         os.close(descriptor)
                     report, watch = socket.socket(fileno=descriptors[3]), os.pidfd_open(pid)
-                    _say(report, pid)
                     running[watch] = pid, report
                     selector.register(watch, selectors.EVENT_READ)
                     continue
@@ -241,6 +242,8 @@ def _say(report: socket.socket, number: int) -> None:
 
 def main() -> None:
     """Serve, and be what was ordered."""
+    # Before anybody touches the environment, in whose place titles are written.
+    setproctitle("fork server of the lab")
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from lab.cli import Result, run
 from lab.fork_server import server_of
-from lab.process import status
+from lab.process import Daemon, status
+from lab.wait import wait_for
 
 PYTHON = Path(sys.executable)
 TELLS = """
@@ -104,3 +106,38 @@ def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None
         run([str(program)], env=os.environ, cwd=tmp_path, timeout=2, server=server_of(PYTHON))
     child = int(str(failure.value).split("began")[1].split()[0])
     assert status(child) == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_daemon_and_what_outlives_its_first_process(tmp_path: Path, forked: bool) -> None:
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{PYTHON}\nimport os, time\n"
+        "if not os.fork():\n    while True:\n        print('tick', flush=True); time.sleep(0.02)\n"
+        "os.wait()\n"
+    )
+    program.chmod(0o700)
+    server = server_of(PYTHON) if forked else None
+    daemon = Daemon([str(program)], os.environ, tmp_path, tmp_path / "out", server)
+    daemon.spawn()
+    try:
+        wait_for(lambda: daemon.output.stat().st_size, 60, "first tick")
+        first, child = daemon.pids()
+        assert first == daemon.session
+        assert psutil.Process(first).cmdline()[:2] == [str(PYTHON), str(program)]
+        daemon.suspend()
+        assert daemon.running
+        daemon.resume()
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: not daemon.running, 60, "it has ended")
+        assert daemon.pids() == [child]
+        # Nobody else is given its number as long as the lab may kill what bears it.
+        assert psutil.Process(first).status() == psutil.STATUS_ZOMBIE
+        daemon.spawn()
+        assert daemon.running
+        assert status(child) == psutil.STATUS_ZOMBIE
+    finally:
+        daemon.kill()
+    assert not daemon.running
+    assert not daemon.pids()
+    wait_for(lambda: not psutil.pid_exists(first), 60, "its number is free")
