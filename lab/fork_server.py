@@ -114,6 +114,7 @@ class ForkServer:
     """
 
     def __init__(self, python: Path) -> None:
+        self._bin = python.parent
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -125,6 +126,20 @@ class ForkServer:
                 start_new_session=True,  # a Ctrl-C on the terminal is not for it
             )
 
+    def can_run(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
+        """
+        Whether a forked process is what one would be that was started: *command* is a program of
+        this interpreter, which finds modules where this process does.
+        """
+        if env.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
+            return False
+        program = Path(command[0])
+        if program.is_absolute() and command[1:2] != ["-m"]:
+            with program.open("rb") as file:
+                first = file.readline(256).decode(errors="replace")
+            program = Path(first.removeprefix("#!").strip())
+        return program.parent == self._bin and program.name.startswith("python")
+
     def start(
         self,
         command: Sequence[str],
@@ -133,7 +148,7 @@ class ForkServer:
         files: Sequence[IO[bytes]],
     ) -> Forked:
         """
-        Run *command*: a file of Python, or an interpreter with ``-m`` and a module.
+        Run *command*, which :meth:`can_run`.
 
         :param files: its standard input, output and error.
         :raises RuntimeError: the fork server ended.

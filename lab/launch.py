@@ -74,6 +74,8 @@ def start(
     Start *command*.
 
     :param files: its standard input, output and error.
-    :param server: forks it; without, an interpreter is started for it.
+    :param server: forks it, where it can; else the operating system starts it.
     """
-    return server.start(command, env, cwd, files) if server else Started(command, env, cwd, files)
+    if server and server.can_run(command, env):
+        return server.start(command, env, cwd, files)
+    return Started(command, env, cwd, files)

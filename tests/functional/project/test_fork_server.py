@@ -31,7 +31,9 @@ def both(tmp_path: Path) -> Any:
     """Run a command in both ways."""
 
     def run_both(*command: str, stdin: str = "", **env: str) -> list[Result]:
-        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "COLUMNS": "80", **env}
+        path = {name: text for name, text in os.environ.items() if name == "PYTHONPATH"}
+        same = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "COLUMNS": "80", **path}
+        environment = {**same, **env}
         return [
             run(
                 command,
@@ -79,11 +81,11 @@ def test_programs_of_salt(both: Any, program: str) -> None:
 
 def test_each_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     program = tmp_path / "program"
-    program.write_text(TELLS)
+    program.write_text(f"#!{PYTHON}\n{TELLS}")
     outputs = {
         run(
             [str(program), "random"],
-            env={},
+            env=os.environ,
             cwd=tmp_path,
             timeout=60,
             parse=False,
@@ -97,11 +99,12 @@ def test_each_has_random_numbers_of_its_own(tmp_path: Path) -> None:
 def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text(
-        "import subprocess\n"
+        f"#!{PYTHON}\nimport subprocess\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
         "print('began', child.pid, flush=True)\n"
         "child.wait()\n"
     )
+    program.chmod(0o700)
     with pytest.raises(TimeoutError, match=r"not within 2 s: .*program") as failure:
         run([str(program)], env=os.environ, cwd=tmp_path, timeout=2, server=server_of(PYTHON))
     child = int(str(failure.value).split("began")[1].split()[0])
@@ -141,3 +144,13 @@ def test_a_daemon_and_what_outlives_its_first_process(tmp_path: Path, forked: bo
     assert not daemon.running
     assert not daemon.pids()
     wait_for(lambda: not psutil.pid_exists(first), 60, "its number is free")
+
+
+def test_what_only_a_new_interpreter_would_notice_is_not_forked(tmp_path: Path) -> None:
+    server, here = server_of(PYTHON), dict(os.environ)
+    program = str(PYTHON.parent / "salt-run")
+    assert server.can_run([program, "-c", "x"], here)
+    assert server.can_run([str(PYTHON), "-m", "saltext_ha.cli"], here)
+    assert not server.can_run([program], {**here, "PYTHONPATH": str(tmp_path)})
+    assert not server.can_run(["sh", "-c", program], here)
+    assert not server.can_run(["/bin/sh", "-c", program], here)
