@@ -10,7 +10,7 @@ STAMP   = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check programs lint docs audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
-	salt-suites test-all clean
+	containers salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors
 # are busy with four; tests/conftest.py says which come first.
@@ -120,6 +120,10 @@ torture-mutants: $(STAMP)  ## the same with each guard taken out of the product:
 	$(BIN)/python -m proving.torture --mutants --histories 80 --seed $(SEED)
 	$(BIN)/python -m proving.torture.guards
 
+containers: $(STAMP)  ## deploy/ for real: a Docker Engine of its own, an image, a group, what happens to it
+	tests/packages.sh ../proving/containers/packages.txt
+	$(BIN)/python -m pytest proving/containers $(ARGS)
+
 salt-suites: $(STAMP)  ## Salt's own suites for several masters, with our engines on; ARGS=--without
 	$(BIN)/python -m proving.suites $(ARGS)
 
@@ -140,4 +144,4 @@ on-python: $(STAMP)
 	$(if $(DEMO),$(BIN)/python -m lab.demo)
 
 clean: lab-stop
-	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .docs .lab .salt-suites .fuzz .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .docs .lab .salt-suites .containers .fuzz .mypy_cache .ruff_cache

@@ -43,11 +43,14 @@ class Balancer:
     """
     A balancer of that *kind* with the configuration *text*, which listens on *address*:*port*.
 
-    Ended with the block; :meth:`check` is what an operator does before.
+    Ended with the block; :meth:`check` is what an operator does before. *base*: its URL, where it
+    is no other than ``https://address:port``.
     """
 
-    def __init__(self, kind: str, text: str, folder: Path, address: str, port: int) -> None:
-        self.url = f"https://{address}:{port}"
+    def __init__(
+        self, kind: str, text: str, folder: Path, address: str, port: int, base: str = ""
+    ) -> None:
+        self.url = base or f"https://{address}:{port}"
         self._at, self._log, folder = (address, port), folder / f"{kind}.log", folder / kind
         folder.mkdir()
         config = folder / "config"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs what the tests drive (packages.txt: a program, its Debian package), where it is missing.
+# Another list, from this folder, is an argument.
 set -euo pipefail
 cd "$(dirname "$0")"
+list=${1:-packages.txt}
 PATH=$PATH:/usr/sbin:/sbin
 
 missing() {
     while read -r program package; do
         command -v "$program" >/dev/null || echo "$package"
-    done <packages.txt
+    done <"$list"
 }
 
 mapfile -t packages < <(missing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from saltext_ha.balancer.servers import Server, check_host
@@ -20,6 +20,10 @@ MOST_OF_NGINX = 10
 
 # Nothing that a shell, haproxy or nginx reads as more than a part of a path.
 _PATH = re.compile(r"/[A-Za-z0-9_./@+-]{1,1000}")
+_PREFIX = re.compile(r"/?((?:[A-Za-z0-9_-]{1,100}/)*[A-Za-z0-9_-]{1,100})/?")
+# A place of salt-api's own in nginx's configuration, which can be there once only.
+_TAKEN = ("login", "events", "_salt_token")
+HTTPS, HTTP = "443", "80"
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,26 @@ class Wishes:
     :param name: the name that all the masters' certificates are for; empty: each one's own host.
     :param api_port: of salt-api on masters that cannot be asked; 0: as on the others.
     :param timeout: seconds that one call may take.
+    :param prefix: path below which callers find salt-api, as ``/salt-api``; empty: at ``/``.
+    :param tls: whether callers speak TLS; without, passwords and tokens cross the network in clear.
     """
 
     kind: str
     cert: str = CERTIFICATE
-    listen: str = "443"
+    listen: str = HTTPS
     ca: str = AUTHORITIES
     name: str = ""
     api_port: int = 0
     timeout: int = 3600
+    prefix: str = ""
+    tls: bool = True
+
+    @property
+    def command(self) -> str:
+        """What makes this configuration again."""
+        own = [each for each in fields(self) if getattr(self, each.name) != each.default]
+        arguments = (f"{each.name}={getattr(self, each.name)}" for each in own[1:])
+        return " ".join(["salt-run ha.proxy_config", self.kind, *arguments])
 
 
 def wishes(**given: Any) -> Wishes:
@@ -64,6 +79,10 @@ def wishes(**given: Any) -> Wishes:
             found[key] = _CHECKS[key](value)
         except ValueError as exc:
             raise HaError(f"{key}={value!r:.80}: {exc}") from None
+    if not found.get("tls", True):
+        found.setdefault("listen", HTTP)
+        if "cert" in found:
+            raise HaError("cert: with tls=False nobody is shown a certificate; leave one out")
     return Wishes(**found)
 
 
@@ -94,7 +113,10 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) ->
         wanted=wanted,
         group=group,
         asked=asked,
-        notes=[note for master in masters for note in _notes(master, wanted.kind)],
+        notes=[
+            *_clear(wanted),
+            *(note for master in masters for note in _notes(master, wanted.kind)),
+        ],
         bind=wanted.listen if ":" in wanted.listen else f":{wanted.listen}",
         servers=[_server(master, wanted) for master in served],
         tls=any(master.api and master.api.tls for master in served),
@@ -116,6 +138,17 @@ def _server(master: Server, wanted: Wishes) -> str:
         name = wanted.name or api.host
         words += ["verify", "required", "ca-file", wanted.ca, "verifyhost", name]
     return " ".join(words)
+
+
+def _clear(wanted: Wishes) -> list[str]:
+    """What the operator should know of plain HTTP."""
+    if wanted.tls:
+        return []
+    return [
+        "WARNING: plain HTTP, as tls=False says: who is on the way between callers and this",
+        "balancer reads passwords and tokens. Let it listen where only this machine comes to, or",
+        "put TLS before it.",
+    ]
 
 
 def _notes(master: Server, kind: str) -> list[str]:
@@ -170,6 +203,24 @@ def _path(value: Any) -> str:
     return value
 
 
+def _prefix(value: Any) -> str:
+    """``/salt-api``, with slashes or without; ``/`` is no prefix."""
+    if value == "/":
+        return ""
+    found = _PREFIX.fullmatch(value) if isinstance(value, str) else None
+    if not found:
+        raise ValueError("takes a path of letters, digits, '_' and '-', as /salt-api/")
+    if found[1] in _TAKEN:
+        raise ValueError("that is a path of salt-api itself; take another, as /salt-api/")
+    return f"/{found[1]}"
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("takes True or False")
+    return value
+
+
 def _listen(value: Any) -> str:
     """``443``, ``10.0.0.9:443`` or ``[::]:443``."""
     host, _, port = str(value).rpartition(":")
@@ -191,4 +242,6 @@ _CHECKS: dict[str, Check] = {
     "name": check_host,
     "api_port": whole(1, 65535),
     "timeout": whole(1, LONGEST),
+    "prefix": _prefix,
+    "tls": _truth,
 }

@@ -965,6 +965,8 @@ def proxy_config(
     name: str = "",
     api_port: int = 0,
     timeout: int = 0,
+    prefix: str = "",
+    tls: bool = True,
 ) -> Answer:
     """
     Print the configuration of a load balancer in front of the salt-api of all masters.
@@ -975,7 +977,7 @@ def proxy_config(
         On the balancer: PEM file with certificate, chain and private key, which callers see. By
         default /etc/ssl/private/salt-api.pem.
     listen
-        Where callers come to: a port (443), or ``address:port``.
+        Where callers come to: a port (443; 80 without TLS), or ``address:port``.
     ca
         On the balancer: PEM file of the CA that signed the masters' certificates. By default
         those of the system, /etc/ssl/certs/ca-certificates.crt.
@@ -985,6 +987,11 @@ def proxy_config(
         Of salt-api on masters that cannot be asked just now; by default as on the others.
     timeout
         Seconds that one call may take: 3600.
+    prefix
+        Path below which callers find salt-api, as ``/salt-api/``; everything else is 404.
+    tls
+        ``False``: callers speak plain HTTP. Their passwords and tokens can be read on the way; the
+        text says so in a ``NOTE``.
 
     Returns a dict: ``text``, and ``masters`` (name, api, tls, ready, and in ``unknown`` why one
     could not be asked; exit code 2 then, with what is assumed in the text). Nothing is written.
@@ -995,6 +1002,7 @@ def proxy_config(
 
         salt-run ha.proxy_config haproxy > /etc/haproxy/haproxy.cfg
         salt-run ha.proxy_config nginx listen=8443 ca=/etc/ssl/salt-ca.pem name=salt.example.org
+        salt-run ha.proxy_config nginx listen=127.0.0.1:8080 tls=False prefix=/salt-api/
     """
     return _ask(
         "proxy_config",
@@ -1005,6 +1013,8 @@ def proxy_config(
         name=name,
         api_port=api_port,
         timeout=timeout,
+        prefix=prefix,
+        tls=tls,
     )
 
 

@@ -165,6 +165,10 @@ class Backend:
                 if self._token() not in backend._tokens:
                     self._unknown()
                     return
+                if self.path == "/keys/":  # as CherryPy says it
+                    host = self.headers["Host"]
+                    respond(self, {}, 303, Location=f"http://{host}/keys?client=wheel")
+                    return
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
@@ -234,7 +238,8 @@ class Site:
         source = source or self.source()
         with requests.Session() as session:
             session.verify, session.trust_env = str(self.ca), False
-            session.mount("https://", From(source))
+            for scheme in ("https://", "http://"):
+                session.mount(scheme, From(source))
             yield session
 
     def login(self, session: requests.Session, timeout: float = SOON) -> str:
@@ -277,13 +282,20 @@ class Site:
 
 @contextmanager
 def site_of(
-    kind: str, folder: Path, timeout: int = TIMEOUT, name: str = "", of: str = "", count: int = 2
+    kind: str,
+    folder: Path,
+    timeout: int = TIMEOUT,
+    name: str = "",
+    of: str = "",
+    count: int = 2,
+    prefix: str = "",
 ) -> Iterator[Site]:
     """
     A balancer before *count* masters, m1 and so on.
 
     :param of: the name in the masters' certificates; without, they speak plain HTTP.
     :param name: what the balancer takes for it.
+    :param prefix: below which callers find salt-api, then by plain HTTP.
     """
     network = Network()
     address, port = network.address(), network.ports.api
@@ -299,14 +311,15 @@ def site_of(
         cert, ca = pem(folder, address)
         wanted = wishes(
             kind=kind,
-            cert=str(cert),
             listen=f"{address}:{port}",
             timeout=timeout,
             ca=str(authorities),
             name=name,
+            **({"prefix": prefix, "tls": False} if prefix else {"cert": str(cert)}),
         )
+        base = f"http://{address}:{port}{prefix.rstrip('/')}" if prefix else ""
         text = render(wanted, "prod", "m1", [master.server for master in masters])
-        balancer = Balancer(kind, text, folder, address, port)
+        balancer = Balancer(kind, text, folder, address, port, base)
         balancer.check()
         with balancer:
             yield Site(kind, balancer, ca, *masters)
@@ -561,6 +574,36 @@ def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) ->
         on.does, on.ready = "hang", False
         assert site.call(session, token).status_code in (502, 503)
         assert on.count("/") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_salt_api_below_a_prefix_by_plain_http(kind: str, tmp_path: Path) -> None:
+    with site_of(kind, tmp_path, prefix="/salt-api/") as site:
+        site.both_are_in()
+        tokens = {name: site.on(name) for name in ("m1", "m2")}
+        for name, (source, token) in tokens.items():
+            with site.client(source) as session:
+                assert site.call(session, token).json() == {"on": name}
+        # Where nginx has to ask which master knows the token.
+        with site.client(tokens["m1"][0]) as session:
+            token = tokens["m2"][1]
+            assert site.call(session, token).json() == {"on": "m2"}
+            moved = session.get(
+                f"{site.balancer.url}/keys/",
+                headers={"X-Auth-Token": tokens["m1"][1]},
+                allow_redirects=False,
+                timeout=SOON,
+            )
+            where = moved.headers["Location"].removeprefix(site.balancer.url.rpartition("/")[0])
+            assert (moved.status_code, where) == (303, "/salt-api/keys?client=wheel")
+            seen = site.count("/") + site.count("/login")
+            outside = site.balancer.url.removesuffix("/salt-api")
+            for path in ("/", "/login", "/events", "/ws/x", "/salt-apix/"):
+                answer = session.post(f"{outside}{path}", json={}, timeout=SOON)
+                assert answer.status_code == 404, path
+        came = {path for master in site.masters for path, _ in master.calls}
+        assert came == {"/", "/login", "/keys/"}
+        assert site.count("/") + site.count("/login") == seen, "it came to a master all the same"
 
 
 @pytest.mark.parametrize("kind", KINDS)

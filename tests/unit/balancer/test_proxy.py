@@ -14,6 +14,7 @@ from saltext_ha.balancer.servers import Address, Server
 from saltext_ha.common.errors import HaError, InvalidRecord
 
 PLAIN = Server("m1", Address("10.0.0.1", 8000, False), Address("10.0.0.1", 4531, True))
+BARE = Server("m1", Address("10.0.0.1", 8000, False))
 NAMED = Server("m2", Address("m2.example.org", 8000, True), Address("m2.example.org", 4531, True))
 
 
@@ -109,6 +110,44 @@ def test_a_peer_cannot_write_into_the_configuration(api: Any) -> None:
 def test_neither_can_a_peer_that_is_only_assumed(host: str) -> None:
     with pytest.raises(HaError, match=r"m3 could not be asked, .* a host that a balancer cannot"):
         text(PLAIN, servers.assumed("m3", host, Address("", 8000, False), "timed out"))
+
+
+# -- what both are told
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_plain_http_is_there_only_for_who_asks_and_says_so(kind: str) -> None:
+    assert not [line for line in text(BARE, kind=kind).splitlines() if "WARNING" in line]
+    plain = text(BARE, kind=kind, tls=False)
+    assert "# NOTE WARNING: plain HTTP" in plain
+    assert not re.search(r"(?m)^ *(bind|listen) .*ssl|^ *ssl_certificate", plain)
+    assert re.search(r"(?m)^ *(bind|listen) .*ssl", text(BARE, kind=kind))
+    assert wishes(kind=kind, tls=False).listen == "80"
+    assert wishes(kind=kind, tls=False, listen=8080).listen == "8080"
+    with pytest.raises(HaError, match="cert: with tls=False"):
+        wishes(kind=kind, tls=False, cert="/etc/ssl/cert.pem")
+
+
+@pytest.mark.parametrize("given", ["/salt-api/", "/salt-api", "salt-api/", "salt-api"])
+def test_a_prefix_with_slashes_or_without(given: str) -> None:
+    assert wishes(kind="nginx", prefix=given).prefix == "/salt-api"
+
+
+def test_no_prefix_is_none() -> None:
+    assert wishes(kind="nginx", prefix="/").prefix == wishes(kind="nginx").prefix == ""
+
+
+@pytest.mark.parametrize("given", ["/a b", "/a;", "/a{", "/a/../b", "//a", "/a//b", "/login", 7])
+def test_a_prefix_that_means_something_to_a_balancer_is_refused(given: object) -> None:
+    with pytest.raises(HaError, match="prefix="):
+        wishes(kind="nginx", prefix=given)
+
+
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_a_configuration_says_how_it_is_made_again(kind: str) -> None:
+    found = text(BARE, kind=kind, listen="127.0.0.1:8080", tls=False, prefix="/salt-api/")
+    command = f"salt-run ha.proxy_config {kind} listen=127.0.0.1:8080 prefix=/salt-api tls=False"
+    assert f"# Made on m1 by:  {command}\n" in found
 
 
 # -- haproxy

@@ -1,0 +1,199 @@
+"""A group by ``deploy/compose.yaml``, on a Docker Engine of its own."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from lab.network import Network
+from lab.wait import wait_for
+from proving.containers.docker import Docker, program, run
+from proving.containers.image import BASE_IMAGE, IMAGE, ROOT
+
+M1, M2 = MASTERS = ("salt-master-1", "salt-master-2")
+SUBNET = "172.30.45"
+NETWORK = "deploy_salt"
+ADDRESS = {M1: f"{SUBNET}.11", M2: f"{SUBNET}.12"}
+SECRET, PASSWORD = secrets.token_hex(32), secrets.token_hex(16)
+# A start with its join, two masters at a time on two busy cores.
+START = 240.0
+SOON = 90.0
+SITE = f"""\
+worker_threads: 2
+sharedsecret: {PASSWORD}
+external_auth:
+  sharedsecret:
+    operator: ['.*', '@runner', '@wheel', '@jobs']
+netapi_enable_clients: [local, runner, wheel]
+"""
+MINION = """\
+id: {id}
+master: [salt-master-1:4506, salt-master-2:4508]
+acceptance_wait_time: 2
+auth_timeout: 10
+log_level: info
+"""
+
+
+class ComposedGroup:
+    """
+    What ``compose.yaml`` makes in *folder*, where ``deploy/`` is copied to as an operator has it.
+
+    :ivar url: of salt-api behind the balancer.
+    """
+
+    def __init__(self, docker: Docker, folder: Path) -> None:
+        self.docker, self.folder, self._network = docker, folder / "deploy", Network()
+        own = shutil.ignore_patterns("secrets", "site.d", "srv", ".env")
+        shutil.copytree(ROOT / "deploy", self.folder, ignore=own)
+        for name in ("secrets", "site.d", "srv/salt", "srv/pillar"):
+            (self.folder / name).mkdir(parents=True)
+        secret = self.folder / "secrets" / "ha.secret"
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
+        (self.folder / "site.d" / "site.conf").write_text(SITE)
+        (self.folder / "srv" / "salt" / "there.sls").write_text("there:\n  test.nop: []\n")
+        # Loopback only, and of that an address of its own for each.
+        at = {name: self._network.address() for name in (*MASTERS, "api")}
+        self._env = {
+            **docker.env,
+            "SALT_HA_IMAGE": IMAGE,
+            "SALT_BALANCER_IMAGE": BASE_IMAGE,
+            "SALT_SUBNET": SUBNET,
+            "SALT_MASTER_1_BIND": at[M1],
+            "SALT_MASTER_2_BIND": at[M2],
+            "SALT_API_BIND": at["api"],
+            "SALT_START_LOCAL_MINION": "true",
+        }
+        self.url = f"http://{at['api']}:8080/salt-api/"
+
+    def close(self) -> None:
+        """Containers, networks and volumes go."""
+        self.compose("down", "--volumes", "--remove-orphans")
+        self._network.close()
+
+    def compose(self, *arguments: str) -> str:
+        """``docker-compose --profile ha ARGUMENTS``."""
+        command = [program("docker-compose"), "--profile", "ha", *arguments]
+        return run(command, self._env, self.folder)
+
+    def compose_one(self, *arguments: str) -> str:
+        """The same without a profile."""
+        return run([program("docker-compose"), *arguments], self._env, self.folder)
+
+    def inside(self, name: str, *command: str) -> str:
+        """What *command* prints in a container, as salt."""
+        return self.docker("exec", "--user", "salt", name, *command)
+
+    def salt_ha(self, name: str, *arguments: str) -> dict[str, Any]:
+        """What ``salt-ha ARGUMENTS`` answers, whatever its exit status."""
+        script = 'salt-ha --out=json "$@"; [ $? -le 2 ]'
+        return dict(json.loads(self.inside(name, "sh", "-c", script, "sh", *arguments)))
+
+    def salt(self, master: str, *arguments: str) -> dict[str, Any]:
+        """``salt --static --out=json ARGUMENTS`` on that master."""
+        script = 'salt --static --out=json "$@"; true'
+        said = self.inside(master, "sh", "-c", script, "sh", *arguments)
+        return dict(json.loads(said)) if said.strip().startswith("{") else {}
+
+    def keys(self, master: str) -> dict[str, list[str]]:
+        """Ids by state, of that master's own key store."""
+        return dict(json.loads(self.inside(master, "salt-key", "--list=all", "--out=json")))
+
+    def accepted(self, master: str) -> set[str]:
+        """The ids of accepted keys there."""
+        return {*self.keys(master)["minions"]}
+
+    def health(self, name: str) -> str:
+        """What the HEALTHCHECK says of a container."""
+        return str(self.docker.shows(name)["State"]["Health"]["Status"])
+
+    def is_ready(self, *names: str, timeout: float = START) -> None:
+        """Wait until all those masters are to be given callers."""
+        try:
+            wait_for(
+                lambda: all(self.health(name) == "healthy" for name in names),
+                timeout,
+                f"{' and '.join(names)} are ready",
+                poll=1,
+            )
+        except TimeoutError as exc:
+            logs = "\n".join(self.docker.logs(name)[-4000:] for name in names)
+            raise TimeoutError(f"{exc}\n{logs}") from None
+
+    def is_well(self, *names: str) -> None:
+        """Wait until each of those masters says that the group is, by a comparison made now."""
+        for name in names:
+            self.salt_ha(name, "check_consistency")
+        wait_for(
+            lambda: self._well(names),
+            START,
+            f"{' and '.join(names)} have nothing to complain of",
+            poll=2,
+        )
+
+    def _well(self, names: tuple[str, ...]) -> bool:
+        found = {name: self.complaints(name) for name in names}
+        if any(found.values()):
+            raise AssertionError(found)  # what is waited for in vain is told
+        return True
+
+    def complaints(self, name: str) -> list[str]:
+        """Why that master does not say that the group is well; for people."""
+        told = self.salt_ha(name, "status")
+        reasons = [str(each.get("text")) for each in told["reasons"]]
+        return [] if told["state"] == "ok" else [f"{told['state']}: {reasons}"]
+
+    def start_minion(self, name: str) -> None:
+        """A minion that is connected to both masters, in a container of its own."""
+        script = 'printf %s "$0" > /etc/salt/minion; exec salt-minion'
+        self.docker(
+            *("run", "--detach", "--name", name, "--network", NETWORK, IMAGE),
+            *("sh", "-c", script, MINION.format(id=name)),
+        )
+
+    def answers(self, master: str, minion: str, timeout: float = SOON) -> None:
+        """Wait until *minion* answers a job that *master* publishes."""
+        wait_for(
+            lambda: self.salt(master, "--timeout=10", minion, "test.ping").get(minion) is True,
+            timeout,
+            f"{minion} answers to {master}",
+            poll=1,
+        )
+
+    def call(self, **lowstate: Any) -> Any:
+        """What salt-api returns, after a login; through the balancer, by plain HTTP."""
+        with requests.Session() as session:
+            session.trust_env = False
+            given = {"username": "operator", "password": PASSWORD, "eauth": "sharedsecret"}
+            answer = session.post(f"{self.url}login", json=given, timeout=60)
+            answer.raise_for_status()
+            token = answer.json()["return"][0]["token"]
+            answer = session.post(
+                self.url, json=[lowstate], headers={"X-Auth-Token": token}, timeout=90
+            )
+            answer.raise_for_status()
+            return answer.json()["return"][0]
+
+    def api_reaches(self, minion: str, timeout: float = SOON) -> None:
+        """Wait until a job by salt-api reaches *minion*."""
+        job = {"client": "local", "tgt": minion, "fun": "test.ping", "timeout": 10}
+        wait_for(
+            lambda: self.call(**job).get(minion) is True,
+            timeout,
+            f"{minion} answers to salt-api",
+            poll=1,
+        )
+
+    def disconnect(self, name: str) -> None:
+        """Out of the network: everything that is sent to it is lost."""
+        self.docker("network", "disconnect", NETWORK, name)
+
+    def connect(self, name: str) -> None:
+        """Back, at the address that compose.yaml gives it."""
+        self.docker("network", "connect", "--ip", ADDRESS[name], NETWORK, name)

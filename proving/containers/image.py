@@ -1,0 +1,72 @@
+"""The image of ``deploy/Dockerfile``, from what this host has: no registry of images is asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess  # nosec B404
+import sys
+from pathlib import Path
+
+from proving.containers.docker import Docker, program
+
+ROOT = Path(__file__).parents[2]
+# Kept from one run to the next; "make clean" removes it. The wheels are part of what is built from.
+WORK = ROOT / ".containers"
+BASE, WHEELS = WORK / "base.tar", WORK / "wheels"
+SUITE = "bookworm"
+# nginx is for the balancer, which takes the same base.
+INCLUDED = "python3,python3-venv,nginx-light"
+PYTHON = "3.11"  # of that suite
+IMAGE, BASE_IMAGE = "salt-ha-master", "salt-ha-base"
+
+
+def build(docker: Docker) -> None:
+    """Have the engine *docker* know :data:`IMAGE` and :data:`BASE_IMAGE`."""
+    WORK.mkdir(exist_ok=True)
+    if not BASE.exists():
+        make_base()
+    fetch_wheels()
+    docker("import", str(BASE), BASE_IMAGE)
+    inside = f"/src/{WHEELS.relative_to(ROOT)}"
+    settings = {"BASE": BASE_IMAGE, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": inside}
+    docker(
+        *("build", "--network", "none", "--tag", IMAGE),
+        *("--file", str(ROOT / "deploy" / "Dockerfile")),
+        *(word for name, value in settings.items() for word in ("--build-arg", f"{name}={value}")),
+        str(ROOT),
+    )
+
+
+def make_base() -> None:
+    """A minimal Debian as a tar file."""
+    new = BASE.with_suffix(".new")
+    subprocess.run(  # nosec B603
+        [
+            *(program("mmdebstrap"), "--quiet", "--variant=minbase", "--format=tar"),
+            *(f"--include={INCLUDED}", SUITE, str(new)),
+        ],
+        check=True,
+        timeout=900,
+    )
+    new.rename(BASE)
+
+
+def fetch_wheels() -> None:
+    """Salt and what it needs as wheels, by the pip of this host and its settings."""
+    if f"{sys.version_info.major}.{sys.version_info.minor}" != PYTHON:
+        raise RuntimeError(f"wheels for Python {PYTHON} are needed: make PYTHON=python{PYTHON} …")
+    if WHEELS.exists():
+        return
+    new = WHEELS.with_suffix(".new")
+    subprocess.run(  # nosec B603
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(new)),
+            *("salt==3008.*", "setuptools>=64", "wheel", str(ROOT)),
+        ],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        check=True,
+        timeout=900,
+    )
+    for own in new.glob("saltext_ha-*"):
+        own.unlink()  # the image is built from the checkout
+    new.rename(WHEELS)

