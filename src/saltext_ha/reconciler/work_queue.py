@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 # Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
@@ -21,12 +21,29 @@ MOST_DELETIONS = 10_000
 
 
 class Task(NamedTuple):
-    """Ids to look at together, as :meth:`.Observer.observe` takes them."""
+    """Ids to be reconciled together (:meth:`.Reconciler.reconcile`), and how they are looked at."""
 
-    ids: Sequence[str]
+    ids: Collection[str]
     by: str = ""
+    """Who decided it, as far as known; for people."""
     certain: bool = False
+    """
+    Believe that an absent key is gone. Otherwise it is only unsettled: Salt 3008 removes a key for
+    an instant before it writes the new state.
+    """
     deleted: bool = False
+    """
+    Salt said that these ids were deleted. A key that is pending as before then has knocked again
+    since.
+    """
+    released: bool = False
+    """An operator confirmed the disappearance of these ids."""
+    adopted: bool = False
+    """What they show is nobody's decision; see :meth:`.Reconciler.adopt`."""
+    outdated: bool = False
+    """And it may be of before records were dropped."""
+    blind: bool = False
+    """Do not look at the store."""
 
 
 class Work(NamedTuple):

@@ -55,7 +55,8 @@ class Done:
 
     digests: list[tuple[DigestTree, int, bytes]] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)
-    written: list[Record] = field(default_factory=list)
+    written: dict[Receipt | None, list[Record]] = field(default_factory=dict)
+    """By whom they were sent; None: they were made here."""
     moved: list[tuple[Stored, Stored]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     """Ids whose records changed."""
@@ -64,7 +65,7 @@ class Done:
     held: bool = False
     """Whether something else is held back."""
     receipt: Receipt | None = None
-    """Who sent what is written; None: nobody."""
+    """Who sent what is put now."""
 
 
 def in_use(path: Path) -> bool:
@@ -189,7 +190,8 @@ class Replica:
             yield
             self._rows.flush()
             self.vouched.flush()
-            self.history.wrote(done.written, done.receipt)
+            for receipt, records in done.written.items():
+                self.history.wrote(records, receipt)
             self._db.executemany(
                 "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
                 " DO UPDATE SET counter = max(counter, excluded.counter)",
@@ -335,7 +337,7 @@ class Replica:
         bucket = bucket_of(record.minion_id)
         self._done.digests += [(self.records, bucket, d) for d in self._rows.put(record) if d]
         self._done.nodes = join(self._done.nodes, dict(record.context))
-        self._done.written.append(record)
+        self._done.written.setdefault(self._done.receipt, []).append(record)
         for value in record.values:
             said = record.minion_id, record.fingerprint, value.state
             self._done.said.setdefault(value.dot, said)
@@ -364,8 +366,8 @@ class Replica:
                     (node, most),
                 )
 
-    def received(self, receipt: Receipt) -> None:
-        """What is put in this transaction came by *receipt*."""
+    def received(self, receipt: Receipt | None) -> None:
+        """What is put from now on in this transaction came by *receipt*; None: it is made here."""
         self._done.receipt = receipt
 
     def drop(self, record: Record) -> None:

@@ -244,7 +244,7 @@ class Retention:
 
     def _is_level(self, root: Any) -> bool:
         keeper, replica = self._core.keeper, self._core.replica
-        if not keeper.is_active() or keeper.holds.doubt:
+        if not keeper.mode.writes:
             return False
         return bool(replica.records.root == root and not replica.dirty())
 

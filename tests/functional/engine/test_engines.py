@@ -218,7 +218,7 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
         if not readable:
             plant_from_the_future(one)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
             if readable:
                 await level(m1, m2)
             await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
@@ -250,7 +250,7 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
         monkeypatch.setattr(Link, "exchange", slow)
         Trust(two.config.state_dir).unpin("m3")
         async with Engine(two), Engine(three) as m3, Engine(one) as m1:
-            await until(lambda: not m1.parts.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m1.parts.core.keeper.mode.adopting, "rebuilt")
             there, here = (e.parts.core.replica.get("web1") for e in (m3, m1))
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
@@ -271,7 +271,7 @@ def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            await m2.parts.core.pause(True)
+            m2.parts.mode.paused = "paused"
             accept(one, "web1")
             await m1.hint("web1")
             await until(lambda: bool(m2.parts.core.replica.get("web1")), "heard of")
@@ -299,7 +299,7 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             await level(m1, m2)
             core, keeper = m1.parts.core, m1.parts.core.keeper
             # m2 has an id to apply, and keeps its tombstone for as long.
-            await m2.parts.core.pause(True)
+            m2.parts.mode.paused = "paused"
             (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
             await m1.hint("web1")
@@ -312,7 +312,7 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
                 keeper.mode.adopting = True
 
             await core.run(pull)
-            await until(lambda: not keeper.adopting, "it has pulled")
+            await until(lambda: not keeper.mode.adopting, "it has pulled")
 
     asyncio.run(act())
 
@@ -344,7 +344,7 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
             assert set(m2.parts.core.replica.ids()) == ids
             await level(m1, m2)
             assert accepted(one, two) == [ids, ids]
@@ -529,7 +529,7 @@ def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
                 await decisions(m2).refill({})
             shutil.rmtree(two.pki_dir / "minions")
             (two.pki_dir / "minions").mkdir()
-            await until(lambda: len(m2.parts.core.keeper.holds.doubt) > 0, "noticed")
+            await until(lambda: len(m2.parts.core.keeper.mode.doubt) > 0, "noticed")
             assert "ha.refill" in await notes(m1, "m2")
             plan = await decisions(m2).refill({"test": True})
             assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
@@ -559,13 +559,13 @@ def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
             (two.pki_dir / "minions").rename(away)
             (two.pki_dir / "minions").mkdir()
             await until(lambda: not m2.parts.health.ready()[0], "it is not ready")
-            assert m2.parts.health.ready()[1] == m2.parts.core.keeper.holds.doubt
+            assert m2.parts.health.ready()[1] == m2.parts.core.keeper.mode.doubt
             for place in (one, two):
                 status = await run(place, "status")
                 assert (status["tolerates"], status["state"]) == (0, "degraded")
                 (row,) = (row for row in status["masters"] if row["name"] == "m2")
                 assert (row["accepted"], row["behind"], row["held"]) == (0, 3, 3)
-                assert row["doubt"] == m2.parts.core.keeper.holds.doubt
+                assert row["doubt"] == m2.parts.core.keeper.mode.doubt
                 keys = await run(place, "keys_")
                 assert keys["retcode"] == 1
                 assert [row["states"] for row in keys["keys"]] == [
@@ -841,7 +841,8 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
             await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
             core = m1.parts.core
             if command == "restore":
-                await core.decide("web1", dict.fromkeys(shown := records(m1), DELETED), "", shown)
+                states = dict.fromkeys(shown := records(m1), DELETED)
+                await core.order(core.keeper.decide, "web1", states, "", shown)
             later = [
                 decide(record, dict(record.context), Value(Dot("e" * 16, n), DELETED, 1, "", "m3"))
                 for n, record in enumerate(records(m1).values(), 1)

@@ -67,7 +67,7 @@ def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Ma
     m1.knock("web1", state=ACCEPTED)
     m1.settle()
     m1.remove("web1")
-    assert m1.keeper.scan() == []
+    assert m1.scan_once() == []
     assert m1.keeper.work.ids() == ["web1"]
     m1.knock("web1", state=REJECTED)
     changed = m1.keeper.observe(["web1"], certain=True)
@@ -494,7 +494,7 @@ def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master)
     ids = [f"web{number}" for number in range(11)]
     shared(m1, m2, *ids)
     wipe(m1)
-    changed = m1.keeper.observe(m1.replica.held(), released=True)
+    changed = m1.keeper.release()
     assert {record.state for record in changed} == {DELETED}
     assert m1.replica.held() == {}
     exchange(m1, m2)
@@ -766,7 +766,7 @@ def test_junk_does_not_hide_a_deletion(m1: Master, m2: Master, junk: str) -> Non
 def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
     path = m1.file(PENDING, "web1")
     path.write_text(KEYS[0][:80])
-    assert m1.keeper.scan() == []
+    assert m1.scan_once() == []
     assert m1.keeper.work.ids() == ["web1"]
     path.write_text(KEYS[0])
     assert [r.state for r in m1.scan()] == [PENDING]

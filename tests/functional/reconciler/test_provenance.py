@@ -103,7 +103,7 @@ def test_without_its_signature_nothing_is_believed_however_few_keys_are_gone(
 ) -> None:
     shared(m1, m2, *names(count))
     wipe(m1)
-    assert "signature is gone" in m1.keeper.holds.doubt
+    assert "signature is gone" in m1.keeper.mode.doubt
     assert set(m1.replica.held()) == set(names(count))
     exchange(m1, m2)
     assert accepted(m2) == set(names(count))
@@ -119,7 +119,7 @@ def test_what_is_gone_is_held_as_soon_as_that_can_be_written_down(
     monkeypatch.setattr(m1.replica, "hold", full)
     with pytest.raises(ReplicaError):
         wipe(m1)
-    assert "signature is gone" in m1.keeper.holds.doubt
+    assert "signature is gone" in m1.keeper.mode.doubt
     monkeypatch.undo()
     m1.scan()
     assert set(m1.replica.held()) == {"web1", "web2"}
@@ -138,7 +138,7 @@ def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) ->
     (m1.root / "minions").rmdir()
     away.rename(m1.root / "minions")
     exchange(m1, m2)
-    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.mode.doubt == ""
     assert m1.replica.held() == {}
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[1]}
 
@@ -290,7 +290,7 @@ def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> Non
     wipe(m1)
     m1.knock("web2", 0, ACCEPTED)
     m1.keeper.release()
-    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.mode.doubt == ""
     assert m1.replica.held() == {}
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0]}
@@ -316,7 +316,7 @@ def test_a_master_without_any_key_signs_a_new_folder(m1: Master) -> None:
     wipe(m1)
     m1.knock("web1", 0, ACCEPTED)
     m1.settle()
-    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.mode.doubt == ""
     assert m1.keeper.holds.provenance.look() == OURS
 
 
@@ -344,7 +344,7 @@ def test_an_older_copy_brings_no_deleted_key_back_and_deletes_no_new_one(
     put_back(m1, backup)
     exchange(m1, m2)
     assert m1.files() == m2.files() == before
-    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.mode.doubt == ""
     assert m1.keeper.holds.provenance.look() == OURS
     # Salt read a revoked key for a moment: a minion may have got the AES key.
     assert m1.revoked > 0
@@ -411,7 +411,7 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m
     m1.open()
     m1.replica.take_node()
     m1.settle()
-    assert m1.keeper.adopting
+    assert m1.keeper.mode.adopting
     assert accepted(m1) == {"web2"}
     m1.knock("new", 1, ACCEPTED)
     m1.settle()

@@ -41,7 +41,7 @@ def watcher(
 ) -> Watcher:
     """One beside parts that are as told."""
     core: Any = SimpleNamespace(
-        keeper=SimpleNamespace(adopting=adopting, holds=SimpleNamespace(doubt=doubt)),
+        keeper=SimpleNamespace(mode=SimpleNamespace(adopting=adopting, doubt=doubt)),
         replica=SimpleNamespace(held_count=held),
         busy=busy,
     )
@@ -107,7 +107,7 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
 def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:
     made = watcher()
     assert made.ready() == (True, "")
-    made._core.keeper.adopting = True
+    made._core.keeper.mode.adopting = True
     assert made.ready() == (False, "its replica is being rebuilt")
 
 

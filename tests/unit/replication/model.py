@@ -15,6 +15,7 @@ from typing import NamedTuple
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored
@@ -196,7 +197,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(1.0, 1000),
             revoke=self._rotate,
-            adopting=self.replica.meta.blank,
+            mode=WriteMode(adopting=self.replica.meta.blank),
             clock=lambda: self.skew,
         )
 

@@ -260,7 +260,7 @@ class Group(RuleBasedStateMachine):
         member = self.pick(number)
         held = member.master.replica.held()
         member.explain(held)
-        member.master.keeper.observe(held, released=True)
+        member.master.keeper.release("", held)
         member.notice()
 
     # -- masters that come and go
