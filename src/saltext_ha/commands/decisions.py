@@ -184,7 +184,7 @@ class Decisions:
         """All that is held on this master."""
         core = self._core
         found = []
-        for minion_id in core.replica.held():
+        for minion_id in core.replica.held.all():
             records = core.replica.get(minion_id)
             known = place(records.values(), ABSENT)
             content = core.keeper.peek(minion_id)

@@ -186,7 +186,7 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
             )
             keeper.observe(list(store.changed()), certain=True)
             side = _Side(key_pages.everything(replica), store.one_denied)
-            held = len(replica.held())
+            held = len(replica.held.all())
             paused = replica.meta.paused
         finally:
             replica.close()

@@ -81,7 +81,7 @@ class Summary:
                 "rejected": counts.get("rejected", 0),
                 "denied": counts.get("denied", 0),
                 "conflicts": core.replica.conflicts()[:MAX_SHOWN],
-                "held": core.replica.held_count,
+                "held": core.replica.held.count,
                 "dirty": len(core.replica.dirty()),
             }
 

@@ -94,7 +94,7 @@ def open_keeper(
             deleted_by_salt=cluster.of(opts) is not None and not mode.never,
             **parts,
         )
-        keeper.name_of = vouching.name_of
+        keeper.claims.name_of = vouching.name_of
         return Opened(keeper, mode, vouching, shared_with)
     except BaseException:
         # The next try in this process must not find a lock of its own.

@@ -125,7 +125,7 @@ class Watcher:
         if damage := self._damage():
             return False, damage
         core = self._core
-        if untrue := fitness.untrue(core.replica.held_count, core.keeper.mode.doubt):
+        if untrue := fitness.untrue(core.replica.held.count, core.keeper.mode.doubt):
             return False, untrue
         if core.busy >= fitness.HANGS:
             return False, fitness.hangs(core.busy)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore.base import Change, Content, KeyStore
+from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
@@ -108,23 +108,21 @@ class Applier:
                 self.replica.set_applied(minion_id, now._replace(aims=waiting.aims))
         self._withdrawn.clear()
 
-    def clear_the_way(self, minion_id: str, content: Content | None) -> bool:
+    def clear_the_way(self, minion_id: str) -> None:
         """
-        Remove what is no key. On 3006 and 3007 anybody who reaches the master can leave it under
-        any id, where it is accepted with the others (``salt-key -A``), and it must not keep a
-        decision about that id out.
-
-        :param content: what the store shows of it, where that can be told.
-        :return: whether there was any.
+        Remove what is no key where the id is to be changed. On 3006 and 3007 anybody who reaches
+        the master can leave it under any id, where it is accepted with the others
+        (``salt-key -A``), and it must not keep a decision about that id out.
         """
-        applied, known = self.replica.applied(minion_id), self.replica.get(minion_id)
+        applied = self.replica.applied(minion_id)
         if not applied.dirty:
-            return False
-        if content and not content.junk and content.stored.key in (None, *known):
-            return False
+            return
+        content, known = self.store.read(minion_id), self.replica.get(minion_id)
+        if content and content.stored.key in (None, *known):
+            return
         junk = self.store.junk(minion_id)
         if not junk:
-            return False
+            return
         was_due = self.revocations.due
         state, key = applied.stored.slot or (None, None)
         # A pending key was deleted before something else could knock.
@@ -146,7 +144,6 @@ class Applier:
                 self.revocations.due = False
         if not left:
             self.refused.discard(minion_id)
-        return True
 
     def _is_as_planned(self, move: Move) -> bool:
         content = self.store.read(move.minion_id)
@@ -161,7 +158,7 @@ class Applier:
         at = time.monotonic()
         self.races.expire(at)
         with self.replica.transaction():
-            self.replica.unhold(move.minion_id for move in made)
+            self.replica.held.discard(move.minion_id for move in made)
             for (minion_id, _, keys, shown), waiting, after in made:
                 self.refused.discard(minion_id)
                 content = self.store.read(minion_id)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -173,6 +173,11 @@ class Core:
         if disowned:
             await self.apply()
         return disowned
+
+    async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
+        """A peer dropped these records; see :meth:`.Keeper.dropped_elsewhere`."""
+        if told:
+            await self.work(self.keeper.dropped_elsewhere, told)
 
     async def apply(self) -> None:
         """Bring the store to what the records say."""

@@ -63,7 +63,7 @@ class Holds:
         self._announce = announce
         self._work = work
         self._mode = mode
-        work.add(replica.held())
+        work.add(replica.held.all())
 
     def look(self) -> str:
         """
@@ -77,7 +77,7 @@ class Holds:
         if found != MISSING:
             if self._mode.doubt:
                 log.info("ha store: the key store of %s is back", self._name)
-                self._work.add(self._replica.held())
+                self._work.add(self._replica.held.all())
             self._mode.doubt = ""
             self._hold_all = False
         elif not self._mode.doubt:
@@ -108,7 +108,7 @@ class Holds:
         """
         if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
-        held = self._replica.held()
+        held = self._replica.held.all()
         suspects = []
         for minion_id in self._replica.at_stake(ids):
             if minion_id in held:
@@ -132,7 +132,7 @@ class Holds:
                 "ha held: %d accepted keys are gone from the key store of %s, or back though they "
                 "were revoked; nothing was recorded. Bring the folder back, fill it again with "
                 "salt-run ha.refill, or confirm with salt-run ha.release",
-                len(self._replica.held()),
+                len(self._replica.held.all()),
                 self._name,
             )
 
@@ -143,11 +143,11 @@ class Holds:
         :return: whether it was announced. Keys that go one by one, as ``salt-key -D`` of 3008
             deletes them, are told of when the first is held, and when there are twice as many.
         """
-        before = len(self._replica.held())
+        before = len(self._replica.held.all())
         with self._replica.transaction():
-            self._replica.hold(ids, self._clock())
+            self._replica.held.add(ids, self._clock())
         point("hold.done")
-        held = self._replica.held()
+        held = self._replica.held.all()
         if len(held).bit_length() == before.bit_length():
             return False
         some = sorted(held)[:MAX_ANNOUNCED]

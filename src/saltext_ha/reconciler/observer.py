@@ -8,16 +8,15 @@ compared with what was last seen or applied; see ``replication/change.py`` for w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.reconciler.holds import Holds, wanted
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.races import Races
-from saltext_ha.reconciler.refused import NO_KEY, RefusedIds, new_record
+from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.reconciler.writer import Writer
@@ -30,7 +29,7 @@ from saltext_ha.replication.record import (
     DELETED,
     OBSERVATIONS,
     PENDING,
-    Record,
+    Context,
     decide,
     join,
     observe,
@@ -96,8 +95,8 @@ class Observer:
         """
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
-        held = self.replica.held()
-        self.newcomers.look(self.pending(), time.monotonic(), at_once=task.adopted)
+        held = self.replica.held.all()
+        self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
             if found is None:
@@ -131,64 +130,72 @@ class Observer:
 
         :return: None where it is none: an apply of ours was interrupted, and is to be finished.
         """
-        if task.adopted:
-            return self._adopt(minion_id, seen.content, task.outdated)
         content, applied, _, _, unseen, raced = seen
-        now = content.stored
-        if raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
-            return None
-        records = self.replica.get(minion_id)
-        states = {key: record.state for key, record in records.items() if key != unseen}
+        now, records = content.stored, self.replica.get(minion_id)
         known = dict(contexts(records) if applied.known is None else applied.known)
-        if raced is not None:
-            known = dict(raced)
-            writes = change.deleted(applied.stored, now, states)
-            writes += change.interpret(applied.stored, now, states)
-        elif now != applied.stored:
-            writes = change.interpret(_may_have_shown(applied, now), now, states)
+        by = ""
+        if task.adopted:
+            # A decision that is known of a key holds, whatever the store shows.
+            writes = [
+                write
+                for write in change.unversioned(now, task.outdated)
+                if not (record := records.get(write.key))
+                or not (record.decided or write.state in OBSERVATIONS)
+            ]
+            known = dict(contexts(records))
+        elif raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
+            return None
         else:
-            writes = change.knocked_again(now)
-        by = task.by or self.who(minion_id, now.state if now.state in DECISIONS else DELETED)
-        if not by and applied != NEVER:
-            by = OPERATOR  # what has never been seen here may have come with the folder
+            states = {key: record.state for key, record in records.items() if key != unseen}
+            if raced is not None:
+                known = dict(raced)
+                writes = change.deleted(applied.stored, now, states)
+                writes += change.interpret(applied.stored, now, states)
+            elif now != applied.stored:
+                writes = change.interpret(_may_have_shown(applied, now), now, states)
+            else:
+                writes = change.knocked_again(now)
+            by = task.by or self.who(minion_id, now.state if now.state in DECISIONS else DELETED)
+            if not by and applied != NEVER:
+                by = OPERATOR  # what has never been seen here may have come with the folder
+            if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
+                # Our own removal, finished before a crash; or one that Salt did by halves.
+                self.revocations.due = True
+            if now == ABSENT:
+                self.revocations.is_gone(minion_id)
+        return self._write(minion_id, content, records, writes, known, by)
+
+    def _write(
+        self,
+        minion_id: str,
+        content: Content,
+        records: Records,
+        writes: Iterable[change.StateWrite],
+        known: dict[bytes, Context],
+        by: str,
+    ) -> LocalChange:
         changed: Records = {}
         for key, state in writes:
             record = changed.get(key) or records.get(key)
-            record = record or self._new_record(minion_id, key, content, state, records)
             if record is None:
-                continue
+                text, others = content.keys[key], (records | changed).values()
+                record = self.refused.new_record(minion_id, key, text, state, others)
+                if record is None:
+                    continue
             write, name = (observe, MINION) if state in OBSERVATIONS else (decide, by)
             value = self.writer.value(state, name)
             changed[key] = write(record, known.get(key, {}), value)
+            self.replica.put(changed[key])
             known[key] = join(known.get(key, {}), {value.dot.node: value.dot.counter})
-        if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
-            # Our own removal, finished before a crash; or one that Salt did by halves.
-            self.revocations.due = True
-        if now == ABSENT:
-            self.revocations.is_gone(minion_id)
         return LocalChange(changed, known)
 
-    def pending(self) -> int:
+    def newcomers_due(self) -> list[str]:
+        """Of the ids that wait, those that there is room for."""
+        return self.newcomers.due(self._pending(), time.monotonic())
+
+    def _pending(self) -> int:
         """How many ids nobody has decided about."""
         return self.replica.counts().get(PENDING, 0)
-
-    def _adopt(self, minion_id: str, content: Content, outdated: bool) -> LocalChange:
-        """
-        Write down what an id shows as nobody's work. Where a decision about a key is known, it
-        holds, whatever the store shows; the rest is recorded as if it had happened now.
-        """
-        records = self.replica.get(minion_id)
-        changed: Records = {}
-        for key, state in change.unversioned(content.stored, outdated):
-            record = records.get(key)
-            if record and (record.decided or state in OBSERVATIONS):
-                continue
-            record = record or self._new_record(minion_id, key, content, state, records | changed)
-            if record is None:
-                continue
-            write, name = (observe, MINION) if state in OBSERVATIONS else (decide, "")
-            changed[key] = write(record, dict(record.context), self.writer.value(state, name))
-        return LocalChange(changed, contexts(records | changed))
 
     def _find(self, minion_id: str, certain: bool) -> Sighting | None:
         """
@@ -243,18 +250,6 @@ class Observer:
             self.newcomers.discard(minion_id)
             return False
         return not self.newcomers.admit(minion_id)
-
-    def _new_record(
-        self, minion_id: str, key: bytes, content: Content, state: str, records: Records
-    ) -> Record | None:
-        """The record of a key that has none yet; None, and the id is refused, when it gets none."""
-        try:
-            record = new_record(minion_id, key, content.keys[key], state, records.values())
-        except InvalidRecord as exc:
-            self.refused.add(minion_id, str(exc))
-            return None
-        self.refused.discard(minion_id)
-        return record
 
 
 def contexts(records: Records) -> Known:

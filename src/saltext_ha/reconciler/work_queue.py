@@ -12,12 +12,19 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from saltext_ha.replica.history import Receipt
+from saltext_ha.replica.replica import Records
+
 # Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
 SETTLE = 0.25
 # How soon what could not be written is tried again.
 RETRY = 5.0
 # Minions can have Salt fire such events.
 MOST_DELETIONS = 10_000
+
+
+Revise = Callable[[str, Records], Records]
+"""Writes what is heard of an id, whose records are given; returns the records that changed."""
 
 
 class Task(NamedTuple):
@@ -44,6 +51,13 @@ class Task(NamedTuple):
     """And it may be of before records were dropped."""
     blind: bool = False
     """Do not look at the store."""
+    revise: Revise | None = None
+    """
+    Called for each of them, with the records as they are when what changed here is recorded: so
+    that an operator's decision is recorded with what that operator could know.
+    """
+    receipt: Receipt | None = None
+    """From whom what :attr:`revise` writes came; None: it is made here."""
 
 
 class Work(NamedTuple):

@@ -44,9 +44,14 @@ class WriteMode:
         return not (self.adopting or self.doubt)
 
     @property
+    def able(self) -> bool:
+        """Whether the store is to be brought to what the records say, unless it is in doubt."""
+        return not (self.adopting or self.why_not)
+
+    @property
     def writes(self) -> bool:
-        """Whether the store is brought to what the records say."""
-        return self.believes and not self.why_not
+        """Whether it is."""
+        return self.able and not self.doubt
 
     @property
     def name(self) -> str:

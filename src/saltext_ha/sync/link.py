@@ -355,8 +355,7 @@ class Link:
                 vouched = self._vouching.of(nodes_of(message))
                 answer = await self._ask("push", {"records": message, "vouched": vouched})
                 self._vouching.refused(self.peer.name, answer.get("refused"))
-                if told := antientropy.read_told(answer.get("dropped", [])):
-                    await self._core.work(self._core.keeper.dropped_elsewhere, told)
+                await self._core.dropped_elsewhere(antientropy.read_told(answer.get("dropped", [])))
             except PeerRefused as exc:
                 half = len(some) // 2
                 if half and isinstance(exc, MessageTooLarge) and self._limit.halve():

@@ -123,6 +123,6 @@ class SyncServer:
         }
 
     async def _dropped(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        if told := antientropy.read_told(payload.get("dropped")):
-            await self._core.work(self._core.keeper.dropped_elsewhere, told)
+        told = antientropy.read_told(payload.get("dropped"))
+        await self._core.dropped_elsewhere(told)
         return {}

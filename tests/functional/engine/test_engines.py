@@ -597,14 +597,14 @@ def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_it_is_
         (two.pki_dir / "minions").mkdir()
         waiting.mkdir(exist_ok=True)
         async with Engine(two) as m2:
-            await until(lambda: m2.parts.core.replica.held_count == 12, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 12, "held")
             for number in range(12):
                 (waiting / f"web{number}").write_text(KEYS[number == 11])
             await m2.parts.core.scan()
             shutil.rmtree(two.pki_dir / "minions")
             away.rename(two.pki_dir / "minions")
             await until(lambda: not any(waiting.glob("[!.]*")), "nobody waits")
-            assert m2.parts.core.replica.held_count == 0
+            assert m2.parts.core.replica.held.count == 0
             assert accepted(two) == accepted(one)
             denied = list((two.pki_dir / "minions_denied").iterdir())
             assert [(path.name, path.read_text()) for path in denied] == [("web11", KEYS[1])]
@@ -631,7 +631,7 @@ def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are
                 (two.pki_dir / "minions" / minion_id).unlink()
             for minion_id in back:
                 accept(two, minion_id)
-            await until(lambda: m2.parts.core.replica.held_count == 6, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 6, "held")
             assert m2.parts.health.ready() == (False, fitness.held(6))
             (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
             assert (row["accepted"], row["behind"], row["doubt"]) == (4, 6, "")
@@ -647,7 +647,7 @@ def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are
                 accept(two, minion_id)
             for minion_id in back:
                 (two.pki_dir / "minions" / minion_id).unlink()
-            await until(lambda: m2.parts.core.replica.held_count == 0, "nothing is held")
+            await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
             assert m2.parts.health.ready() == (True, "")
 
     asyncio.run(act())
@@ -670,7 +670,7 @@ def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
             (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
             accept(two, "old")
-            await until(lambda: m2.parts.core.replica.held_count == 4, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 4, "held")
             wrong = await run(one, "release", deletes=3)
             assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2: there")
             assert wrong["retcode"] == 2
@@ -705,7 +705,7 @@ def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Pat
             await until(lambda: accepted(two) == [{"stays"}], "deleted")
             await m2.parts.core.run(lambda: None)  # and that is written down
             accept(two, "old")
-            await until(lambda: m2.parts.core.replica.held_count == 1, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 1, "held")
             assert (await run(two, "release"))["deletes"] == 0
             await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
 
@@ -731,10 +731,10 @@ def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
             done = await run(one, "resolve", "web1", right)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
             (one.pki_dir / "minions" / "web2").unlink()
-            await until(lambda: m1.parts.core.replica.held_count == 1, "held")
+            await until(lambda: m1.parts.core.replica.held.count == 1, "held")
             refused = await run(one, "refill")
             assert "m1 does not write its key store: its key store is shared" in refused["error"]
-            assert m1.parts.core.replica.held_count == 1
+            assert m1.parts.core.replica.held.count == 1
             done = await run(one, "release", deletes=1)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
 
@@ -750,7 +750,7 @@ def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -
             await until(lambda: accepted(two) == accepted(one), "accepted")
             await run(one, "pause")
             (one.pki_dir / "minions" / "web1").unlink()
-            await until(lambda: m1.parts.core.replica.held_count == 1, "held")
+            await until(lambda: m1.parts.core.replica.held.count == 1, "held")
             done = await run(one, "refill")
             paused = ["m1: not changed: its mode is paused"]
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)

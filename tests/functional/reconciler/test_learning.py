@@ -216,7 +216,7 @@ def brought_back(m1: Master, m2: Master) -> list[str]:
     for minion_id in ids:
         m2.move(minion_id, REJECTED, ACCEPTED)
     m2.scan()
-    assert set(m2.replica.held()) == set(ids)
+    assert set(m2.replica.held.all()) == set(ids)
     return ids
 
 
@@ -225,7 +225,7 @@ def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
     m1.remove("web0")
     m1.scan()
     m2.keeper.learn(m1.records())
-    assert set(m2.replica.held()) == set(ids)
+    assert set(m2.replica.held.all()) == set(ids)
     assert m2.file(ACCEPTED, "web0").exists()
 
 

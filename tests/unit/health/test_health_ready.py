@@ -42,7 +42,7 @@ def watcher(
     """One beside parts that are as told."""
     core: Any = SimpleNamespace(
         keeper=SimpleNamespace(mode=SimpleNamespace(adopting=adopting, doubt=doubt)),
-        replica=SimpleNamespace(held_count=held),
+        replica=SimpleNamespace(held=SimpleNamespace(count=held)),
         busy=busy,
     )
     trust: Any = SimpleNamespace(peers=lambda: dict.fromkeys(peers))

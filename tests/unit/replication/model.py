@@ -159,7 +159,7 @@ class CrashingReplica(Replica):
         copy = CrashingReplica(None)
         self._db.backup(copy._db)
         copy.node = copy.meta.get("node")
-        copy.counter = copy.seen().get(copy.node, 0)
+        copy.counter = copy.nodes.seen().get(copy.node, 0)
         copy._load()
         return copy
 
@@ -241,7 +241,7 @@ class Master:
 
     def mount(self) -> None:
         """What is still held comes back as it was."""
-        for minion_id in self.replica.held():
+        for minion_id in self.replica.held.all():
             for folder in self.store.folders.values():
                 folder.pop(minion_id, None)
             self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]
