@@ -20,7 +20,7 @@ from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.dropped import Dropped
-from saltext_ha.replica.replica import Replica
+from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication import guard, placement
 from saltext_ha.replication.record import ACCEPTED, DELETED, Record
 
@@ -84,12 +84,11 @@ def late_knowledge() -> None:
     """An operator is taken to have known all that the engine knows by now."""
 
     def contexts_of_now(
-        self: Observer, minion_id: str, seen: Sighting, task: Task
+        self: Observer, minion_id: str, seen: Sighting, records: Records, task: Task
     ) -> LocalChange | None:
         if seen.applied.dirty:
-            now = contexts(self.replica.get(minion_id))
-            seen = seen._replace(applied=seen.applied._replace(known=now))
-        return record(self, minion_id, seen, task)
+            seen = seen._replace(applied=seen.applied._replace(known=contexts(records)))
+        return record(self, minion_id, seen, records, task)
 
     record = Observer.record
     vars_of(Observer)("record", contexts_of_now)

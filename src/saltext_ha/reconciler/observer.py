@@ -124,14 +124,16 @@ class Observer:
             seen[minion_id] = found
         return seen, unsettled
 
-    def record(self, minion_id: str, seen: Sighting, task: Task) -> LocalChange | None:
+    def record(
+        self, minion_id: str, seen: Sighting, records: Records, task: Task
+    ) -> LocalChange | None:
         """
-        Write down one id's change; inside a transaction.
+        Write down the change of one id that has *records*; inside a transaction.
 
         :return: None where it is none: an apply of ours was interrupted, and is to be finished.
         """
         content, applied, _, _, unseen, raced = seen
-        now, records = content.stored, self.replica.get(minion_id)
+        now = content.stored
         known = dict(contexts(records) if applied.known is None else applied.known)
         by = ""
         if task.adopted:

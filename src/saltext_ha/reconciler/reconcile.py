@@ -219,12 +219,12 @@ class Reconciler:
         row = was = self.replica.applied(minion_id)
         before = records = self.replica.get(minion_id)
         now = seen.content.stored if seen else was.stored
-        local = self.observer.record(minion_id, seen, task) if seen and seen.news else None
+        local = self.observer.record(minion_id, seen, records, task) if seen and seen.news else None
         if local:
             records = records | local.changed
             # What somebody else left beside the entry that counts is tidied up as what we left.
             aims = now.extra | (frozenset() if task.adopted else was.aims)
-            row = Applied(now._replace(extra=frozenset()), local.known, aims)
+            row = Applied(Stored(now.state, now.key, now.denied), local.known, aims)
         heard: Records = {}
         if task.revise:
             if local and now == place(records.values(), row.stored):
@@ -233,7 +233,8 @@ class Reconciler:
             self.replica.received(task.receipt)
             heard = task.revise(minion_id, records)
             self.replica.received(None)
-            records = records | heard
+            if heard:
+                records = records | heard
         if not (local or heard or was.dirty):
             return {}, None
         self.writer.explain(minion_id, before, records)
