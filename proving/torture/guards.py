@@ -20,8 +20,9 @@ import pytest
 import salt.key  # noqa: F401  # takes long, and the tests need it
 
 from proving.torture.mutants import vars_of
-from saltext_ha.reconciler import keeper, merging
-from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler import claims as claimed
+from saltext_ha.reconciler import dropping, merging
+from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.merging import Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.replica.replica import Replica
@@ -56,13 +57,13 @@ def newcomers() -> None:
 
 def claims() -> None:
     """A record counts whole, whatever it claims."""
-    for module in (keeper, merging):
+    for module in (claimed, merging):
         vars(module)["sift"] = lambda theirs, ours, highs, owners: (theirs, "")
 
 
 def claims_before() -> None:
     """What was claimed in the name of a master before it was met stays."""
-    vars_of(Keeper)("_take_out", lambda self, false, sender: [])
+    vars_of(Claims)("_take_out", lambda self, false, sender: [])
 
 
 def proofs() -> None:
@@ -77,7 +78,7 @@ def crowds() -> None:
 
 def horizons() -> None:
     """A horizon counts as far as a peer says."""
-    vars(keeper)["bounded"] = lambda horizon, had, highs: dict(horizon)
+    vars(dropping)["bounded"] = lambda horizon, had, highs: dict(horizon)
 
 
 def disputes() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 from proving.torture.history import History
 from saltext_ha.engine import startup
 from saltext_ha.keystore import revoke as revoking
-from saltext_ha.reconciler import journal, merging, observer, provenance
-from saltext_ha.reconciler.applier import Applier
-from saltext_ha.reconciler.keeper import Keeper
-from saltext_ha.reconciler.observer import Observer
+from saltext_ha.reconciler import merging, provenance
+from saltext_ha.reconciler.observer import LocalChange, Observer, Sighting, contexts
+from saltext_ha.reconciler.reconcile import Reconciler
+from saltext_ha.reconciler.work_queue import Task
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.dropped import Dropped
-from saltext_ha.replica.replica import Replica
+from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication import guard, placement
 from saltext_ha.replication.record import ACCEPTED, DELETED, Record
 
@@ -71,26 +72,26 @@ def apply_journal() -> None:
 
 def pull_before_push() -> None:
     """After a lost replica what the store shows is taken for news, before any peer was asked."""
-    begin = Keeper.__init__
+    begin = WriteMode.__init__
 
-    def begin_at_once(self: Keeper, *arguments: Any, **options: Any) -> None:
+    def begin_at_once(self: WriteMode, *arguments: Any, **options: Any) -> None:
         begin(self, *arguments, **{**options, "adopting": False})
 
-    vars_of(Keeper)("__init__", begin_at_once)
+    vars_of(WriteMode)("__init__", begin_at_once)
 
 
 def late_knowledge() -> None:
     """An operator is taken to have known all that the engine knows by now."""
 
-    def contexts_of_now(self: Observer, found: observer.Found, by: str) -> list[Record]:
-        kept = self.replica.applied(found.minion_id)
-        if kept.dirty:
-            now = journal.contexts(self.replica.get(found.minion_id))
-            found = found._replace(applied=kept._replace(known=now))
-        return record(self, found, by)
+    def contexts_of_now(
+        self: Observer, minion_id: str, seen: Sighting, records: Records, task: Task
+    ) -> LocalChange | None:
+        if seen.applied.dirty:
+            seen = seen._replace(applied=seen.applied._replace(known=contexts(records)))
+        return record(self, minion_id, seen, records, task)
 
-    record = Observer._record
-    vars_of(Observer)("_record", contexts_of_now)
+    record = Observer.record
+    vars_of(Observer)("record", contexts_of_now)
 
 
 def horizon() -> None:
@@ -120,14 +121,14 @@ def quiet_conflicts() -> None:
 
 def idle_apply() -> None:
     """Every look at the store writes it again."""
-    apply = Applier.apply
+    apply = Reconciler.apply
 
-    def again(self: Applier) -> Any:
+    def again(self: Reconciler) -> Any:
         with self.replica.transaction():
             self.replica.meta.revocation_due = True
         return apply(self)
 
-    vars_of(Applier)("apply", again)
+    vars_of(Reconciler)("apply", again)
 
 
 @dataclass(frozen=True)

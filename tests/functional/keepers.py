@@ -101,8 +101,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(0.05, self.minimum),
             revoke=self._revoke,
-            adopting=adopting,
-            mode=WriteMode(in_cluster="" if enforce else "another one writes"),
+            mode=WriteMode(in_cluster="" if enforce else "another one writes", adopting=adopting),
             deleted_by_salt=deleted_by_salt,
         )
 
@@ -118,7 +117,11 @@ class Master:
 
     def scan(self) -> list[Record]:
         """Everything that changed, with a second look at what is unsettled."""
-        return [*self.keeper.scan(), *self.look_again()]
+        return [*self.scan_once(), *self.look_again()]
+
+    def scan_once(self) -> list[Record]:
+        """Everything that changed, with one look."""
+        return self.keeper.observe({*self.store.changed(), *self.keeper.work.ids()})
 
     def look_again(self) -> list[Record]:
         """A second look, somewhat later."""
@@ -128,7 +131,7 @@ class Master:
         self.scan()
         for _ in range(5):
             self.keeper.apply()
-            if not self.keeper.work.ids() or self.keeper.holds.doubt:
+            if not self.keeper.work.ids() or self.keeper.mode.doubt:
                 return
             self.look_again()
         raise AssertionError("apply does not come to an end")

@@ -131,7 +131,8 @@ class Decisions:
         if not payload.get("test"):
             if deletes != (wish or 0):
                 raise HaError(f"nothing was done. {confirmed}")
-            await core.release(signed(payload, "ha.release"), [each.minion_id for each in held])
+            ids = [each.minion_id for each in held]
+            await core.order(core.keeper.release, signed(payload, "ha.release"), ids)
         answer = self._answer(
             [change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held],
             payload,
@@ -146,7 +147,7 @@ class Decisions:
         """``ha.refill``: bring this master's key store back to what is known, instead."""
         core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
-        if not held and not core.keeper.holds.doubt:
+        if not held and not core.keeper.mode.doubt:
             well = f"nothing is held on {here}: its key store is as it should be"
             raise HaError(elsewhere or well)
         if not payload.get("test"):
@@ -155,7 +156,7 @@ class Decisions:
                     f"{here} does not write its key store: {self._mode.never}. Bring it "
                     "back by hand; what is there again is no longer held"
                 )
-            await core.refill()
+            await core.order(core.keeper.adopt)
         rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
         return self._answer(rows, payload, only=here)
 
@@ -165,7 +166,7 @@ class Decisions:
         sentence, and who could not be asked for it, and why.
         """
         held = await self._core.run(self._held)
-        if held or self._core.keeper.holds.doubt:
+        if held or self._core.keeper.mode.doubt:
             return held, "", {}
         answers, errors = await self._group.ask("summary", {}, self._group.timeout)
         counts = {name: answer.get("held") for name, answer in sorted(answers.items())}
@@ -183,7 +184,7 @@ class Decisions:
         """All that is held on this master."""
         core = self._core
         found = []
-        for minion_id in core.replica.held():
+        for minion_id in core.replica.held.all():
             records = core.replica.get(minion_id)
             known = place(records.values(), ABSENT)
             content = core.keeper.peek(minion_id)
@@ -208,8 +209,8 @@ class Decisions:
     ) -> dict[str, Any]:
         overruled = set()
         if not payload.get("test"):
-            by = signed(payload, command)
-            changed = await self._core.decide(minion_id, states, by, records)
+            core, by = self._core, signed(payload, command)
+            changed = await core.order(core.keeper.decide, minion_id, states, by, records)
             overruled = {r.fingerprint for r in changed if r.state != states[r.fingerprint]}
         changes = [
             change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))

@@ -28,6 +28,7 @@ from saltext_ha.membership.join import Preview, one_way, preview
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode
 from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.preview import NOTHING, SideKnowledge, joined, meeting
@@ -176,11 +177,16 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
                 replica.meta.mode = config.mode
             guard = RevocationGuard(config.hold_fraction, config.hold_minimum)
             keeper = Keeper(
-                store, replica, name=config.name, guard=guard, revoke=lambda gone, rotate: None
+                store,
+                replica,
+                name=config.name,
+                guard=guard,
+                revoke=lambda gone, rotate: None,
+                mode=WriteMode(in_cluster="it is only looked at"),
             )
-            keeper.observe(store.changed(), certain=True)
+            keeper.observe(list(store.changed()), certain=True)
             side = _Side(key_pages.everything(replica), store.one_denied)
-            held = len(replica.held())
+            held = len(replica.held.all())
             paused = replica.meta.paused
         finally:
             replica.close()
@@ -191,8 +197,8 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         why = OBSERVES if config.mode == "observe" else PAUSED
     if why:
         side.notes.append(f"will write nothing to its key store: {why}")
-    if keeper.holds.doubt:
-        side.notes.append(keeper.holds.doubt)
+    if keeper.mode.doubt:
+        side.notes.append(keeper.mode.doubt)
     if keeper.refused.reasons:
         side.notes.append(keeper.refused.note())
     if held:

@@ -44,7 +44,7 @@ class KeySection:
 
         def read() -> dict[str, int]:
             return {
-                "held": core.replica.held_count,
+                "held": core.replica.held.count,
                 "denied": core.replica.counts().get("denied", 0),
             }
 

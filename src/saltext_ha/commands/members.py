@@ -97,11 +97,10 @@ class Members:
         if enforce and self._mode.never:
             raise HaError(f"{self._group.name} does not write: {self._mode.never}")
         since = f"since {time.strftime('%Y-%m-%d %H:%M:%S')}" + (f", by {by}" if by else "")
-        await self._core.pause(not enforce, "" if enforce else since)
         if enforce:
-            self._mode.paused = ""
+            await self._core.order(self._core.keeper.pause, "", "")
             return {"note": "resumed; what was heard meanwhile is applied"}
-        self._mode.paused = paused(since)
+        await self._core.order(self._core.keeper.pause, since, paused(since))
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:

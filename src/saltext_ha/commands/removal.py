@@ -191,8 +191,8 @@ class Removal:
                 )
                 records = await core.run(core.replica.get, minion_id)
                 try:
-                    changed = await core.decide(
-                        minion_id, states, signed(payload, COMMAND), records
+                    changed = await core.order(
+                        core.keeper.decide, minion_id, states, signed(payload, COMMAND), records
                     )
                 except HaError as exc:
                     left |= {(minion_id, key): str(exc) for key in states}

@@ -51,7 +51,7 @@ class Rewriting:
                 )
                 continue
             if not test:
-                await core.rewrite(minion_id, signed(payload, "ha.rewrite"))
+                await core.order(core.keeper.rewrite, minion_id, signed(payload, "ha.rewrite"))
             changes += [
                 change_row(
                     "all",

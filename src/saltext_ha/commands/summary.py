@@ -81,7 +81,7 @@ class Summary:
                 "rejected": counts.get("rejected", 0),
                 "denied": counts.get("denied", 0),
                 "conflicts": core.replica.conflicts()[:MAX_SHOWN],
-                "held": core.replica.held_count,
+                "held": core.replica.held.count,
                 "dirty": len(core.replica.dirty()),
             }
 
@@ -89,9 +89,9 @@ class Summary:
         notes = (
             *self._notes(),
             DRAINING if self._health.draining else "",
-            ADOPTING if keeper.adopting else "",
+            ADOPTING if keeper.mode.adopting else "",
             core.problem,
-            keeper.holds.doubt,
+            keeper.mode.doubt,
             keeper.refused.note(),
             keeper.newcomers.note(),
             slow,
@@ -109,7 +109,7 @@ class Summary:
             "unused": dict(self._unused()),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
-            "doubt": keeper.holds.doubt,
+            "doubt": keeper.mode.doubt,
             "notes": [note for note in notes if note],
             "health": self._health.told(),
         }

@@ -5,7 +5,7 @@ For tests only. ``point`` does nothing unless the environment variable ``SALTEXT
 a file when the process started; no configuration and no peer can set that. While the file is
 there, its one line says what happens where::
 
-    KILL apply.aims         kill -9 at the first passing of this point from now on
+    KILL apply.begin        kill -9 at the first passing of this point from now on
     KILL store.write 2      at the second
     ENOSPC store.write      this error, at every passing while the file is there
     WAIT store.write        as by a file system that hangs, until the file is gone
@@ -26,19 +26,15 @@ from typing import Literal, get_args
 VARIABLE = "SALTEXT_HA_FAULTS"
 
 Point = Literal[
-    # What this master's operator did, on its way into replica.db.
-    "observe.record",  # in the transaction, before it is committed
-    "observe.done",
+    # What the store shows, and what is heard, on its way into replica.db.
     "hold.done",
+    "reconcile.begin",
+    "reconcile.record",  # in the transaction, before it is committed
+    "reconcile.done",  # and what the store may show from now on
     "decide.done",
-    # Records of a peer, on their way into replica.db.
-    "merge.begin",
-    "merge.record",  # in the transaction, before it is committed
-    "merge.done",  # and, where it is applied at once, what the store may show from now on
     # From replica.db to the key store.
     "apply.junk",
     "apply.begin",
-    "apply.aims",  # written down what the store may show from now on
     "store.write",  # a key, before each
     "store.rename",  # the temporary file is durable, before each
     "store.sync",  # before a folder is made durable

@@ -74,7 +74,7 @@ def open_keeper(
                 replica.meta.blank = False
         if lost:
             log.warning("ha %s", ADOPTING)
-        mode, shared_with = _write_mode(opts, config, trust, replica)
+        mode, shared_with = _write_mode(opts, config, trust, replica, lost)
         store = open_store(opts)
         store.sweep()
         store.recall(replica.marks())
@@ -92,10 +92,9 @@ def open_keeper(
             mode=mode,
             newcomers=Newcomers(config.pending_limit, config.pending_rate),
             deleted_by_salt=cluster.of(opts) is not None and not mode.never,
-            adopting=lost,
             **parts,
         )
-        keeper.name_of = vouching.name_of
+        keeper.claims.name_of = vouching.name_of
         return Opened(keeper, mode, vouching, shared_with)
     except BaseException:
         # The next try in this process must not find a lock of its own.
@@ -104,11 +103,12 @@ def open_keeper(
 
 
 def _write_mode(
-    opts: Mapping[str, Any], config: HaConfig, trust: Trust, replica: Replica
+    opts: Mapping[str, Any], config: HaConfig, trust: Trust, replica: Replica, lost: bool
 ) -> tuple[WriteMode, list[str]]:
     """Whether the store may be written, and the masters whose store it was, too."""
     member = cluster.of(opts)
-    mode = WriteMode(config.mode, member.why_only_reported(config.repair) if member else "")
+    in_cluster = member.why_only_reported(config.repair) if member else ""
+    mode = WriteMode(config.mode, in_cluster, adopting=lost)
     shared_with = []
     if not mode.never:
         members = trust.pinned()

@@ -125,7 +125,7 @@ class Watcher:
         if damage := self._damage():
             return False, damage
         core = self._core
-        if untrue := fitness.untrue(core.replica.held_count, core.keeper.holds.doubt):
+        if untrue := fitness.untrue(core.replica.held.count, core.keeper.mode.doubt):
             return False, untrue
         if core.busy >= fitness.HANGS:
             return False, fitness.hangs(core.busy)
@@ -174,7 +174,7 @@ class Watcher:
 
     def _behind(self) -> str:
         """Why it has not caught up since its start, or since its replica was lost; else empty."""
-        if self._core.keeper.adopting:
+        if self._core.keeper.mode.adopting:
             return "its replica is being rebuilt"
         if self._met:
             return ""

@@ -50,7 +50,7 @@ class Core:
         """When all that the last pass found is settled: whether too much is gone shows then."""
         self._began: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def replica(self) -> Replica:
@@ -130,7 +130,7 @@ class Core:
             self._note(str(exc))
             return 0.0
         for portion in portions or [[]]:
-            await self._work(partial(self.keeper.observe, portion))
+            await self.work(self.keeper.observe, portion)
         return cost
 
     def _list(self) -> tuple[Iterable[str], float]:
@@ -139,8 +139,7 @@ class Core:
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""
-        keeper = self.keeper
-        await self._work(lambda: keeper.look([*keeper.work.late(), *tasks(hints)]))
+        await self.work(lambda: self.keeper.look([*self.keeper.work.late(), *tasks(hints)]))
 
     async def learn(
         self, records: Sequence[Record], sender: str = "", *, vouched: Sequence[Vouch] = ()
@@ -176,120 +175,61 @@ class Core:
         return disowned
 
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
-        """A peer dropped these records; see :meth:`Keeper.dropped_elsewhere`."""
+        """A peer dropped these records; see :meth:`.Keeper.dropped_elsewhere`."""
         if told:
-            await self._work(lambda: self.keeper.dropped_elsewhere(told))
+            await self.work(self.keeper.dropped_elsewhere, told)
 
     async def apply(self) -> None:
         """Bring the store to what the records say."""
-        await self._work(lambda: [])
+        await self.work(list)
 
-    async def release(self, by: str, ids: Sequence[str]) -> None:
+    async def order(self, look: Callable[..., list[Record]], *arguments: Any) -> list[Record]:
         """
-        Believe the changes of *ids* that were held back, as *by* says.
+        :meth:`work` for an operator, who alone can try it again.
 
-        :raises HaError: not all of it could be written down.
+        :raises HaError: not all of it could be written down. What is, and cannot be applied yet,
+            will be.
         """
-        await self._order(lambda: self.keeper.release(by, ids))
-
-    async def adopt(self) -> None:
-        """
-        Bring the store, whatever became of it, to what is known of the keys; after a lost replica
-        once the knowledge of peers was pulled. See :meth:`.Observer.adopt`.
-
-        :raises HaError: not all of it could be written down.
-        """
-        await self._work(self.keeper.adopt, asked=True)
-
-    async def refill(self) -> None:
-        """
-        :meth:`adopt`, as an operator says.
-
-        :raises HaError: not all of it could be written down.
-        """
-        await self._order(self.keeper.adopt)
-
-    async def pause(self, paused: bool, by: str = "") -> None:
-        """
-        Stop writing the store, or go on with what was heard meanwhile; survives a restart.
-
-        :param by: since when and by whom it is paused, in words.
-
-        :raises HaError: it could not be written down, and is as it was.
-        """
-
-        def note() -> list[Record]:
-            with self.replica.transaction():
-                self.replica.meta.paused = paused
-                self.replica.meta.paused_by = by
-            return []
-
-        await self._order(note)
-
-    async def decide(
-        self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
-    ) -> list[Record]:
-        """
-        Record an operator's decisions about keys of one id; see :meth:`Keeper.decide`.
-
-        :return: the changed records: what came in between may stand against a decision.
-        :raises HaError: they could not be written down; none of them holds.
-        """
-        changed: list[Record] = []
-
-        def decide() -> list[Record]:
-            changed.extend(self.keeper.decide(minion_id, states, by, shown))
-            return changed
-
-        await self._order(decide)
-        return changed
-
-    async def rewrite(self, minion_id: str, by: str) -> None:
-        """
-        Write the poisoned records of an id anew; see :meth:`Keeper.rewrite`.
-
-        :raises HaError: it could not be written down, and is as it was.
-        """
-        await self._order(lambda: self.keeper.rewrite(minion_id, by))
-
-    async def _order(self, look: Callable[[], list[Record]]) -> None:
-        """:meth:`_work` for an operator, who alone can try it again."""
         try:
-            await self._work(look, asked=True)
+            return await self.work(look, *arguments, asked=True)
         except HaError as exc:
             raise HaError(
                 f"{exc}; so this is not done. Mend that (is the disk full?), and run it again"
             ) from exc
 
-    async def _work(self, look: Callable[[], list[Record]], *, asked: bool = False) -> None:
+    async def work(
+        self, look: Callable[..., list[Record]], *arguments: Any, asked: bool = False
+    ) -> list[Record]:
         """
-        *look*, publish what it found, then apply; problems are kept for the status.
+        *look*, a method of the keeper, in its thread; publish what that found, then apply.
 
-        :param asked: whoever asked is told, too, when *look* could not write down what it is to.
-            What is written down and cannot be applied yet will be.
+        :param asked: raise what kept *look* from writing down what it is to. Otherwise, and when
+            what is written down cannot be applied, it is kept for the status, and tried again.
+        :return: what was found.
         """
-
-        def finish() -> None:
-            if self.problem:
-                self.replica.check_writable()
-            self.keeper.apply()
-            if self.keeper.unfinished():
-                self.keeper.work.wake()
-
         try:
-            found = await self.run(look)
+            found = await self.run(look, *arguments)
         except HaError as exc:
             self._note(str(exc))
             if asked:
                 raise
-            return
+            return []
         self._follow(found)
         try:
-            await self.run(finish)
+            self._follow(await self.run(self._finish))
         except HaError as exc:
             self._note(str(exc))
         else:
             self._note("")
+        return found
+
+    def _finish(self) -> list[Record]:
+        if self.problem:
+            self.replica.check_writable()
+        changed = self.keeper.apply()
+        if self.keeper.unfinished():
+            self.keeper.work.wake()
+        return changed
 
     def _note(self, problem: str) -> None:
         self._complaint.note(problem)
@@ -316,9 +256,9 @@ class Core:
     def _begin_due(self) -> None:
         self._timer = None
         if not self._passes:
-            self.start(self._work(lambda: self.keeper.look(self.keeper.work.take())))
+            self.start(self.work(lambda: self.keeper.look(self.keeper.work.take())))
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -16,6 +16,7 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, UNSIGNED, Provenance
 from saltext_ha.reconciler.work_queue import WorkQueue
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.change import still_accepted
@@ -49,9 +50,8 @@ class Holds:
         clock: Callable[[], float],
         announce: Announce,
         work: WorkQueue,
+        mode: WriteMode,
     ) -> None:
-        self.doubt = ""
-        """Why the store is neither believed nor written at present; empty when it is."""
         self._hold_all = False
         """Whether all accepted keys are still to be held: the disk was full."""
         self.provenance = Provenance(store, replica, name)
@@ -62,30 +62,31 @@ class Holds:
         self._clock = clock
         self._announce = announce
         self._work = work
-        work.add(replica.held())
+        self._mode = mode
+        work.add(replica.held.all())
 
     def look(self) -> str:
         """
         How the store stands (:meth:`.Provenance.look`); while its signature is missing, all its
-        accepted keys are held, and it is in :attr:`doubt`.
+        accepted keys are held, and it is in doubt (:class:`.WriteMode`).
         """
         found = self.provenance.look()
         if found == MISSING and not self._replica.any_accepted():
             self.provenance.forget()  # there was nothing that could be lost
             found = UNSIGNED
         if found != MISSING:
-            if self.doubt:
+            if self._mode.doubt:
                 log.info("ha store: the key store of %s is back", self._name)
-                self._work.add(self._replica.held())
-            self.doubt = ""
+                self._work.add(self._replica.held.all())
+            self._mode.doubt = ""
             self._hold_all = False
-        elif not self.doubt:
-            self.doubt = (
+        elif not self._mode.doubt:
+            self._mode.doubt = (
                 "this is not the key store that was here (its signature is gone): wiped, or not "
                 "mounted? Nothing is believed or written. Bring it back; or fill it again from "
                 "what is known: salt-run ha.refill; or believe it: salt-run ha.release"
             )
-            log.error("ha held: %s", self.doubt)
+            log.error("ha held: %s", self._mode.doubt)
             self._hold_all = True
         if self._hold_all:
             self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
@@ -94,7 +95,7 @@ class Holds:
 
     def is_ours(self) -> bool:
         """Whether the store is the one that was here, so that what it shows may be believed."""
-        return self.look() not in (OLDER, NEWER) and not self.doubt
+        return self.look() not in (OLDER, NEWER) and not self._mode.doubt
 
     def hold_back(
         self, ids: Sequence[str], certain: bool = False, by: str = "", deleted: bool = False
@@ -107,7 +108,7 @@ class Holds:
         """
         if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
-        held = self._replica.held()
+        held = self._replica.held.all()
         suspects = []
         for minion_id in self._replica.at_stake(ids):
             if minion_id in held:
@@ -131,7 +132,7 @@ class Holds:
                 "ha held: %d accepted keys are gone from the key store of %s, or back though they "
                 "were revoked; nothing was recorded. Bring the folder back, fill it again with "
                 "salt-run ha.refill, or confirm with salt-run ha.release",
-                len(self._replica.held()),
+                len(self._replica.held.all()),
                 self._name,
             )
 
@@ -142,11 +143,11 @@ class Holds:
         :return: whether it was announced. Keys that go one by one, as ``salt-key -D`` of 3008
             deletes them, are told of when the first is held, and when there are twice as many.
         """
-        before = len(self._replica.held())
+        before = len(self._replica.held.all())
         with self._replica.transaction():
-            self._replica.hold(ids, self._clock())
+            self._replica.held.add(ids, self._clock())
         point("hold.done")
-        held = self._replica.held()
+        held = self._replica.held.all()
         if len(held).bit_length() == before.bit_length():
             return False
         some = sorted(held)[:MAX_ANNOUNCED]

@@ -40,6 +40,28 @@ class RefusedIds:
         """Nothing of an id is refused, or not any more."""
         self.reasons.pop(minion_id, None)
 
+    def new_record(
+        self, minion_id: str, key: bytes, text: str, state: str, others: Iterable[Record]
+    ) -> Record | None:
+        """
+        The record of a key that has none yet, without a value; None, and the id is refused, when it
+        is to have none.
+
+        :param key: the fingerprint of *text*. :param state: what the store shows it as.
+        :param others: the records of the id's other keys.
+        """
+        undecided = sum(record.state in OBSERVATIONS for record in others)
+        try:
+            if state in OBSERVATIONS and undecided >= MAX_UNDECIDED:
+                raise InvalidRecord(f"more than {MAX_UNDECIDED} undecided keys")
+            minion_key.check_id(minion_id)
+            minion_key.check(text)
+        except InvalidRecord as exc:
+            self.add(minion_id, str(exc))
+            return None
+        self.discard(minion_id)
+        return Record(minion_id, key, text)
+
     def note(self) -> str:
         """What an operator is told of them; empty when nothing is refused."""
         if not self.reasons:
@@ -51,21 +73,3 @@ class RefusedIds:
         more = ", …" if len(self.reasons) > SHOWN else ""
         what = "id is" if len(self.reasons) == 1 else "ids are"
         return f"{len(self.reasons)} {what} refused here: {', '.join(some)}{more}"
-
-
-def new_record(
-    minion_id: str, key: bytes, text: str, state: str, others: Iterable[Record]
-) -> Record:
-    """
-    The record of a key that has none yet; there is no value in it.
-
-    :param key: the fingerprint of *text*. :param state: what the store shows it as.
-    :param others: the records of the id's other keys.
-    :raises InvalidRecord: says why it is to have none.
-    """
-    undecided = sum(record.state in OBSERVATIONS for record in others)
-    if state in OBSERVATIONS and undecided >= MAX_UNDECIDED:
-        raise InvalidRecord(f"more than {MAX_UNDECIDED} undecided keys")
-    minion_key.check_id(minion_id)
-    minion_key.check(text)
-    return Record(minion_id, key, text)

@@ -48,7 +48,7 @@ class Scanner:
             await asyncio.sleep(wait)
             looked = await core.run(core.keeper.store.touched)
             if not looked:
-                looked = await core.run(core.keeper.newcomers_are_due)
+                looked = bool(await core.run(core.keeper.newcomers_due))
             cost = await core.scan() if looked else 0.0
             wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
+
+from saltext_ha.replica.history import Receipt
+from saltext_ha.replica.replica import Records
 
 # Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
 SETTLE = 0.25
@@ -20,13 +23,41 @@ RETRY = 5.0
 MOST_DELETIONS = 10_000
 
 
-class Task(NamedTuple):
-    """Ids to look at together, as :meth:`.Observer.observe` takes them."""
+Revise = Callable[[str, Records], Records]
+"""Writes what is heard of an id, whose records are given; returns the records that changed."""
 
-    ids: Sequence[str]
+
+class Task(NamedTuple):
+    """Ids to be reconciled together (:meth:`.Reconciler.reconcile`), and how they are looked at."""
+
+    ids: Collection[str]
     by: str = ""
+    """Who decided it, as far as known; for people."""
     certain: bool = False
+    """
+    Believe that an absent key is gone. Otherwise it is only unsettled: Salt 3008 removes a key for
+    an instant before it writes the new state.
+    """
     deleted: bool = False
+    """
+    Salt said that these ids were deleted. A key that is pending as before then has knocked again
+    since.
+    """
+    released: bool = False
+    """An operator confirmed the disappearance of these ids."""
+    adopted: bool = False
+    """What they show is nobody's decision; see :meth:`.Reconciler.adopt`."""
+    outdated: bool = False
+    """And it may be of before records were dropped."""
+    blind: bool = False
+    """Do not look at the store."""
+    revise: Revise | None = None
+    """
+    Called for each of them, with the records as they are when what changed here is recorded: so
+    that an operator's decision is recorded with what that operator could know.
+    """
+    receipt: Receipt | None = None
+    """From whom what :attr:`revise` writes came; None: it is made here."""
 
 
 class Work(NamedTuple):

@@ -1,4 +1,4 @@
-"""Whether this master writes its key store; if not, why."""
+"""Whether this master writes its key store, and believes what it shows; if not, why."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ ENFORCE, OBSERVE, PAUSED = "enforce", "observe", "paused"
 
 class WriteMode:
     """
-    What is done with the key store. Whoever wants to know it, or to tell it, asks this.
+    What is done with the key store. All that want to know it, or to tell it, ask this.
 
     :param configured: ``ha: mode``.
     :param in_cluster: why it is left to Salt's own cluster; empty without one, or with ``repair``.
+    :param adopting: as the attribute.
     """
 
-    def __init__(self, configured: str = ENFORCE, in_cluster: str = "") -> None:
+    def __init__(
+        self, configured: str = ENFORCE, in_cluster: str = "", adopting: bool = False
+    ) -> None:
         self._configured = configured
         self._in_cluster = in_cluster
         self.shared = ""
         """Why a store that is another master's, too, is left alone; empty when it is not shared."""
         self.paused = ""
         """That it is paused, since when and by whom, in words; empty when it is not."""
-
-        self.adopting = False
+        self.adopting = adopting
         """Whether the replica was lost: before peers were asked, nothing is recorded or written."""
+        self.doubt = ""
+        """Why the store is neither believed nor written at present; empty when it is."""
 
     @property
     def never(self) -> str:
@@ -31,8 +35,23 @@ class WriteMode:
 
     @property
     def why_not(self) -> str:
-        """Why it does not write now; empty when it does."""
+        """Why it is not to write now; empty when it is."""
         return self.paused or self.never
+
+    @property
+    def believes(self) -> bool:
+        """Whether what the store shows is recorded."""
+        return not (self.adopting or self.doubt)
+
+    @property
+    def able(self) -> bool:
+        """Whether the store is to be brought to what the records say, unless it is in doubt."""
+        return not (self.adopting or self.why_not)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is."""
+        return self.able and not self.doubt
 
     @property
     def name(self) -> str:

@@ -9,23 +9,24 @@ in the same transaction, so that a crash anywhere in between is finished at the 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.common.errors import ReplicaError
 from saltext_ha.common.fail_points import point
-from saltext_ha.replica import schema, serializers
+from saltext_ha.replica import opening, schema, serializers
 from saltext_ha.replica.deployments import Deployments
 from saltext_ha.replica.dropped import Dropped
+from saltext_ha.replica.held import HeldIds
 from saltext_ha.replica.history import History, Receipt, sqlite_glob
 from saltext_ha.replica.key_counts import Tally
 from saltext_ha.replica.meta import Meta
+from saltext_ha.replica.nodes import Nodes
 from saltext_ha.replica.registers import Registers
 from saltext_ha.replica.row_cache import Rows, Shown
 from saltext_ha.replica.serializers import Applied
@@ -56,28 +57,15 @@ class Done:
 
     digests: list[tuple[DigestTree, int, bytes]] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)
-    written: list[Record] = field(default_factory=list)
+    written: dict[Receipt | None, list[Record]] = field(default_factory=dict)
+    """By whom they were sent; None: they were made here."""
     moved: list[tuple[Stored, Stored]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     """Ids whose records changed."""
     said: dict[Dot, tuple[str, bytes, str]] = field(default_factory=dict)
     """What its writes are about and say, as :meth:`.History.said`."""
-    held: bool = False
-    """Whether something else is held back."""
     receipt: Receipt | None = None
-    """Who sent what is written; None: nobody."""
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process has the replica at *path* open, on whichever host."""
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", timeout=0, uri=True)) as db:
-            db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as exc:
-        return "locked" in str(exc)
-    except sqlite3.Error:
-        pass
-    return False
+    """Who sent what is put now."""
 
 
 class Replica:
@@ -87,8 +75,9 @@ class Replica:
     ``records`` and ``placements`` are digest trees over the records and over what the key store
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
     ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones;
-    ``vouched`` how far masters say that they have written; ``trees`` what is current of each
-    tree, and ``deployments`` what was; ``runs`` the last runs under each name.
+    ``vouched`` how far masters say that they have written, ``nodes`` how far that was seen;
+    ``held`` is what is held back; ``trees`` what is current of each tree, and ``deployments`` what
+    was; ``runs`` the last runs under each name.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -101,32 +90,8 @@ class Replica:
         self._path = path
         self.version = 0
         """Another one whenever anything may have changed; by it answers can be kept."""
-        try:
-            if path:
-                # SQLite would go by the umask; its journal has the mode of the file. Where it
-                # cannot be made, SQLite says why.
-                with contextlib.suppress(OSError):
-                    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            self._db = sqlite3.connect(
-                path or ":memory:", isolation_level=None, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            # KiB: the indexes of 100 000 keys, so that filling them does not read them again.
-            self._db.execute("PRAGMA cache_size=-8000")
-            # Two processes on one replica would both believe their own counters.
-            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            flaw = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if flaw != "ok":
-                raise sqlite3.DatabaseError(flaw)
-            if version > len(schema.MIGRATIONS):
-                raise ReplicaError(
-                    f"{path}: written by a newer release (schema {version}, this one reads up to "
-                    f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
-                )
-            if version < len(schema.MIGRATIONS):
-                schema.migrate(self._db, version, secrets.token_hex(8))
+        self._db = opening.database(path)
+        with opening.explained(path, self._db):
             self.meta = Meta(self._db)
             self.dropped = Dropped(self._db, self.meta)
             self.trees = Registers(self._db, "tree")
@@ -134,29 +99,16 @@ class Replica:
             self.runs = Registers(self._db, "run")
             self.vouched = Vouched(self._db)
             self.history = History(self._db)
+            self.nodes = Nodes(self._db)
             self._rows = Rows(self._db)
             self.node = self.meta.get("node")
-            self.counter = self.seen().get(self.node, 0)
+            self.counter = self.nodes.seen().get(self.node, 0)
             owner, nonce = self.meta.get("owner"), self.meta.get("nonce")
             self._named = bytes.fromhex(owner), bytes.fromhex(nonce)
             self.vouched.wrote(self.node, self.counter)
             if self._db.execute("SELECT 1 FROM record LIMIT 1").fetchone():
                 self._db.executescript(schema.INDEXES)
             self._load()
-        except (sqlite3.Error, ReplicaError) as exc:
-            with contextlib.suppress(AttributeError):
-                self._db.close()  # whoever tries again must not find it locked
-            if isinstance(exc, ReplicaError):
-                raise
-            # "database is locked" and the like are OperationalErrors; the file itself is fine.
-            damaged = not isinstance(exc, sqlite3.OperationalError)
-            if "locked" in str(exc):
-                raise ReplicaError(
-                    f"{path}: another ha engine uses it. Masters that share pki_dir need a state "
-                    "folder each: set  ha: state_dir"
-                ) from exc
-            kind = ReplicaDamaged if damaged else ReplicaError
-            raise kind(f"{path}: cannot be opened: {exc}") from exc
         self._done = Done()
 
     def close(self) -> None:
@@ -193,12 +145,9 @@ class Replica:
             yield
             self._rows.flush()
             self.vouched.flush()
-            self.history.wrote(done.written, done.receipt)
-            self._db.executemany(
-                "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
-                " DO UPDATE SET counter = max(counter, excluded.counter)",
-                done.nodes.items(),
-            )
+            for receipt, records in done.written.items():
+                self.history.wrote(records, receipt)
+            self.nodes.saw(done.nodes)
             self._db.execute("COMMIT")
         except BaseException as exc:
             self.counter = counter
@@ -219,8 +168,7 @@ class Replica:
             self._tally.moved(before, after)
         for minion_id in done.touched:
             self._tally.known(minion_id, self.get(minion_id).values())
-        if done.held:
-            self.held_count = self._count_held()
+        self.held.committed()
 
     def check_writable(self) -> None:
         """
@@ -267,23 +215,6 @@ class Replica:
         owner, nonce = self._named
         high = self.vouched.highs.get(node_of(owner, nonce)) if owner else None
         return None if high is None else Vouch(owner, nonce, high)
-
-    def seen(self) -> dict[str, int]:
-        """The highest counter seen of every node that ever wrote."""
-        return dict(self._db.execute("SELECT node, counter FROM node"))
-
-    def seen_of(self, node: str) -> int:
-        """The highest counter seen of one."""
-        row = self._db.execute("SELECT counter FROM node WHERE node = ?", (node,)).fetchone()
-        return int(row[0]) if row else 0
-
-    def unsee(self, highs: Mapping[str, int]) -> None:
-        """No node has written beyond these, whatever was claimed; inside a transaction only."""
-        for table in ("node", "horizon"):
-            self._db.executemany(
-                f"UPDATE {table} SET counter = min(counter, ?) WHERE node = ?",  # nosec B608
-                [(high, node) for node, high in highs.items()],
-            )
 
     # -- records
 
@@ -339,7 +270,7 @@ class Replica:
         bucket = bucket_of(record.minion_id)
         self._done.digests += [(self.records, bucket, d) for d in self._rows.put(record) if d]
         self._done.nodes = join(self._done.nodes, dict(record.context))
-        self._done.written.append(record)
+        self._done.written.setdefault(self._done.receipt, []).append(record)
         for value in record.values:
             said = record.minion_id, record.fingerprint, value.state
             self._done.said.setdefault(value.dot, said)
@@ -350,26 +281,8 @@ class Replica:
         said = self.history.said(value.dot) or self._done.said.get(value.dot)
         return said not in (None, (record.minion_id, record.fingerprint, value.state))
 
-    def forget(self, context: Iterable[tuple[str, int]], most: int) -> None:
-        """
-        Forget that the writes of a poisoned *context* were seen, but for those that are in the
-        history and below *most*; inside a transaction only.
-        """
-        for node, _ in context:
-            if node != self.node:
-                self._db.execute(
-                    "REPLACE INTO node SELECT node, max(counter) FROM history"
-                    " WHERE node = ? AND counter <= ? GROUP BY node",
-                    (node, most),
-                )
-                self._db.execute(
-                    "DELETE FROM node WHERE node = ? AND (counter > ? OR NOT EXISTS"
-                    " (SELECT 1 FROM history WHERE history.node = node.node))",
-                    (node, most),
-                )
-
-    def received(self, receipt: Receipt) -> None:
-        """What is put in this transaction came by *receipt*."""
+    def received(self, receipt: Receipt | None) -> None:
+        """What is put from now on in this transaction came by *receipt*; None: it is made here."""
         self._done.receipt = receipt
 
     def drop(self, record: Record) -> None:
@@ -484,32 +397,13 @@ class Replica:
         """Ids with two or more accepted keys."""
         return self._tally.conflicts()
 
-    # -- what is held back
-
-    def hold(self, ids: Iterable[str], since: float) -> None:
-        """Remember changes that are held back; inside a transaction only."""
-        self._db.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", [(i, since) for i in ids])
-        self._done.held = True
-
-    def unhold(self, ids: Iterable[str]) -> None:
-        """Forget held changes; inside a transaction only."""
-        self._db.executemany("DELETE FROM held WHERE id = ?", [(i,) for i in ids])
-        self._done.held = True
-
-    def held(self, glob: str = "*") -> dict[str, float]:
-        """Ids that match *glob* whose change is held back, and since when (Unix seconds)."""
-        rows = self._db.execute(
-            "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
-        )
-        return dict(rows)
-
     def shown_counts(self) -> dict[str, int]:
         """
         :meth:`counts`, as the store really is: of what is held, a key that was accepted is not
         there, and any other is.
         """
         counts = Counter(self.counts())
-        if self.held_count:
+        if self.held.count:
             rows = self._db.execute(
                 "SELECT stored.state, count(*) FROM held LEFT JOIN stored USING (id) GROUP BY 1"
             )
@@ -518,9 +412,6 @@ class Replica:
                 counts[ACCEPTED] += 0 if state == ACCEPTED else number
         return dict(+counts)
 
-    def _count_held(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM held").fetchone()[0])
-
     # -- inside
 
     def _load(self) -> None:
@@ -528,5 +419,4 @@ class Replica:
         rows = self._db.execute("SELECT id, digest FROM stored")
         self.placements = DigestTree((bucket_of(i), d) for i, d in rows if d)
         self._tally = Tally(self._db)
-        self.held_count = self._count_held()
-        """How many ids are held back; may be read from any thread."""
+        self.held = HeldIds(self._db)

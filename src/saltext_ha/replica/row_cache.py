@@ -140,10 +140,10 @@ class Rows:
 
     def _bring_shown(self, ids: list[str]) -> None:
         found = dict.fromkeys(ids, NOTHING)
-        for minion_id, body, dirty, doing, digest, mark in self._select(
-            "id, body, dirty, doing, digest, mark", "stored", ids
+        for minion_id, body, doing, digest, mark in self._select(
+            "id, body, doing, digest, mark", "stored", ids
         ):
-            applied = Applied(serializers.stored(body), bool(dirty), *serializers.doing(doing))
+            applied = Applied(serializers.stored(body), *serializers.doing(doing))
             found[minion_id] = Shown(applied, digest, mark)
         self._shown.update(found)
 
@@ -171,7 +171,7 @@ def _record_row(record: Record, digest: bytes) -> tuple[object, ...]:
 
 
 def _shown_row(minion_id: str, applied: Applied, digest: bytes, mark: int) -> tuple[object, ...]:
-    stored, dirty, known, aims = applied
+    stored, known, aims = applied
     return (
         bucket_of(minion_id),
         minion_id,
@@ -179,7 +179,7 @@ def _shown_row(minion_id: str, applied: Applied, digest: bytes, mark: int) -> tu
         serializers.of_stored(stored),
         digest,
         len(stored.denied),
-        dirty,
-        serializers.of_doing(known, aims) if dirty else None,
+        applied.dirty,
+        serializers.of_doing(known, aims) if applied.dirty else None,
         mark,
     )

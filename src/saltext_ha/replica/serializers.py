@@ -18,16 +18,19 @@ class Applied(NamedTuple):
     """
     What was last seen or applied for an id.
 
-    ``dirty``: the store is still to be brought to what the records say. ``known``: the contexts
-    of the id's records when the store last agreed with them, that is what an operator who looks
-    at this store can have known; None when that is their present context. ``aims``: all that the
-    store may show meanwhile by our own doing (:func:`.plan.aims`).
+    ``known``: the contexts of the id's records when the store last agreed with them, that is what
+    an operator who looks at this store can have known; None when it agrees with them now.
+    ``aims``: all that the store may show meanwhile by our own doing (:func:`.plan.aims`).
     """
 
     stored: Stored
-    dirty: bool = False
     known: Known | None = None
     aims: frozenset[tuple[str, bytes]] = frozenset()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the store is still to be brought to what the records say."""
+        return self.known is not None
 
 
 NEVER = Applied(ABSENT)

@@ -19,7 +19,8 @@ from typing import Any
 from saltext_ha.common.errors import NO_SENSE, TrustError
 from saltext_ha.common.files import read_plain, write_whole
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.replica.replica import REPLICA_FILE, in_use
+from saltext_ha.replica.opening import in_use
+from saltext_ha.replica.replica import REPLICA_FILE
 
 TENANT_FILE = "tenant.json"
 TURNED_AWAY_FILE = "turned-away.json"

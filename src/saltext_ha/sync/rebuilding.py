@@ -29,7 +29,7 @@ class Rebuilding:
 
     async def rebuild(self) -> None:
         """Do so if it is due and can be done now; else another time."""
-        if not self._core.keeper.adopting:
+        if not self._core.keeper.mode.adopting:
             return
         links = self._links.values()
         up = [link for link in links if link.up]
@@ -38,12 +38,12 @@ class Rebuilding:
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
-            await self._core.adopt()
+            await self._core.work(self._core.keeper.adopt, asked=True)
         except HaError as exc:
             if str(exc) != self._said:
                 self._said = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
-        if not self._core.keeper.adopting:
+        if not self._core.keeper.mode.adopting:
             log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:

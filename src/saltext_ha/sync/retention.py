@@ -19,7 +19,7 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.keeper import Dropping
+from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.replication.record import join
 from saltext_ha.replication.vouching import bounded
 from saltext_ha.sync.codec import read_context
@@ -103,7 +103,7 @@ class Retention:
         replica = self._core.replica
         highs = replica.vouched.highs
         # All that a peer knows was taken in: what is not here of what was written, was dropped.
-        horizon = bounded(horizon, join(replica.seen(), highs), highs)
+        horizon = bounded(horizon, join(replica.nodes.seen(), highs), highs)
         with replica.transaction():
             replica.dropped.raise_horizon(horizon, epoch)
 
@@ -208,7 +208,7 @@ class Retention:
 
     def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:
         replica = self._core.replica
-        return Dropping(keys, join(replica.dropped.horizon(), replica.seen()), epoch)
+        return Dropping(keys, join(replica.dropped.horizon(), replica.nodes.seen()), epoch)
 
     async def _all_level(self, root: bytes) -> dict[str, int]:
         """
@@ -244,7 +244,7 @@ class Retention:
 
     def _is_level(self, root: Any) -> bool:
         keeper, replica = self._core.keeper, self._core.replica
-        if not keeper.is_active() or keeper.holds.doubt:
+        if not keeper.mode.writes:
             return False
         return bool(replica.records.root == root and not replica.dirty())
 

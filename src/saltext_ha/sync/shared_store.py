@@ -170,7 +170,7 @@ class SharedStore:
     def _sign(self, anew: bool) -> tuple[str, bool]:
         """This master's signature, and whether it was written just now."""
         keeper = self._core.keeper
-        anew = anew and (not self._mode.never or bool(self.names)) and not keeper.adopting
+        anew = anew and (not self._mode.never or bool(self.names)) and not keeper.mode.adopting
         # Another folder may have taken the place of the one that was looked at last.
         anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
         if anew:

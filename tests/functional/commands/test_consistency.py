@@ -355,7 +355,7 @@ def test_changes_that_are_held(tmp_path: Path) -> None:
             (keys / "web1").unlink()
 
             async def held() -> None:
-                while not await core.run(core.replica.held):
+                while not await core.run(core.replica.held.all):
                     await core.scan()
                     await asyncio.sleep(0.05)
 

@@ -496,7 +496,7 @@ def test_what_an_older_release_took_is_written_anew(
                 await poison(thief, m2, "web2", **wide())
                 await level(m1, m2)
             for engine in (m1, m2):
-                assert len(engine.parts.core.replica.seen()) > 4000
+                assert len(engine.parts.core.replica.nodes.seen()) > 4000
             # This is lost on the way, and so is all that m1 decides from now on.
             for minion_id in ("web1", "web3"):
                 (m1.place.pki_dir / "minions" / minion_id).unlink()
@@ -523,7 +523,7 @@ def test_what_an_older_release_took_is_written_anew(
             async with running(m2.place) as (back,):
                 await until(lambda: there(back.place) == {"web2": "minions"}, "m2 has them")
                 await level(m1, back)
-                assert len(m1.parts.core.replica.seen()) < 20
+                assert len(m1.parts.core.replica.nodes.seen()) < 20
                 # And decisions arrive again, in both directions.
                 plant(m1.place, "minions", "web5")
                 (back.place.pki_dir / "minions" / "web2").unlink()

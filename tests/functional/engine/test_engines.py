@@ -218,7 +218,7 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
         if not readable:
             plant_from_the_future(one)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
             if readable:
                 await level(m1, m2)
             await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
@@ -250,7 +250,7 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
         monkeypatch.setattr(Link, "exchange", slow)
         Trust(two.config.state_dir).unpin("m3")
         async with Engine(two), Engine(three) as m3, Engine(one) as m1:
-            await until(lambda: not m1.parts.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m1.parts.core.keeper.mode.adopting, "rebuilt")
             there, here = (e.parts.core.replica.get("web1") for e in (m3, m1))
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
@@ -271,7 +271,7 @@ def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            await m2.parts.core.pause(True)
+            m2.parts.mode.paused = "paused"
             accept(one, "web1")
             await m1.hint("web1")
             await until(lambda: bool(m2.parts.core.replica.get("web1")), "heard of")
@@ -299,7 +299,7 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             await level(m1, m2)
             core, keeper = m1.parts.core, m1.parts.core.keeper
             # m2 has an id to apply, and keeps its tombstone for as long.
-            await m2.parts.core.pause(True)
+            m2.parts.mode.paused = "paused"
             (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
             await m1.hint("web1")
@@ -312,7 +312,7 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
                 keeper.mode.adopting = True
 
             await core.run(pull)
-            await until(lambda: not keeper.adopting, "it has pulled")
+            await until(lambda: not keeper.mode.adopting, "it has pulled")
 
     asyncio.run(act())
 
@@ -344,7 +344,7 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.adopting, "rebuilt")
+            await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
             assert set(m2.parts.core.replica.ids()) == ids
             await level(m1, m2)
             assert accepted(one, two) == [ids, ids]
@@ -529,7 +529,7 @@ def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
                 await decisions(m2).refill({})
             shutil.rmtree(two.pki_dir / "minions")
             (two.pki_dir / "minions").mkdir()
-            await until(lambda: len(m2.parts.core.keeper.holds.doubt) > 0, "noticed")
+            await until(lambda: len(m2.parts.core.keeper.mode.doubt) > 0, "noticed")
             assert "ha.refill" in await notes(m1, "m2")
             plan = await decisions(m2).refill({"test": True})
             assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
@@ -559,13 +559,13 @@ def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
             (two.pki_dir / "minions").rename(away)
             (two.pki_dir / "minions").mkdir()
             await until(lambda: not m2.parts.health.ready()[0], "it is not ready")
-            assert m2.parts.health.ready()[1] == m2.parts.core.keeper.holds.doubt
+            assert m2.parts.health.ready()[1] == m2.parts.core.keeper.mode.doubt
             for place in (one, two):
                 status = await run(place, "status")
                 assert (status["tolerates"], status["state"]) == (0, "degraded")
                 (row,) = (row for row in status["masters"] if row["name"] == "m2")
                 assert (row["accepted"], row["behind"], row["held"]) == (0, 3, 3)
-                assert row["doubt"] == m2.parts.core.keeper.holds.doubt
+                assert row["doubt"] == m2.parts.core.keeper.mode.doubt
                 keys = await run(place, "keys_")
                 assert keys["retcode"] == 1
                 assert [row["states"] for row in keys["keys"]] == [
@@ -597,14 +597,14 @@ def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_it_is_
         (two.pki_dir / "minions").mkdir()
         waiting.mkdir(exist_ok=True)
         async with Engine(two) as m2:
-            await until(lambda: m2.parts.core.replica.held_count == 12, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 12, "held")
             for number in range(12):
                 (waiting / f"web{number}").write_text(KEYS[number == 11])
             await m2.parts.core.scan()
             shutil.rmtree(two.pki_dir / "minions")
             away.rename(two.pki_dir / "minions")
             await until(lambda: not any(waiting.glob("[!.]*")), "nobody waits")
-            assert m2.parts.core.replica.held_count == 0
+            assert m2.parts.core.replica.held.count == 0
             assert accepted(two) == accepted(one)
             denied = list((two.pki_dir / "minions_denied").iterdir())
             assert [(path.name, path.read_text()) for path in denied] == [("web11", KEYS[1])]
@@ -631,7 +631,7 @@ def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are
                 (two.pki_dir / "minions" / minion_id).unlink()
             for minion_id in back:
                 accept(two, minion_id)
-            await until(lambda: m2.parts.core.replica.held_count == 6, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 6, "held")
             assert m2.parts.health.ready() == (False, fitness.held(6))
             (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
             assert (row["accepted"], row["behind"], row["doubt"]) == (4, 6, "")
@@ -647,7 +647,7 @@ def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are
                 accept(two, minion_id)
             for minion_id in back:
                 (two.pki_dir / "minions" / minion_id).unlink()
-            await until(lambda: m2.parts.core.replica.held_count == 0, "nothing is held")
+            await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
             assert m2.parts.health.ready() == (True, "")
 
     asyncio.run(act())
@@ -670,7 +670,7 @@ def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
             (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
             accept(two, "old")
-            await until(lambda: m2.parts.core.replica.held_count == 4, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 4, "held")
             wrong = await run(one, "release", deletes=3)
             assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2: there")
             assert wrong["retcode"] == 2
@@ -705,7 +705,7 @@ def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Pat
             await until(lambda: accepted(two) == [{"stays"}], "deleted")
             await m2.parts.core.run(lambda: None)  # and that is written down
             accept(two, "old")
-            await until(lambda: m2.parts.core.replica.held_count == 1, "held")
+            await until(lambda: m2.parts.core.replica.held.count == 1, "held")
             assert (await run(two, "release"))["deletes"] == 0
             await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
 
@@ -731,10 +731,10 @@ def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
             done = await run(one, "resolve", "web1", right)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
             (one.pki_dir / "minions" / "web2").unlink()
-            await until(lambda: m1.parts.core.replica.held_count == 1, "held")
+            await until(lambda: m1.parts.core.replica.held.count == 1, "held")
             refused = await run(one, "refill")
             assert "m1 does not write its key store: its key store is shared" in refused["error"]
-            assert m1.parts.core.replica.held_count == 1
+            assert m1.parts.core.replica.held.count == 1
             done = await run(one, "release", deletes=1)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
 
@@ -750,7 +750,7 @@ def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -
             await until(lambda: accepted(two) == accepted(one), "accepted")
             await run(one, "pause")
             (one.pki_dir / "minions" / "web1").unlink()
-            await until(lambda: m1.parts.core.replica.held_count == 1, "held")
+            await until(lambda: m1.parts.core.replica.held.count == 1, "held")
             done = await run(one, "refill")
             paused = ["m1: not changed: its mode is paused"]
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)
@@ -841,7 +841,8 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
             await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
             core = m1.parts.core
             if command == "restore":
-                await core.decide("web1", dict.fromkeys(shown := records(m1), DELETED), "", shown)
+                states = dict.fromkeys(shown := records(m1), DELETED)
+                await core.order(core.keeper.decide, "web1", states, "", shown)
             later = [
                 decide(record, dict(record.context), Value(Dot("e" * 16, n), DELETED, 1, "", "m3"))
                 for n, record in enumerate(records(m1).values(), 1)

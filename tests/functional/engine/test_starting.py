@@ -189,7 +189,7 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.parts.core.keeper.adopting
+            return engine.parts.core.keeper.mode.adopting
 
     assert asyncio.run(waits_for_a_peer())
     # Nothing was heard from a peer yet: what the key folder shows is no news now, either.
@@ -203,12 +203,12 @@ def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None
     async def rebuild() -> None:
         async with Engine(place) as engine, Engine(peer) as other:
             await engine.meets(other)
-            while engine.parts.core.keeper.adopting:
+            while engine.parts.core.keeper.mode.adopting:
                 await asyncio.sleep(0.01)
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.parts.core.keeper.adopting
+            return engine.parts.core.keeper.mode.adopting
 
     asyncio.run(asyncio.wait_for(rebuild(), 60))
     assert not asyncio.run(waits_for_a_peer())
@@ -219,7 +219,7 @@ def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.parts.core.keeper.adopting
+            return engine.parts.core.keeper.mode.adopting
 
     assert not asyncio.run(waits_for_a_peer())
     befriend(place, peer)

@@ -138,7 +138,7 @@ def test_a_key_folder_that_is_a_link(m1: Master, m2: Master, tmp_path: Path) -> 
     if folder.exists():
         shutil.rmtree(folder)
     folder.symlink_to(elsewhere)
-    m1.keeper.scan()
+    m1.scan_once()
     m1.keeper.observe(["shadow", "master.pem"], certain=True)
     assert set(m1.keeper.refused.reasons) == {"shadow", "master.pem"}
     assert m1.replica.get("shadow") == m1.replica.get("master.pem") == {}

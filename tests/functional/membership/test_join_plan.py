@@ -12,7 +12,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from lab.keys import KeyPairs
-from saltext_ha.commands import key_pages
+from saltext_ha.commands import join_plan, key_pages
 from saltext_ha.keystore import open_store
 from saltext_ha.membership import handover
 from saltext_ha.reconciler.hints import Hint
@@ -153,6 +153,14 @@ def test_the_plan_is_what_the_join_does(m1: Place, m2: Place, joiner: str) -> No
         assert {"acceptedA-acceptedB", "acceptedB-acceptedA"} <= conflicts
 
     asyncio.run(main())
+
+
+def test_a_key_store_that_is_only_looked_at_is_not_tidied(m1: Place) -> None:
+    """The engine would remove the second file of that id."""
+    plant(m1, "web1", {"minions": A, "minions_rejected": A})
+    before = tree(m1)
+    join_plan._from_store(m1.opts, m1.config)
+    assert tree(m1) == before
 
 
 def test_a_master_that_comes_back_knows_what_it_had_seen(m1: Place, m2: Place) -> None:

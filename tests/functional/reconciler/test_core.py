@@ -77,7 +77,7 @@ def test_portions_are_weighed_together(m1: Master) -> None:
     asyncio.run(act())
     m1.restart()
     assert published == []
-    assert sorted(m1.replica.held()) == MANY
+    assert sorted(m1.replica.held.all()) == MANY
 
 
 def test_what_is_gone_is_weighed_when_the_pass_is_over(
@@ -109,7 +109,7 @@ def test_what_is_gone_is_weighed_when_the_pass_is_over(
     asyncio.run(act())
     m1.restart()
     assert published == []
-    assert sorted(m1.replica.held()) == MANY
+    assert sorted(m1.replica.held.all()) == MANY
 
 
 def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:

@@ -116,7 +116,7 @@ def decide(master: Master) -> Keys:
     )
 
 
-@case("observe.record", ("observe.record", 2), "observe.done")
+@case("reconcile.record", ("reconcile.record", 2), "reconcile.done")
 def the_operators_master_dies(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
     with m1.dying(point, times):
@@ -127,10 +127,10 @@ def the_operators_master_dies(root: Path, point: Point, times: int) -> None:
 
 
 @case(
-    "merge.begin",
-    "merge.record",
-    "merge.done",
-    ("merge.done", 2),
+    "reconcile.begin",
+    "reconcile.record",
+    "reconcile.done",
+    ("reconcile.done", 2),
     "store.write",
     ("store.write", 2),
     "store.rename",
@@ -157,7 +157,7 @@ def a_master_dies_while_it_follows(root: Path, point: Point, times: int) -> None
     assert m2.rotation.exists()
 
 
-@case("apply.begin", "apply.aims", "store.rename", "store.remove", "apply.store", "apply.done")
+@case("apply.begin", "store.rename", "store.remove", "apply.store", "apply.done")
 def a_master_dies_when_it_is_resumed(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
     before = m2.shown()
@@ -211,7 +211,7 @@ def a_master_where_junk_knocked_dies(root: Path, point: Point, times: int) -> No
     group.comes_to(expected | in_folder(ACCEPTED, "web10"))
 
 
-@case("merge.record", "merge.done", "decide.done")
+@case(("reconcile.record", 2), ("reconcile.done", 2), "decide.done")
 def two_accept_different_keys(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
     m2.engine.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.reconciler.keeper import Dropping
+from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED, record_digest
 from tests.functional.keepers import KEYS, PRINTS, Master, exchange, shared
 
@@ -33,7 +33,7 @@ def drop(*masters: Master) -> None:
     first = masters[0]
     keys = [(r.minion_id, r.fingerprint) for r in first.records() if r.state == DELETED]
     root = first.replica.records.root
-    dropping = Dropping(keys, first.replica.seen(), first.replica.dropped.epoch + 1)
+    dropping = Dropping(keys, first.replica.nodes.seen(), first.replica.dropped.epoch + 1)
     for master in masters:
         assert master.keeper.drop(root, dropping)
 
@@ -84,7 +84,7 @@ def test_nothing_is_dropped_where_something_else_is_known(m1: Master, m2: Master
     root = m1.replica.records.root
     m2.knock("web2", 1)
     m2.scan()
-    dropping = Dropping([("web1", PRINTS[0])], m1.replica.seen(), 1)
+    dropping = Dropping([("web1", PRINTS[0])], m1.replica.nodes.seen(), 1)
     assert not m2.keeper.drop(root, dropping)
     assert m2.state("web1") == DELETED
     assert m2.replica.dropped.horizon() == {}
@@ -220,7 +220,7 @@ def test_what_only_the_one_that_is_told_has_seen_is_within_its_horizon(
     level(m1, m2)
     # The other replica was rebuilt since, and remembers less.
     assert m2.keeper.drop(m2.replica.records.root, Dropping([], {}, 1))
-    assert m2.replica.dropped.horizon() == m2.replica.seen() != {}
+    assert m2.replica.dropped.horizon() == m2.replica.nodes.seen() != {}
 
 
 def test_what_others_missed_of_a_removed_master_counts_where_nothing_else_is_left(

@@ -29,7 +29,7 @@ def test_keys_that_go_one_by_one_are_not_told_of_one_by_one(
     assert told[-1]["ids"] == NAMES[10:26]
     assert len([line for line in caplog.messages if line.startswith("ha held")]) == len(told)
     # All are held, whatever was said.
-    assert list(m1.replica.held()) == NAMES[10:]
+    assert list(m1.replica.held.all()) == NAMES[10:]
     exchange(m1, m2)
     assert m2.files().keys() == {("accepted", name) for name in NAMES[10:]}
 
@@ -41,14 +41,14 @@ def test_what_salt_says_was_deleted_is_one_decision(tmp_path: Path) -> None:
     for name in NAMES[:20]:
         m1.remove(name)
         m1.keeper.observe([name], by="operator", deleted=True)
-    assert not m1.replica.held()
+    assert not m1.replica.held.all()
     exchange(m1, m2)
     assert m2.files().keys() == {("accepted", name) for name in NAMES[20:]}
     # What goes without a word counts by itself.
     for name in NAMES[20:]:
         m1.remove(name)
     m1.keeper.observe(NAMES[20:], certain=True)
-    assert not m1.replica.held()
+    assert not m1.replica.held.all()
 
 
 def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
@@ -60,7 +60,7 @@ def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
         m1.remove(name)
         m1.knock(name)
         m1.keeper.observe([name], by="operator", deleted=True)
-    assert not m1.replica.held()
+    assert not m1.replica.held.all()
     exchange(m1, m2)
     there = {("pending", name) for name in NAMES[:20]} | {("accepted", n) for n in NAMES[20:]}
     assert m1.files().keys() == m2.files().keys() == there
@@ -71,7 +71,7 @@ def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
     m1.minimum = 5
     m1.keeper.holds._guard._minimum = 5
     m1.keeper.observe(NAMES[20:], certain=True)
-    assert list(m1.replica.held()) == NAMES[20:]
+    assert list(m1.replica.held.all()) == NAMES[20:]
 
 
 def test_more_than_salt_told_of_are_held(tmp_path: Path) -> None:
@@ -81,9 +81,11 @@ def test_more_than_salt_told_of_are_held(tmp_path: Path) -> None:
         m1.remove(name)
     m1.keeper.observe(NAMES[:15], by="operator", deleted=True)
     m1.keeper.observe(NAMES, certain=True)
-    assert list(m1.replica.held()) == NAMES[15:]
+    assert list(m1.replica.held.all()) == NAMES[15:]
     m1.keeper.observe(NAMES[15:], by="operator", deleted=True)
-    assert list(m1.replica.held()) == NAMES[15:], "an event takes back no hold: it may be forged"
+    assert list(m1.replica.held.all()) == NAMES[15:], (
+        "an event takes back no hold: it may be forged"
+    )
 
 
 def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_again(
@@ -95,7 +97,7 @@ def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_aga
     for name in NAMES:
         m1.remove(name)
     m1.scan()
-    assert set(NAMES) == m1.replica.held().keys()
+    assert set(NAMES) == m1.replica.held.all().keys()
     m1.knock("web07", 1)
     m1.scan()
     m2.move("web07", ACCEPTED, REJECTED)
@@ -109,6 +111,6 @@ def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_aga
         m1.knock(name, 0, ACCEPTED)
     m1.settle()
     exchange(m1, m2)
-    assert not m1.replica.held()
+    assert not m1.replica.held.all()
     assert m1.files() == m2.files()
     assert m1.state("web07") == m2.state("web07") == REJECTED

@@ -67,7 +67,7 @@ def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Ma
     m1.knock("web1", state=ACCEPTED)
     m1.settle()
     m1.remove("web1")
-    assert m1.keeper.scan() == []
+    assert m1.scan_once() == []
     assert m1.keeper.work.ids() == ["web1"]
     m1.knock("web1", state=REJECTED)
     changed = m1.keeper.observe(["web1"], certain=True)
@@ -445,13 +445,13 @@ def test_a_wiped_folder_is_held_and_no_peer_hears_of_it(m1: Master, m2: Master, 
     ids = {f"web{number}" for number in range(count)}
     shared(m1, m2, *ids)
     assert wipe(m1) == []
-    assert set(m1.replica.held()) == ids
+    assert set(m1.replica.held.all()) == ids
     m1.settle()
     exchange(m1, m2)
     assert len(m2.files()) == count
     m1.restart()
     m1.settle()
-    assert set(m1.replica.held()) == ids
+    assert set(m1.replica.held.all()) == ids
 
 
 def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> None:
@@ -460,10 +460,10 @@ def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> N
     away = m1.root / "away"
     (m1.root / "minions").rename(away)
     assert m1.scan() == []
-    assert len(m1.replica.held()) == 11
+    assert len(m1.replica.held.all()) == 11
     away.rename(m1.root / "minions")
     assert m1.scan() == []
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     exchange(m1, m2)
     assert len(m1.files()) == len(m2.files()) == 11
 
@@ -494,9 +494,9 @@ def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master)
     ids = [f"web{number}" for number in range(11)]
     shared(m1, m2, *ids)
     wipe(m1)
-    changed = m1.keeper.observe(m1.replica.held(), released=True)
+    changed = m1.keeper.release()
     assert {record.state for record in changed} == {DELETED}
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     exchange(m1, m2)
     assert m2.files() == {}
 
@@ -510,7 +510,7 @@ def test_up_to_the_minimum_is_believed(m1: Master) -> None:
     assert len(m1.scan()) == 10
     m1.remove("web29")
     assert m1.scan() == []
-    assert list(m1.replica.held()) == ["web29"]
+    assert list(m1.replica.held.all()) == ["web29"]
 
 
 @pytest.mark.parametrize("decided", [ACCEPTED, REJECTED])
@@ -766,7 +766,7 @@ def test_junk_does_not_hide_a_deletion(m1: Master, m2: Master, junk: str) -> Non
 def test_a_half_written_key_is_recorded_when_it_is_whole(m1: Master) -> None:
     path = m1.file(PENDING, "web1")
     path.write_text(KEYS[0][:80])
-    assert m1.keeper.scan() == []
+    assert m1.scan_once() == []
     assert m1.keeper.work.ids() == ["web1"]
     path.write_text(KEYS[0])
     assert [r.state for r in m1.scan()] == [PENDING]

@@ -12,7 +12,7 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Change, Content, Outcome
-from saltext_ha.reconciler import applier, keeper
+from saltext_ha.reconciler import applier, reconcile
 from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from saltext_ha.replication.vouching import MOST_OF_ONE
@@ -143,7 +143,7 @@ def test_a_store_that_is_another_one_is_not_written(m1: Master, m2: Master) -> N
     m1.scan()
     m2.keeper.learn(m1.records())
     assert m2.files() == {}
-    assert m2.keeper.holds.doubt
+    assert m2.keeper.mode.doubt
 
 
 def test_what_is_still_to_be_done_is_done_with_what_it_was_known_for(
@@ -157,8 +157,6 @@ def test_what_is_still_to_be_done_is_done_with_what_it_was_known_for(
     m1.move("web1", REJECTED, ACCEPTED)
     m1.scan()
     m2.keeper.learn(m1.records())
-    assert m2.replica.dirty() == ["web1"]
-    m2.keeper.apply()
     assert m2.replica.dirty() == []
     assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
@@ -218,7 +216,7 @@ def brought_back(m1: Master, m2: Master) -> list[str]:
     for minion_id in ids:
         m2.move(minion_id, REJECTED, ACCEPTED)
     m2.scan()
-    assert set(m2.replica.held()) == set(ids)
+    assert set(m2.replica.held.all()) == set(ids)
     return ids
 
 
@@ -227,7 +225,7 @@ def test_what_is_held_stays_so(m1: Master, m2: Master) -> None:
     m1.remove("web0")
     m1.scan()
     m2.keeper.learn(m1.records())
-    assert set(m2.replica.held()) == set(ids)
+    assert set(m2.replica.held.all()) == set(ids)
     assert m2.file(ACCEPTED, "web0").exists()
 
 
@@ -240,7 +238,7 @@ def test_whoever_deletes_what_was_held_is_heard(m1: Master, m2: Master, peer_spe
         m1.scan()
         m2.keeper.learn(m1.records())
     else:
-        m2.keeper.scan()
+        m2.scan_once()
     assert m2.keeper.work.ids() == ["web0"]
     m2.look_again()
     assert m2.state("web0") == DELETED
@@ -259,14 +257,14 @@ def test_whoever_acts_while_it_is_being_written_down_is_heard(
     m1.scan()
 
     def strike(name: str) -> None:
-        if name == "merge.done":
+        if name == "reconcile.done":
             m2.remove("web1")
             if act == "rejects":
                 m2.knock("web1", 0, REJECTED)
             elif act != "deletes":
                 m2.knock("web1", 1)
 
-    monkeypatch.setattr(keeper, "point", strike)
+    monkeypatch.setattr(reconcile, "point", strike)
     m2.keeper.learn(m1.records())
     monkeypatch.undo()
     assert not m2.file(ACCEPTED, "web1").exists()
@@ -285,8 +283,7 @@ def test_the_aes_key_is_rotated_also_when_the_master_is_paused_at_once(
     m1.remove("web1")
     m1.scan()
     m2.keeper.learn(m1.records())
-    with m2.replica.transaction():
-        m2.replica.meta.paused = True
+    m2.keeper.mode.paused = "paused"
     m2.keeper.apply()
     assert m2.files() == {}
     assert m2.revoked == 1
@@ -312,14 +309,14 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
     m1.scan()
 
     def strike(name: str) -> None:
-        if name == "merge.done":
+        if name == "reconcile.done":
             m2.move("web1", ACCEPTED, REJECTED)
             if failing == "replica":
                 monkeypatch.setattr(m2.replica, "transaction", once_full)
             elif failing == "store":
                 monkeypatch.setattr(m2.store, "read", once_unreadable)
 
-    monkeypatch.setattr(keeper, "point", strike)
+    monkeypatch.setattr(reconcile, "point", strike)
     m2.keeper.learn(m1.records())
     monkeypatch.undo()
     m1.move("web1", REJECTED, ACCEPTED)
@@ -337,10 +334,10 @@ def test_a_rejection_after_a_restart_is_not_taken_for_a_move_that_never_began(
     m1.scan()
 
     def strike(name: str) -> None:
-        if name == "merge.done":
+        if name == "reconcile.done":
             monkeypatch.setattr(m2.store, "read", once_unreadable)
 
-    monkeypatch.setattr(keeper, "point", strike)
+    monkeypatch.setattr(reconcile, "point", strike)
     m2.keeper.learn(m1.records())
     monkeypatch.undo()
     m2.restart()

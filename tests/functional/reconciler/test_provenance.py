@@ -103,8 +103,8 @@ def test_without_its_signature_nothing_is_believed_however_few_keys_are_gone(
 ) -> None:
     shared(m1, m2, *names(count))
     wipe(m1)
-    assert "signature is gone" in m1.keeper.holds.doubt
-    assert set(m1.replica.held()) == set(names(count))
+    assert "signature is gone" in m1.keeper.mode.doubt
+    assert set(m1.replica.held.all()) == set(names(count))
     exchange(m1, m2)
     assert accepted(m2) == set(names(count))
 
@@ -116,13 +116,13 @@ def test_what_is_gone_is_held_as_soon_as_that_can_be_written_down(
         raise ReplicaError("the disk is full")
 
     shared(m1, m2, "web1", "web2")
-    monkeypatch.setattr(m1.replica, "hold", full)
+    monkeypatch.setattr(m1.replica.held, "add", full)
     with pytest.raises(ReplicaError):
         wipe(m1)
-    assert "signature is gone" in m1.keeper.holds.doubt
+    assert "signature is gone" in m1.keeper.mode.doubt
     monkeypatch.undo()
     m1.scan()
-    assert set(m1.replica.held()) == {"web1", "web2"}
+    assert set(m1.replica.held.all()) == {"web1", "web2"}
 
 
 def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) -> None:
@@ -138,8 +138,8 @@ def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) ->
     (m1.root / "minions").rmdir()
     away.rename(m1.root / "minions")
     exchange(m1, m2)
-    assert m1.keeper.holds.doubt == ""
-    assert m1.replica.held() == {}
+    assert m1.keeper.mode.doubt == ""
+    assert m1.replica.held.all() == {}
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[1]}
 
 
@@ -158,14 +158,14 @@ def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
     shared(m1, m2, *names(3))
     aside = unmounted(m1)
     m1.scan()
-    assert len(m1.replica.held()) == 3
+    assert len(m1.replica.held.all()) == 3
     put_back(m1, aside)
     if first == "apply":
         m1.keeper.apply()
     else:
         m1.hear(m2.records()[:1])
     m1.settle()
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     assert accepted(m1) == set(names(3))
 
 
@@ -175,12 +175,12 @@ def test_a_folder_that_came_back_while_the_engine_was_away_holds_nothing(
     shared(m1, m2, *names(3))
     aside = unmounted(m1)
     m1.scan()
-    assert len(m1.replica.held()) == 3
+    assert len(m1.replica.held.all()) == 3
     put_back(m1, aside)
     m1.restart()
     m1.store.recall(m1.replica.marks())  # as at every start: what is as it was is not named
     m1.settle()
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
 
 
 @pytest.fixture(params=[False, True], ids=["3006", "3008"])
@@ -206,7 +206,7 @@ def test_minions_that_knocked_while_the_folder_was_away_are_accepted_as_before(
         m1.restart(pending_first=layout)
     m1.settle()
     exchange(m1, m2)
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     assert m1.files() == m2.files() == {(ACCEPTED, minion_id): KEYS[0] for minion_id in names(13)}
     assert m1.revoked == m2.revoked == 0
 
@@ -223,7 +223,7 @@ def test_a_knock_with_another_key_while_the_folder_was_away_is_denied(
     put_back(m1, aside)
     m1.settle()
     exchange(m1, m2)
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     assert m1.files() == {
         (ACCEPTED, "web1"): KEYS[0],
         (DENIED, "web1"): KEYS[1],
@@ -262,11 +262,11 @@ def test_files_that_are_back_after_their_minions_knocked_are_believed(
         m1.remove(minion_id)
         m1.knock(minion_id, key)
     m1.scan()
-    assert set(m1.replica.held()) == set(names(15))
+    assert set(m1.replica.held.all()) == set(names(15))
     restore_over(m1, names(15))
     m1.settle()
     exchange(m1, m2)
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     assert accepted(m1) == accepted(m2) == set(names(15))
     assert PENDING not in {state for state, _ in (*m1.files(), *m2.files())}
 
@@ -290,8 +290,8 @@ def test_released_it_is_believed_and_signed_again(m1: Master, m2: Master) -> Non
     wipe(m1)
     m1.knock("web2", 0, ACCEPTED)
     m1.keeper.release()
-    assert m1.keeper.holds.doubt == ""
-    assert m1.replica.held() == {}
+    assert m1.keeper.mode.doubt == ""
+    assert m1.replica.held.all() == {}
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[0]}
     assert m1.keeper.holds.provenance.look() == OURS
@@ -316,7 +316,7 @@ def test_a_master_without_any_key_signs_a_new_folder(m1: Master) -> None:
     wipe(m1)
     m1.knock("web1", 0, ACCEPTED)
     m1.settle()
-    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.mode.doubt == ""
     assert m1.keeper.holds.provenance.look() == OURS
 
 
@@ -344,7 +344,7 @@ def test_an_older_copy_brings_no_deleted_key_back_and_deletes_no_new_one(
     put_back(m1, backup)
     exchange(m1, m2)
     assert m1.files() == m2.files() == before
-    assert m1.keeper.holds.doubt == ""
+    assert m1.keeper.mode.doubt == ""
     assert m1.keeper.holds.provenance.look() == OURS
     # Salt read a revoked key for a moment: a minion may have got the AES key.
     assert m1.revoked > 0
@@ -411,7 +411,7 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m
     m1.open()
     m1.replica.take_node()
     m1.settle()
-    assert m1.keeper.adopting
+    assert m1.keeper.mode.adopting
     assert accepted(m1) == {"web2"}
     m1.knock("new", 1, ACCEPTED)
     m1.settle()
@@ -446,13 +446,13 @@ def test_many_revoked_keys_that_come_back_at_once_are_held(
         m1.file(REJECTED, minion_id).unlink(missing_ok=True)
     restore_over(m1, names(11))
     exchange(m1, m2)
-    assert set(m1.replica.held()) == set(names(11))
+    assert set(m1.replica.held.all()) == set(names(11))
     assert m2.files() == revoked
 
     m1.keeper.adopt()
     exchange(m1, m2)
     assert m1.files() == m2.files() == revoked
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
 
 
 def test_revoked_keys_that_came_back_can_be_released(m1: Master, m2: Master) -> None:
@@ -465,7 +465,7 @@ def test_revoked_keys_that_came_back_can_be_released(m1: Master, m2: Master) -> 
     assert m2.files() == {}
     restore_over(m1, names(11))
     m1.scan()
-    assert len(m1.replica.held()) == 11
+    assert len(m1.replica.held.all()) == 11
     m1.keeper.release()
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == set(names(11))
@@ -481,7 +481,7 @@ def test_an_operator_who_accepts_many_rejected_keys_is_believed(m1: Master, m2: 
     m1.scan()  # the folders' times are seen before the events
     for minion_id in names(15):
         m1.keeper.observe([minion_id], by="operator")
-    assert m1.replica.held() == {}
+    assert m1.replica.held.all() == {}
     exchange(m1, m2)
     assert accepted(m2) == set(names(15))
 

@@ -62,7 +62,6 @@ def test_all_that_was_committed_is_there_after_reopening(path: Path) -> None:
     replica = Replica(path)
     doing = Applied(
         Stored(ACCEPTED, A, frozenset({B})),
-        True,
         {A: {"f" * 16: 7}},
         frozenset({(REJECTED, A), ("denied", B)}),
     )
@@ -71,21 +70,21 @@ def test_all_that_was_committed_is_there_after_reopening(path: Path) -> None:
         write(replica, "gone")
         write(replica, "gone", DELETED)
         replica.set_applied("web1", doing)
-        replica.hold(["web2", "web3"], 12.5)
-        replica.unhold(["web3"])
+        replica.held.add(["web2", "web3"], 12.5)
+        replica.held.discard(["web3"])
         replica.meta.revocation_due = True
-    before = (replica.node, replica.counter, roots(replica), replica.counts(), replica.seen())
+    before = (replica.node, replica.counter, roots(replica), replica.counts(), replica.nodes.seen())
     replica.close()
 
     replica = Replica(path)
-    after = (replica.node, replica.counter, roots(replica), replica.counts(), replica.seen())
+    after = (replica.node, replica.counter, roots(replica), replica.counts(), replica.nodes.seen())
     assert after == before
     assert {replica.get(f"web{n}")[A] for n in range(20)} == records
     assert replica.get("gone")[A].state == DELETED
     assert replica.applied("gone") == NEVER
     assert replica.applied("web1") == doing
     assert replica.dirty() == ["web1"]
-    assert replica.held() == {"web2": 12.5}
+    assert replica.held.all() == {"web2": 12.5}
     assert replica.meta.revocation_due
     assert replica.counts() == {ACCEPTED: 20, "denied": 1}
     assert list(replica.ids()) == sorted([*(f"web{n}" for n in range(20)), "gone"])
@@ -120,22 +119,22 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
     replica = Replica(path)
     with replica.transaction():
         write(replica, "web1")
-    before = (replica.counter, roots(replica), replica.counts(), replica.seen())
+    before = (replica.counter, roots(replica), replica.counts(), replica.nodes.seen())
 
     def fail() -> None:
         with replica.transaction():
             write(replica, "web1", REJECTED)
             write(replica, "web2")
-            replica.hold(["web1"], 1.0)
+            replica.held.add(["web1"], 1.0)
             replica.meta.revocation_due = True
             raise Stop
 
     with pytest.raises(Stop):
         fail()
-    assert (replica.counter, roots(replica), replica.counts(), replica.seen()) == before
+    assert (replica.counter, roots(replica), replica.counts(), replica.nodes.seen()) == before
     assert replica.get("web1")[A].state == ACCEPTED
     assert replica.get("web2") == {}
-    assert replica.held() == {}
+    assert replica.held.all() == {}
     assert not replica.meta.revocation_due
     # The next write takes the counter of the one that never was, and stands.
     with replica.transaction():
@@ -410,7 +409,7 @@ def test_every_node_counts_from_one(path: Path) -> None:
     assert replica.counter == 0
     with replica.transaction():
         assert write(replica, "web1").values[0].dot == (second, 1)
-    assert replica.seen() == {first: 2, second: 1}
+    assert replica.nodes.seen() == {first: 2, second: 1}
     replica.close()
     replica = Replica(path)
     assert (replica.node, replica.counter) == (second, 1)

@@ -41,8 +41,8 @@ def watcher(
 ) -> Watcher:
     """One beside parts that are as told."""
     core: Any = SimpleNamespace(
-        keeper=SimpleNamespace(adopting=adopting, holds=SimpleNamespace(doubt=doubt)),
-        replica=SimpleNamespace(held_count=held),
+        keeper=SimpleNamespace(mode=SimpleNamespace(adopting=adopting, doubt=doubt)),
+        replica=SimpleNamespace(held=SimpleNamespace(count=held)),
         busy=busy,
     )
     trust: Any = SimpleNamespace(peers=lambda: dict.fromkeys(peers))
@@ -107,7 +107,7 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
 def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:
     made = watcher()
     assert made.ready() == (True, "")
-    made._core.keeper.adopting = True
+    made._core.keeper.mode.adopting = True
     assert made.ready() == (False, "its replica is being rebuilt")
 
 

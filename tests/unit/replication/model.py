@@ -15,6 +15,7 @@ from typing import NamedTuple
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import Stored
@@ -158,7 +159,7 @@ class CrashingReplica(Replica):
         copy = CrashingReplica(None)
         self._db.backup(copy._db)
         copy.node = copy.meta.get("node")
-        copy.counter = copy.seen().get(copy.node, 0)
+        copy.counter = copy.nodes.seen().get(copy.node, 0)
         copy._load()
         return copy
 
@@ -196,7 +197,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(1.0, 1000),
             revoke=self._rotate,
-            adopting=self.replica.meta.blank,
+            mode=WriteMode(adopting=self.replica.meta.blank),
             clock=lambda: self.skew,
         )
 
@@ -240,7 +241,7 @@ class Master:
 
     def mount(self) -> None:
         """What is still held comes back as it was."""
-        for minion_id in self.replica.held():
+        for minion_id in self.replica.held.all():
             for folder in self.store.folders.values():
                 folder.pop(minion_id, None)
             self.store.folders[ACCEPTED][minion_id] = self.unmounted[minion_id]

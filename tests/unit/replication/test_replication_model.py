@@ -134,7 +134,7 @@ class Group(RuleBasedStateMachine):
         accepted = {pair for pair in member.live(minion_id) if member.state(pair) == ACCEPTED}
         held = member.master.replica.applied(minion_id).stored.key
         key = member.master.reject(minion_id)
-        if minion_id in member.master.replica.held() and key != held:
+        if minion_id in member.master.replica.held.all() and key != held:
             accepted -= {(minion_id, held or b"")}  # not seen in an emptied store
         member.act("revoke", {(minion_id, key), *accepted} if key else set())
 
@@ -143,7 +143,7 @@ class Group(RuleBasedStateMachine):
         member = self.pick(number)
         # As above: what came and went between two looks at the store is no fact.
         member.notice()
-        held = minion_id in member.master.replica.held()
+        held = minion_id in member.master.replica.held.all()
         if member.master.delete(minion_id) and not held:
             member.act("revoke", member.live(minion_id))
 
@@ -215,13 +215,13 @@ class Group(RuleBasedStateMachine):
     def back_up(self, number: int) -> None:
         member = self.pick(number)
         member.notice()
-        if not member.master.replica.held():
+        if not member.master.replica.held.all():
             member.backup = (member.master.backup(), member.told)
 
     @rule(number=masters, folders=st.booleans())
     def restore(self, number: int, folders: bool) -> None:
         member = self.pick(number)
-        if member.backup is None or member.master.replica.held():
+        if member.backup is None or member.master.replica.held.all():
             return
         backup, known = member.backup
         member.master.restore(backup, folders)
@@ -235,7 +235,7 @@ class Group(RuleBasedStateMachine):
     def unmount(self, number: int) -> None:
         member = self.pick(number)
         member.notice()
-        if member.master.replica.held():
+        if member.master.replica.held.all():
             return
         accepted = set()
         for minion_id in IDS:
@@ -246,7 +246,7 @@ class Group(RuleBasedStateMachine):
                 member.act("revoke", member.live(minion_id))
         before = {i: member.master.replica.get(i) for i in accepted}
         member.master.unmount()
-        assert member.master.replica.held().keys() == accepted
+        assert member.master.replica.held.all().keys() == accepted
         assert before == {i: member.master.replica.get(i) for i in accepted}, "recorded"
 
     @rule(number=masters)
@@ -258,9 +258,9 @@ class Group(RuleBasedStateMachine):
     @rule(number=masters)
     def release(self, number: int) -> None:
         member = self.pick(number)
-        held = member.master.replica.held()
+        held = member.master.replica.held.all()
         member.explain(held)
-        member.master.keeper.observe(held, released=True)
+        member.master.keeper.release("", held)
         member.notice()
 
     # -- masters that come and go

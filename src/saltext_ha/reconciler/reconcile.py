@@ -1,0 +1,265 @@
+"""
+One way from what the store shows and what is heard to what it should show.
+
+:meth:`Reconciler.reconcile` looks at ids, and in one transaction writes down what changed here,
+what arrived, and the moves that follow; the applier makes these. What causes it, an event, a pass,
+a peer, an operator or a retry, makes no difference: it goes by what is there. Nothing else changes
+the store, and nothing else of the records but the dropping of tombstones. One thread only; no
+network here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.reconciler.applier import Applier, Move
+from saltext_ha.reconciler.holds import Holds
+from saltext_ha.reconciler.observer import Observer, Sighting, contexts
+from saltext_ha.reconciler.provenance import NEWER, OLDER
+from saltext_ha.reconciler.races import Races
+from saltext_ha.reconciler.revocations import Revocations
+from saltext_ha.reconciler.work_queue import Task, WorkQueue
+from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
+from saltext_ha.replica.replica import Records, Replica
+from saltext_ha.replica.serializers import NEVER, Applied
+from saltext_ha.replication import plan
+from saltext_ha.replication.digest import in_order
+from saltext_ha.replication.placement import ABSENT, Stored, place
+from saltext_ha.replication.record import Record
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Reconciler:
+    """One key store and one replica."""
+
+    store: KeyStore
+    replica: Replica
+    mode: WriteMode
+    work: WorkQueue
+    holds: Holds
+    races: Races
+    revocations: Revocations
+    observer: Observer
+    applier: Applier
+    writer: Writer
+
+    def weigh(self, ids: Iterable[str]) -> list[list[str]]:
+        """
+        What is too much at once among *ids* is held back, before any part of them is believed.
+
+        :return: *ids* in portions to reconcile one after the other; none is forgotten when
+            that is interrupted.
+        """
+        ids = in_order({*ids, *self.work.ids(), *self.observer.newcomers_due()})
+        self.work.begin(ids)
+        if not self.mode.adopting and self.holds.is_ours():
+            self.holds.hold_back(ids)
+        return list(batches(ids))
+
+    def reconcile(self, task: Task, *, strict: bool = False) -> list[Record]:
+        """
+        Do all that is to be done about the ids of *task*.
+
+        :param strict: a store that cannot be written is an error; otherwise it is tried again.
+        :return: the records that changed here, by what the store shows; to be pushed to the peers.
+        :raises HaError: it could not be written down, or the store not be read.
+        """
+        changed = [] if task.blind else self._ask_whose_it_is()
+        ids, blind = in_order(task.ids), task.blind or not self.mode.believes
+        task = task._replace(ids=ids, blind=blind, certain=task.certain or task.deleted)
+        if not blind:
+            self.work.begin(ids, task.by, task.deleted)
+            if not task.released:
+                self.holds.hold_back(ids, task.certain, task.by, task.deleted)
+        return changed + self._in_batches(task, strict)
+
+    def adopt(self) -> list[Record]:
+        """
+        Take the store's content in as nobody's work: after the replica was lost and the
+        knowledge of peers was pulled, or when the store is an older copy of itself.
+
+        Where a decision about a key is known, it holds, whatever the store shows; the rest is
+        recorded as if it had happened now. But once the group has dropped records since the store
+        was signed, an unknown accepted key may be one that was deleted: it is pending then.
+        """
+        point("adopt.begin")
+        outdated = self.holds.provenance.predates_dropping()
+        ids = in_order({*self.replica.ids(), *self.store.changed()})
+        changed = self._in_batches(Task(ids, certain=True, adopted=True, outdated=outdated))
+        with self.replica.transaction():
+            self.replica.meta.blank = False
+        self.holds.provenance.forget()
+        self.mode.adopting = False
+        self.mode.doubt = ""
+        point("adopt.done")
+        return changed
+
+    def apply(self) -> list[Record]:
+        """
+        Bring the store to what the records say, wherever that is still to be done.
+
+        :return: as :meth:`reconcile`.
+        :raises StoreError: when the store cannot be written; what is left is done another time.
+        """
+        if self.mode.never:
+            self.revocations.leave_to_others()
+        if not self.mode.able:
+            return []
+        changed = self.reconcile(Task(self.replica.dirty()), strict=True)
+        if self.mode.writes:
+            self.revocations.follow_up()
+            if self.holds.provenance.signing_due():
+                self.holds.provenance.sign()
+            self.store.check_writable()
+        return changed
+
+    def unfinished(self) -> bool:
+        """Whether an apply left something, for instance an entry that cannot be written."""
+        return self.mode.able and bool(self.replica.dirty() or self.revocations.due)
+
+    def _ask_whose_it_is(self) -> list[Record]:
+        """See whether the store is to be believed; one that is an older copy is adopted."""
+        if self.mode.adopting:
+            return []
+        found = self.holds.look()
+        if found == OLDER:
+            return self.adopt()
+        if found == NEWER:
+            # As good as lost: what it knows is out of date.
+            log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
+            self.mode.adopting = True
+            with self.replica.transaction():
+                self.replica.meta.blank = True
+        return []
+
+    def _in_batches(self, task: Task, strict: bool = False) -> list[Record]:
+        self.applier.recover()
+        changed: list[Record] = []
+        moved = False
+        try:
+            for ids in batches(task.ids):
+                found, moves = self._write_down(ids, task)
+                changed += found
+                if not moves:
+                    continue
+                moved = True
+                try:
+                    self.applier.carry_out(moves)
+                except HaError:  # it stays in the journal
+                    if strict:
+                        raise
+        finally:
+            if moved:  # at once: the master may be paused when it is the turn of apply
+                with contextlib.suppress(HaError):
+                    self.revocations.follow_up()
+        return changed
+
+    def _write_down(self, ids: Sequence[str], task: Task) -> tuple[list[Record], list[Move]]:
+        """
+        Write down what *ids* show, what is heard of them, and the moves that follow.
+
+        :return: what changed here, and the moves.
+        """
+        self.replica.bring(ids)
+        seen: dict[str, Sighting] = {}
+        unsettled = {i for i in ids if i in self.work}
+        writes = self.mode.writes and not task.adopted
+        if not task.blind:
+            if writes:
+                for minion_id in ids:
+                    self.applier.clear_the_way(minion_id)
+            seen, unsettled = self.observer.see(ids, task)
+        changed: list[Record] = []
+        moves: list[Move] = []
+        may_matter = task.revise or self.replica.held.count
+        if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
+            if not (task.blind or task.adopted or self.holds.is_ours()):
+                # The folder was taken away, or another one put there, while it was being read.
+                seen, unsettled = {}, set(ids)
+            point("reconcile.begin")
+            with self.replica.transaction():
+                if self.replica.held.count:
+                    freed = (i for i, each in seen.items() if not each.held)
+                    self.replica.held.discard(ids if task.adopted else freed)
+                for minion_id in ids:
+                    settled = minion_id not in unsettled
+                    found, move = self._one(minion_id, seen.get(minion_id), task, settled, writes)
+                    changed += found.values()
+                    moves += [move] if move else []
+                point("adopt.record" if task.adopted else "reconcile.record")
+            point("reconcile.done")
+        for minion_id, each in seen.items():
+            if each.raced is not None:
+                self.races.forget(minion_id)
+        if not (task.blind or task.adopted):
+            for minion_id in unsettled:
+                self.work.settle(minion_id)
+            self.work.done(unsettled.symmetric_difference(ids), task.deleted)
+        return changed, moves
+
+    def _one(
+        self, minion_id: str, seen: Sighting | None, task: Task, settled: bool, writes: bool
+    ) -> tuple[Records, Move | None]:
+        """
+        :meth:`_write_down` of one id.
+
+        :param seen: None where it was not looked at, or is not believed.
+        :param settled: whether all that was done to it is recorded.
+        """
+        row = was = self.replica.applied(minion_id)
+        before = records = self.replica.get(minion_id)
+        now = seen.content.stored if seen else was.stored
+        local = self.observer.record(minion_id, seen, records, task) if seen and seen.news else None
+        if local:
+            records = records | local.changed
+            # What somebody else left beside the entry that counts is tidied up as what we left.
+            aims = now.extra | (frozenset() if task.adopted else was.aims)
+            row = Applied(Stored(now.state, now.key, now.denied), local.known, aims)
+        heard: Records = {}
+        if task.revise:
+            if local and now == place(records.values(), row.stored):
+                # It is as the records say: somebody who acts on it next knows them all.
+                row = row._replace(known=contexts(records))
+            self.replica.received(task.receipt)
+            heard = task.revise(minion_id, records)
+            self.replica.received(None)
+            if heard:
+                records = records | heard
+        if not (local or heard or was.dirty):
+            return {}, None
+        self.writer.explain(minion_id, before, records)
+        if row.known is None:
+            row = row._replace(known=contexts(before))
+        move = None
+        desired = place(records.values(), row.stored)
+        steps = plan.steps(now, desired, frozenset(records), self.store.one_denied)
+        if not steps and (local or not was.dirty) and (settled or not heard):
+            row = NEVER if row.stored == ABSENT else Applied(row.stored)
+        elif seen and writes and (_all_known(now, records) or (was.dirty and not local)):
+            keys = {key: record.public_key for key, record in records.items()}
+            after = plan.outcome(now, desired, steps, self.store.one_denied)
+            move = Move(Change(minion_id, steps, keys, now), row, after)
+            if steps:
+                row = row._replace(aims=row.aims | plan.aims(desired))
+        if seen and local:
+            # What was refused is looked at again after a restart, to be reported again.
+            whole = (now.key is None or now.key in records) and not seen.content.junk
+            self.replica.set_applied(minion_id, row, seen.content.mark if whole else 0)
+        elif row != was:
+            self.replica.set_applied(minion_id, row)
+        return local.changed if local else {}, move
+
+
+def _all_known(now: Stored, records: Records) -> bool:
+    """Whether all entries have records: else one may be no key, which is to be removed first."""
+    return all(key in records for _, key in now.entries)

@@ -1,0 +1,42 @@
+"""Changes that are held back: the table ``held`` of replica.db."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from saltext_ha.replica.history import sqlite_glob
+
+
+class HeldIds:
+    """Those of *db*, an open replica.db; what changes it is called inside a transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.count = 0
+        """How many ids are held back; may be read from any thread."""
+        self._changed = True
+        self.committed()
+
+    def all(self, glob: str = "*") -> dict[str, float]:
+        """Ids that match *glob* whose change is held back, and since when (Unix seconds)."""
+        rows = self._db.execute(
+            "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
+        )
+        return dict(rows)
+
+    def add(self, ids: Iterable[str], since: float) -> None:
+        """Remember changes that are held back."""
+        self._changed = True
+        self._db.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", [(i, since) for i in ids])
+
+    def discard(self, ids: Iterable[str]) -> None:
+        """Forget held changes."""
+        self._changed = True
+        self._db.executemany("DELETE FROM held WHERE id = ?", [(i,) for i in ids])
+
+    def committed(self) -> None:
+        """What was changed is durable."""
+        if self._changed:
+            self.count = int(self._db.execute("SELECT count(*) FROM held").fetchone()[0])
+            self._changed = False

@@ -1,0 +1,62 @@
+"""
+How far each node has written, as far as this replica has seen: the table ``node`` of replica.db.
+
+A node is a name under which one replica writes; its counter names the writes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+
+class Nodes:
+    """Those of *db*, an open replica.db; what changes it is called inside a transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def saw(self, counters: Mapping[str, int]) -> None:
+        """Nodes have written as far as that."""
+        self._db.executemany(
+            "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
+            " DO UPDATE SET counter = max(counter, excluded.counter)",
+            counters.items(),
+        )
+
+    def seen(self) -> dict[str, int]:
+        """The highest counter seen of every node that ever wrote."""
+        return dict(self._db.execute("SELECT node, counter FROM node"))
+
+    def seen_of(self, node: str) -> int:
+        """The highest counter seen of one."""
+        row = self._db.execute("SELECT counter FROM node WHERE node = ?", (node,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def unsee(self, highs: Mapping[str, int]) -> None:
+        """No node has written beyond these, whatever was claimed."""
+        for table in ("node", "horizon"):
+            self._db.executemany(
+                f"UPDATE {table} SET counter = min(counter, ?) WHERE node = ?",  # nosec B608
+                [(high, node) for node, high in highs.items()],
+            )
+
+    def forget(self, context: Iterable[tuple[str, int]], most: int, own: str) -> None:
+        """
+        Forget that the writes of a poisoned *context* were seen, but for those that are in the
+        history and below *most*.
+
+        :param own: the node of this replica, of which nothing is forgotten.
+        """
+        for node, _ in context:
+            if node != own:
+                self._db.execute(
+                    "REPLACE INTO node SELECT node, max(counter) FROM history"
+                    " WHERE node = ? AND counter <= ? GROUP BY node",
+                    (node, most),
+                )
+                self._db.execute(
+                    "DELETE FROM node WHERE node = ? AND (counter > ? OR NOT EXISTS"
+                    " (SELECT 1 FROM history WHERE history.node = node.node))",
+                    (node, most),
+                )

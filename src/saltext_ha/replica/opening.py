@@ -1,0 +1,81 @@
+"""How replica.db is opened: made where there is none, checked, brought up to date, and locked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
+from saltext_ha.replica import schema
+
+
+def database(path: Path | None) -> sqlite3.Connection:
+    """
+    Open or create it; *path* None keeps everything in memory.
+
+    :raises ReplicaDamaged: when the file is no sound database.
+    :raises ReplicaError: when it is of a newer release, locked or cannot be created.
+    """
+    if path:
+        # SQLite would go by the umask; its journal has the mode of the file. Where it cannot be
+        # made, SQLite says why.
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with explained(path):
+        db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+    with explained(path, db):
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        # KiB: the indexes of 100 000 keys, so that filling them does not read them again.
+        db.execute("PRAGMA cache_size=-8000")
+        # Two processes on one replica would both believe their own counters.
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        flaw = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if flaw != "ok":
+            raise sqlite3.DatabaseError(flaw)
+        if version > len(schema.MIGRATIONS):
+            raise ReplicaError(
+                f"{path}: written by a newer release (schema {version}, this one reads up to "
+                f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
+            )
+        if version < len(schema.MIGRATIONS):
+            schema.migrate(db, version, secrets.token_hex(8))
+    return db
+
+
+@contextlib.contextmanager
+def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterator[None]:
+    """Say what keeps replica.db from being opened, and close it then."""
+    try:
+        yield
+    except (sqlite3.Error, ReplicaError) as exc:
+        if db:
+            db.close()  # another try must not find it locked
+        if isinstance(exc, ReplicaError):
+            raise
+        if "locked" in str(exc):
+            raise ReplicaError(
+                f"{path}: another ha engine uses it. Masters that share pki_dir need a state "
+                "folder each: set  ha: state_dir"
+            ) from exc
+        # "database is locked" and the like are OperationalErrors; the file itself is fine.
+        damaged = not isinstance(exc, sqlite3.OperationalError)
+        kind = ReplicaDamaged if damaged else ReplicaError
+        raise kind(f"{path}: cannot be opened: {exc}") from exc
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process has the replica at *path* open, on whichever host."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", timeout=0, uri=True)) as db:
+            db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as exc:
+        return "locked" in str(exc)
+    except sqlite3.Error:
+        pass
+    return False

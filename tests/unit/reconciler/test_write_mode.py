@@ -1,0 +1,44 @@
+"""Whether the key store is believed and written, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from saltext_ha.reconciler.write_mode import WriteMode
+
+
+def says(name: str, value: object) -> Callable[[WriteMode], None]:
+    return lambda mode: setattr(mode, name, value)
+
+
+@pytest.mark.parametrize(
+    ("tell", "believes", "able", "writes", "why_not", "name"),
+    [
+        (says("doubt", ""), True, True, True, "", "enforce"),
+        (says("paused", "by alice"), True, False, False, "by alice", "paused"),
+        (says("shared", "it is m2's"), True, False, False, "it is m2's", "observe"),
+        (says("adopting", True), False, False, False, "", "enforce"),
+        (says("doubt", "not mounted?"), False, True, False, "", "enforce"),
+    ],
+    ids=["", "paused", "shared", "adopting", "doubt"],
+)
+def test_one_reason_is_enough(
+    tell: Callable[[WriteMode], None],
+    believes: bool,
+    able: bool,
+    writes: bool,
+    why_not: str,
+    name: str,
+) -> None:
+    mode = WriteMode()
+    tell(mode)
+    assert (mode.believes, mode.able, mode.writes) == (believes, able, writes)
+    assert (mode.why_not, mode.name) == (why_not, name)
+
+
+def test_a_store_of_salts_own_cluster_is_left_to_it() -> None:
+    mode = WriteMode(in_cluster="cluster_id is set")
+    assert (mode.writes, mode.believes, mode.name) == (False, True, "observe")
+    assert mode.never == mode.why_not == "cluster_id is set"
