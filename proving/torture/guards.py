@@ -2,7 +2,8 @@
 ``python -m proving.torture.guards``: guards that no honest master needs, taken out.
 
 No history of torture has a member that lies, or a minion that floods the bus, so none goes red
-without these. For each of them a test is named that is to go red; it must be green with it.
+without these; without ``late-knowledge`` one does by luck only. For each of them a test is named
+that is to go red; it must be green with it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 import salt.key  # noqa: F401  # takes long, and the tests need it
 
-from proving.torture.mutants import vars_of
+from proving.torture.mutants import late_knowledge, vars_of
 from saltext_ha.reconciler import claims as claimed
 from saltext_ha.reconciler import dropping, merging
 from saltext_ha.reconciler.claims import Claims
@@ -202,6 +203,11 @@ GUARDS: dict[str, Guard] = {
     "revocations-first": Guard(
         revocations_first,
         f"{UNIT}/sync/test_outbox.py::test_revocations_go_before_decisions_and_these_before_knocks",
+    ),
+    "late-knowledge": Guard(
+        late_knowledge,
+        f"{FUNCTIONAL}/reconciler/test_keeper.py"
+        "::test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it",
     ),
     "salts": Guard(
         salts,

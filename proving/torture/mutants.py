@@ -155,7 +155,6 @@ MUTANTS: dict[str, Mutant] = {
     "provenance": Mutant(signature, lambda history: history.has("restore_folder")),
     "apply-journal": Mutant(apply_journal),
     "pull-before-push": Mutant(pull_before_push),
-    "late-knowledge": Mutant(late_knowledge),
     "horizon": Mutant(horizon, _drops_and_reverts),
     "rotation": Mutant(rotation),
     "caches": Mutant(caches),

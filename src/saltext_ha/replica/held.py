@@ -20,6 +20,9 @@ class HeldIds:
 
     def all(self, glob: str = "*") -> dict[str, float]:
         """Ids that match *glob* whose change is held back, and since when (Unix seconds)."""
+        if glob == "*":
+            # Asked for each change: SQLite plans a query anew whenever its pattern is bound.
+            return dict(self._db.execute("SELECT id, since FROM held ORDER BY id"))
         rows = self._db.execute(
             "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )

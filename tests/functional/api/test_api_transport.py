@@ -235,7 +235,7 @@ def test_more_connections_than_are_kept_are_closed(
             super().close()
 
     monkeypatch.setattr("saltext_ha.api.transport.CONNECTIONS", 0)
-    monkeypatch.setattr("saltext_ha.api.transport.Connection", Watched)
+    monkeypatch.setattr("saltext_ha.api.transport.ApiConnection", Watched)
     Transport(servers[0].url).exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
     assert len(closed) == 1
 
