@@ -59,7 +59,12 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
         for minion, master in ((one, m1), (two, m2)):
-            wait_for(lambda m=master: m.keys()["minions_pre"], SOON, "it knocks")  # type: ignore[misc]
+            # The other one's knock comes here, too.
+            wait_for(
+                lambda m=master, name=minion.name: name in m.keys()["minions_pre"],  # type: ignore[misc]
+                SOON,
+                "it knocks",
+            )
             master.salt_key("-a", minion.name, "-y").check()
             minion.wait_ready()
         yield lab

@@ -1018,13 +1018,11 @@ def proxy_config(
     )
 
 
-def deploy(
-    *trees: str,
-    test: bool = False,
-    without: str = "",
-    message: str = "",
-    adopt: bool = False,
-) -> Answer:
+# Salt 3006 knows no arguments that are given by keyword only.
+_DEPLOY_TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "adopt": False}
+
+
+def deploy(*trees: str, **options: Any) -> Answer:
     """
     Make what is in the ``source`` folders of this master what all masters serve.
 
@@ -1058,8 +1056,11 @@ def deploy(
         salt-run ha.deploy states message='nginx 1.28'
         salt-run ha.deploy without=m3
     """
-    payload = {"trees": list(trees), "test": test, "without": without, "message": message}
-    return _deploy("deploy", {**payload, "adopt": adopt})
+    given = {name: value for name, value in options.items() if not name.startswith("__")}
+    unknown = ", ".join(sorted(given.keys() - _DEPLOY_TAKES.keys()))
+    if unknown:
+        return _answer(lambda _: _refuse(f"{unknown}: takes {', '.join(_DEPLOY_TAKES)}"))
+    return _deploy("deploy", {"trees": list(trees), **_DEPLOY_TAKES, **given})
 
 
 def rollback(
@@ -1210,6 +1211,10 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
         salt-run ha.restart_masters
     """
     return _answer(lambda settings: restarting.run(settings, bool(test), float(timeout)))
+
+
+def _refuse(why: str) -> Answer:
+    raise HaError(why)
 
 
 def _deploy(command: str, payload: Answer) -> Answer:
