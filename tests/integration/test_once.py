@@ -89,7 +89,7 @@ def test_jobs_of_both_masters_are_seen_from_each(lab: Lab) -> None:
         job = master.salt_run("ha.lookup_jid", found["test.arg"]["jid"]).check().data
         assert job["returned"]["w2"]["args"] == ["from m2"]
     # One that is still at work on m2 is shown as such on m1.
-    at_work = threading.Thread(target=m2.salt, args=("w2", "test.sleep", "12"), daemon=True)
+    at_work = threading.Thread(target=m2.salt, args=("w2", "test.sleep", "50"), daemon=True)
     at_work.start()
 
     def sleeping() -> bool:
@@ -97,7 +97,7 @@ def test_jobs_of_both_masters_are_seen_from_each(lab: Lab) -> None:
         return [(row["state"], row["running"]) for row in rows] == [("running", ["w2"])]
 
     wait_for(sleeping, SOON, "it is shown as running", poll=0.2)
-    at_work.join(LONG)
+    at_work.join(2 * LONG)
 
 
 def test_by_hand_it_runs_on_the_leader_only(lab: Lab) -> None:

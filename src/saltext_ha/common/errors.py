@@ -17,6 +17,8 @@ The errors of this package, in one tree.
     │   │   └── NobodyListens   its address answers, and has nobody at that port
     │   └── PeerRefused         the peer answered, and said no (its reason is the message)
     │       └── MessageTooLarge more than it takes in one message
+    ├── EtcdError               no endpoint of etcd gave an answer of use; names each and why
+    │   └── LeaseGone           the lease there has ended
     ├── PublishingTimedOut      salt-master did not say in time whether it took a job
     ├── StillReading            all files could not be read in the time there was
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
@@ -103,6 +105,14 @@ class PeerMistrust(PeerUnreachable):
 
 class NobodyListens(PeerUnreachable):
     """The address answers, and nobody listens there."""
+
+
+class EtcdError(HaError):
+    """None of the endpoints of etcd gave an answer of use; names each and why."""
+
+
+class LeaseGone(EtcdError):
+    """The lease in etcd has ended."""
 
 
 class PeerRefused(PeerError):

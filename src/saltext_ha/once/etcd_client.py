@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.common.errors import EtcdError, LeaseGone, reason_of
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.transport.client import REFUSED
 
@@ -29,14 +29,6 @@ NO_GATEWAY = (
 NOT_FOUND = 5  # of gRPC: the lease is gone
 UNAUTHENTICATED = 16
 MAX_ANSWER = 1024 * 1024
-
-
-class EtcdError(HaError):
-    """None of the endpoints gave an answer of use; names each and why."""
-
-
-class LeaseGone(EtcdError):
-    """The lease has ended."""
 
 
 @dataclass(frozen=True)

@@ -826,7 +826,8 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
     limit
         How many at most, up to 1000.
 
-    Minions that no master has a return of are asked what they run, on all masters.
+    Minions that have not returned to the masters that published it are asked what they run, on all
+    masters.
 
     Returns a dict: ``jobs`` (a list: ``jid``, ``function``, ``arguments``, ``target``,
     ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` and ``returned`` (how

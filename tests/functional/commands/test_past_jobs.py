@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine
-from tests.engines import in_a_loop, met, places, run
+from lab.engines import Engine, EngineProcess, befriend
+from tests.engines import in_a_loop, met, places, run, running
 from tests.functional.minions.test_job_cache import JIDS, arrived, cached
 from tests.functional.minions.test_minions import Minion, World
 
@@ -35,24 +35,27 @@ class Working(World):
 async def test_jobs_of_all_masters_are_one_list(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     cached(one, JIDS[0], {"w1": True}, minions=["w1"])
-    cached(two, JIDS[1], {"w1": True}, minions=["w1", "w2", "w3"], fun="state.apply")
-    arrived(one, JIDS[1], {"w2": True})
-    async with met(one, two) as (m1, m2):
-        world = Working(m1, m2, runs={"w3": JIDS[1]})
-        # It was published on m2, and is on m1 now, where it goes on with it.
-        world.minions = {"w3": Minion("failover", {"m1"})}
-        answer = await run(one, "jobs")
-        assert (answer["unknown"], answer["retcode"]) == ({}, 0)
-        rows = {row["jid"]: row for row in answer["jobs"]}
-        assert list(rows) == [JIDS[1], JIDS[0]]
-        late = rows[JIDS[1]]
-        assert (late["function"], late["masters"]) == ("state.apply", ["m1", "m2"])
-        assert (late["returned"], late["targeted"]) == (2, 3)
-        assert (late["state"], late["running"]) == ("running", ["w3"])
-        assert rows[JIDS[0]]["state"] == "done"
-        world.minions = {}
-        assert (await run(two, "jobs", "state.*"))["jobs"][0]["state"] == "missing"
-        assert "limit: takes" in (await run(two, "jobs", limit=0))["error"]
+    cached(two, JIDS[1], {"w1": True}, minions=["w1", "w3"], fun="state.apply")
+    befriend(one, two)
+    # In a process of its own: Salt's loaders keep the options of one master in a process.
+    with EngineProcess(two):
+        async with running(one) as (m1,):
+            await m1.meets(two)
+            world = Working(m1, runs={"w3": JIDS[1]})
+            # It was published on m2, and is on m1 now, where it goes on with it.
+            world.minions = {"w3": Minion("failover", {"m1"})}
+            answer = await run(one, "jobs")
+            rows = {row["jid"]: row for row in answer["jobs"]}
+            assert list(rows) == [JIDS[1], JIDS[0]]
+            late = rows[JIDS[1]]
+            assert (late["function"], late["masters"]) == ("state.apply", ["m2"])
+            assert (late["returned"], late["targeted"]) == (1, 2)
+            assert (late["state"], late["running"]) == ("running", ["w3"])
+            assert rows[JIDS[0]]["state"] == "done"
+            # No salt-master is there that could ask the minions of m2.
+            assert "m2 could not publish" in answer["unknown"]["m2"]
+            assert answer["retcode"] == 2
+            assert "limit: takes" in (await run(one, "jobs", limit=0))["error"]
 
 
 @in_a_loop
@@ -60,19 +63,20 @@ async def test_a_job_is_looked_up_everywhere(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     cached(two, JIDS[1], {"w1": {"a": 1}}, minions=["w1", "w2", "w3", "w4"], fun="state.apply")
     arrived(one, JIDS[1], {"w2": 2})
-    async with met(one, two) as (m1, m2):
-        world = Working(m1, m2, runs={"w3": JIDS[1], "w4": JIDS[2]})
-        world.minions = {name: Minion("failover", {"m1"}) for name in ("w3", "w4")}
-        for place in (one, two):
-            found = await run(place, "lookup_jid", JIDS[1])
+    befriend(one, two)
+    with EngineProcess(two):
+        async with running(one) as (m1,):
+            await m1.meets(two)
+            world = Working(m1, runs={"w3": JIDS[1], "w4": JIDS[2]})
+            world.minions = {name: Minion("failover", {"m1"}) for name in ("w3", "w4")}
+            found = await run(one, "lookup_jid", JIDS[1])
             assert found["returned"] == {"w1": {"a": 1}, "w2": 2}
             assert found["arrived"] == {"w1": "m2", "w2": "m1"}
             assert (found["published"], found["job"]["function"]) == (["m2"], "state.apply")
             assert (found["running"], found["missing"]) == (["w3"], ["w4"])
-            assert found["retcode"] == 1
-        nothing = await run(one, "lookup_jid", JIDS[3])
-        assert (nothing["job"], nothing["returned"], nothing["retcode"]) == (None, {}, 1)
-        assert "no job id" in (await run(one, "lookup_jid", "12"))["error"]
+            nothing = await run(one, "lookup_jid", JIDS[3])
+            assert (nothing["job"], nothing["returned"], nothing["retcode"]) == (None, {}, 1)
+            assert "no job id" in (await run(one, "lookup_jid", "12"))["error"]
 
 
 @in_a_loop

@@ -138,6 +138,7 @@ def test_each_of_our_runner_functions_either_reads_or_changes_something() -> Non
         "invite",
         "join",
         "leave",
+        "once",
         "pause",
         "rebalance",
         "refill",
