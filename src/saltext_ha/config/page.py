@@ -37,7 +37,7 @@ Made from the code by `python -m saltext_ha.config.page > docs/configuration.md`
 LINT = "`{ignore: [HA707, …]}`: findings of [`ha.lint`](lint.md) that you accept."
 
 # Key → what is read of it, where that is called otherwise.
-READ = {"secret_file": "secret", "password_file": "password", "token_file": "token"}
+READ = {"secret_file": "secret", "password_file": "password", "token_file": "token"}  # nosec B105
 
 MAPPINGS: tuple[tuple[str, type, Iterable[str], str], ...] = (
     (
