@@ -27,7 +27,7 @@ from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.merging import Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.replica.replica import Replica
-from saltext_ha.replication import vouching
+from saltext_ha.replication import deployment, vouching
 from saltext_ha.salt_bus import intake
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync import antientropy, outbox
@@ -140,6 +140,11 @@ def revocations_first() -> None:
     vars(outbox)["URGENCY"] = dict.fromkeys(outbox.URGENCY, outbox.KNOCK)
 
 
+def deployments() -> None:
+    """What a peer says is current of a tree counts whole, whatever it claims."""
+    vars(deployment)["sifted"] = lambda theirs, ours, highs, owners: (theirs, "")
+
+
 def salts() -> None:
     """How ids are divided, where many fall into one bucket, is known beforehand."""
     vars(antientropy)["secrets"] = SimpleNamespace(token_bytes=bytes)
@@ -208,6 +213,11 @@ GUARDS: dict[str, Guard] = {
         late_knowledge,
         f"{FUNCTIONAL}/reconciler/test_keeper.py"
         "::test_a_deletion_does_not_mean_a_key_that_was_heard_of_after_it",
+    ),
+    "deployments": Guard(
+        deployments,
+        f"{FUNCTIONAL}/trees/test_turned.py"
+        "::test_nobody_claims_what_another_master_has_yet_to_deploy",
     ),
     "salts": Guard(
         salts,

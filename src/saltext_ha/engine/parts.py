@@ -217,6 +217,7 @@ class Parts:
             self.core,
             self.links,
             self.announce,
+            vouching=self.vouching,
             cachedir=Path(self.opts["cachedir"]),
             interval=config.sync_interval,
         )
@@ -239,7 +240,14 @@ class Parts:
             self.health.unfit_to_lead,
             self.announce,
         )
-        self.runs = Runs(config.name, self.core, self.links, self.leader, config.sync_interval)
+        self.runs = Runs(
+            config.name,
+            self.core,
+            self.links,
+            self.leader,
+            self.vouching,
+            config.sync_interval,
+        )
         self.watch = ConsistencyWatch(
             config.state_dir,
             config.name,

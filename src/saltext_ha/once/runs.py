@@ -24,6 +24,7 @@ from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, Run, RunRegister
 from saltext_ha.sync.link import Link
+from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
@@ -44,14 +45,21 @@ class Runs:
 
     :param name: this master's.
     :param links: to the peers, by name.
+    :param vouching: what masters say that they have written.
     :param interval: seconds between two comparisons with the peers.
     """
 
     def __init__(
-        self, name: str, core: Core, links: Mapping[str, Link], leader: Leader, interval: float
+        self,
+        name: str,
+        core: Core,
+        links: Mapping[str, Link],
+        leader: Leader,
+        vouching: Vouching,
+        interval: float,
     ) -> None:
         self._name, self._core, self._links = name, core, links
-        self._leader, self._interval = leader, interval
+        self._leader, self._vouching, self._interval = leader, vouching, interval
         self._writing = asyncio.Lock()
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
         self._troubles: dict[str, str] = {}
@@ -66,13 +74,18 @@ class Runs:
         return {"runs": self._answer, "runs_told": self._told}
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return {"runs": self._rows(wire.field(payload, "have", dict))}
+        return self._message(self._rows(wire.field(payload, "have", dict)))
 
     async def _told(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         """Take what a peer tells; what is known beyond that here is answered."""
         told = wire.field(payload, "runs", dict)
-        await self._learn(told)
-        return {"runs": {name: rows for name, rows in self._rows({}).items() if name in told}}
+        await self._learn(told, payload.get("vouched"), peer.name)
+        return self._message({n: rows for n, rows in self._rows({}).items() if n in told})
+
+    def _message(self, rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Registers as they travel, with what their writers vouch for."""
+        nodes = {node for name in rows for node, _ in self.registers[name].context}
+        return {"runs": dict(rows), "vouched": self._vouching.of(nodes)}
 
     def _rows(self, have: Mapping[str, Any]) -> dict[str, Any]:
         now = time.time()
@@ -127,13 +140,12 @@ class Runs:
             known = self.registers.get(name, RunRegister())
             if why := runs.why_not(known, time.time(), within, self.reached()):
                 return None, why
-            node = self._core.replica.node
             fence = self._leader.standing.fence or 0
             new = Run(
                 FIRST_DOT, RUNNING, self._name, by[:64], function[: run_rows.LONGEST],
                 time.time(), 0.0, fence, FIRST_DOT,
             )  # fmt: skip
-            register, run = runs.begin(known, node, new)
+            register, run = runs.begin(known, await self._next_dot(), new)
             await self._write({name: register})
             self._processes[name, run.start] = process
         await self._tell_all(name)
@@ -143,8 +155,7 @@ class Runs:
             return run, ""
         async with self._writing:
             self._processes.pop((name, run.start), None)
-            register = runs.withdraw(self.registers[name], self._core.replica.node, run.start)
-            await self._write({name: register})
+            await self._write({name: runs.withdraw(self.registers[name], run.start)})
         await self._tell_all(name)
         return None, f"{gives_way} runs it" if gives_way else "this master leads no more"
 
@@ -158,11 +169,12 @@ class Runs:
             raise InvalidRecord(f"state: takes one of: {', '.join(STATES)}")
         async with self._writing:
             known = self.registers.get(name, RunRegister())
-            register = runs.end(known, self._core.replica.node, start, state, time.time())
-            if register != known:
-                await self._write({name: register})
+            ended = any(run.start == start for run in known.values)
+            if ended:
+                dot = await self._next_dot()
+                await self._write({name: runs.end(known, dot, start, state, time.time())})
             self._processes.pop((name, start), None)
-        if register == known:
+        if not ended:
             return
         level = logging.ERROR if state == UNFINISHED else logging.INFO
         log.log(level, "ha once: name=%s is %s", name, state)
@@ -208,7 +220,7 @@ class Runs:
     async def _tell(self, peer: str, link: Link, name: str) -> None:
         rows = {name: run_rows.to_rows(self.registers[name], time.time())}
         with contextlib.suppress(PeerError):  # a release without; or it asks when it is back
-            answer = await link.client.call("runs_told", {"runs": rows}, TELLING)
+            answer = await link.client.call("runs_told", self._message(rows), TELLING)
             await self._hear(peer, answer)
 
     async def _compare(self, peer: str, link: Link) -> None:
@@ -219,7 +231,7 @@ class Runs:
 
     async def _hear(self, peer: str, answer: Mapping[str, Any]) -> None:
         try:
-            await self._learn(wire.field(answer, "runs", dict))
+            await self._learn(wire.field(answer, "runs", dict), answer.get("vouched"), peer)
         except HaError as exc:
             why = reason_of(exc)
             if self._troubles.get(peer) != why:
@@ -228,15 +240,31 @@ class Runs:
         else:
             self._troubles.pop(peer, None)
 
-    async def _learn(self, told: Mapping[Any, Any]) -> None:
+    async def _learn(self, told: Mapping[Any, Any], vouched: Any, sender: str) -> None:
         now = time.time()
         read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
+        words = self._vouching.read(vouched, list(read.values()))
+        self._vouching.disowned(await self._core.meet(words, sender))
+        known = self._core.replica.vouched
+        merged: dict[str, RunRegister] = {}
         async with self._writing:
-            merged = {
-                name: runs.merge(self.registers.get(name, RunRegister()), register)
-                for name, register in read.items()
-            }
+            for name, theirs in read.items():
+                ours = runs.disclaimed(self.registers.get(name, RunRegister()), known.highs)
+                sound, reason = runs.sifted(theirs, ours, known.highs, known.owners)
+                if reason:
+                    self._vouching.note(sender, [f"once {name}: {reason}"])
+                merged[name] = runs.merge(ours, sound)
             await self._write({n: r for n, r in merged.items() if r != self.registers.get(n)})
+
+    async def _next_dot(self) -> Dot:
+        """A name for a write; one that is not used then, as the disk is full, does no harm."""
+        replica = self._core.replica
+
+        def take() -> Dot:
+            with replica.transaction():
+                return replica.next_dot()
+
+        return await self._core.run(take)
 
     async def _write(self, changed: Mapping[str, RunRegister]) -> None:
         """Write registers down, and forget those beyond :data:`MOST`."""

@@ -184,6 +184,7 @@ class Replica:
     def next_dot(self) -> Dot:
         """The name of the next write of this node; inside a transaction only."""
         self.counter += 1
+        self._done.nodes[self.node] = self.counter
         return Dot(self.node, self.counter)
 
     def take_node(self, owner: bytes = b"") -> None:

@@ -3,7 +3,8 @@ Which version of a tree is current: a register that merges as a key's record doe
 
 Values that were written without knowing of each other stay side by side (see :mod:`.record`). Where
 they name different versions that is a conflict: every master goes on serving what it serves, until
-the next deployment, which knows of both.
+the next deployment, which knows of both. What a peer sends counts as far as a record's would
+(:mod:`.vouching`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import NamedTuple
 
 from saltext_ha.replication import register
 from saltext_ha.replication.record import Dot
+from saltext_ha.replication.vouching import Highs, Owners
 
 KEPT = 5
 """Deployments that can be gone back to, the current one among them."""
+MOST_NUMBER = 2**40
+"""Of a deployment; it is for people."""
 
 
 class Entry(NamedTuple):
@@ -70,6 +74,8 @@ class Register(NamedTuple):
     @property
     def entries(self) -> list[Entry]:
         """All deployments that can be gone back to, newest first."""
+        if len(self.values) == 1:
+            return list(self.values[0].kept)
         found = {entry for value in self.values for entry in value.kept}
         return sorted(found, reverse=True)
 
@@ -81,21 +87,36 @@ class Register(NamedTuple):
 
 def merge(ours: Register, theirs: Register) -> Register:
     """The register that has seen what both have."""
-    return Register(*register.merge(ours.values, ours.context, theirs.values, theirs.context))
+    return Register(
+        *register.merge(ours.values, ours.context, theirs.values, theirs.context, _newest)
+    )
 
 
-def deploy(known: Register, node: str, entry: Entry, old: Entry | None = None) -> Register:
+def sifted(theirs: Register, ours: Register, highs: Highs, owners: Owners) -> tuple[Register, str]:
+    """What of *theirs* counts that a peer sent, and what was wrong with the rest, or nothing."""
+    values, seen, reason = register.sifted(
+        theirs.values, theirs.context, ours.context, highs, owners
+    )
+    return Register(values, seen), reason
+
+
+def disclaimed(known: Register, highs: Highs) -> Register:
+    """*known* without writes that masters, met since, have not made; what was deployed stays."""
+    return known._replace(context=register.disclaimed(known.values, known.context, highs))
+
+
+def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) -> Register:
     """
     *known* after *entry* was deployed by somebody who knew all of it; its number follows.
 
-    :param node: the name under which this master writes.
+    :param dot: the name of this write.
     :param old: what was served before the first deployment: number 0, where this is the first.
     """
-    dot, seen = register.next_write(known.context, node)
     before = known.entries or ([old] if old else [])
-    number = 1 + max((old.number for old in before), default=0)
+    # A member that turned may have used up all numbers: counting begins anew then.
+    number = 1 + max((old.number for old in before if old.number < MOST_NUMBER), default=0)
     kept = (entry._replace(number=number), *before[: KEPT - 1])
-    return Register((Deployment(dot, kept),), seen)
+    return Register((Deployment(dot, kept),), register.seen_with(known.context, dot))
 
 
 def _newest(value: Deployment) -> tuple[int, Dot]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from saltext_ha.replication import register
 from saltext_ha.replication.record import Dot
+from saltext_ha.replication.vouching import Highs, Owners
 
 RUNNING, DONE, FAILED, UNFINISHED = "running", "done", "failed", "unfinished"
 STATES = (RUNNING, DONE, FAILED, UNFINISHED)
@@ -44,7 +45,7 @@ class RunRegister(NamedTuple):
     @property
     def last(self) -> Run | None:
         """The one that began last."""
-        return max(self.values, key=lambda run: (run.began, run.dot), default=None)
+        return max(self.values, key=_latest, default=None)
 
     @property
     def digest(self) -> bytes:
@@ -54,36 +55,51 @@ class RunRegister(NamedTuple):
 
 def merge(ours: RunRegister, theirs: RunRegister) -> RunRegister:
     """The register that has seen what both have."""
-    return RunRegister(*register.merge(ours.values, ours.context, theirs.values, theirs.context))
+    return RunRegister(
+        *register.merge(ours.values, ours.context, theirs.values, theirs.context, _latest)
+    )
 
 
-def begin(known: RunRegister, node: str, run: Run) -> tuple[RunRegister, Run]:
+def sifted(
+    theirs: RunRegister, ours: RunRegister, highs: Highs, owners: Owners
+) -> tuple[RunRegister, str]:
+    """What of *theirs* counts that a peer sent, and what was wrong with the rest, or nothing."""
+    values, seen, reason = register.sifted(
+        theirs.values, theirs.context, ours.context, highs, owners
+    )
+    return RunRegister(values, seen), reason
+
+
+def disclaimed(known: RunRegister, highs: Highs) -> RunRegister:
+    """*known* without writes that masters, met since, have not made; its runs stay."""
+    return known._replace(context=register.disclaimed(known.values, known.context, highs))
+
+
+def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
     """
     *known* after *run* began on a master that knew all of it; and that run, with its name.
 
-    :param node: the name under which this master writes.
+    :param dot: the name of this write.
     """
-    dot, seen = register.next_write(known.context, node)
     named = run._replace(dot=dot, start=dot)
-    return RunRegister((named,), seen), named
+    return RunRegister((named,), register.seen_with(known.context, dot)), named
 
 
-def end(known: RunRegister, node: str, start: Dot, state: str, now: float) -> RunRegister:
+def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> RunRegister:
     """*known* after the run that began by *start* came to *state*; as it is, where it is gone."""
     ended = [run for run in known.values if run.start == start]
     if not ended:
         return known
-    dot, seen = register.next_write(known.context, node)
     others = [run for run in known.values if run.start != start]
     over = 0.0 if state == UNFINISHED else now
     new = ended[0]._replace(dot=dot, state=state, ended=over)
+    seen = register.seen_with(known.context, dot)
     return RunRegister(register.in_order([*others, new]), seen)
 
 
-def withdraw(known: RunRegister, node: str, start: Dot) -> RunRegister:
+def withdraw(known: RunRegister, start: Dot) -> RunRegister:
     """*known* as if the run that began by *start* had not: it has done nothing yet."""
-    _, seen = register.next_write(known.context, node)
-    return RunRegister(tuple(run for run in known.values if run.start != start), seen)
+    return known._replace(values=tuple(run for run in known.values if run.start != start))
 
 
 def why_not(known: RunRegister, now: float, within: float, reached: Container[str]) -> str:
@@ -116,6 +132,10 @@ def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
         if own and run.state == RUNNING and run.on in reached and run.on < own.on
     ]
     return min(others, default="")
+
+
+def _latest(run: Run) -> tuple[float, Dot]:
+    return run.began, run.dot
 
 
 def age(run: Run, now: float) -> str:

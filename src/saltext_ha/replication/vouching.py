@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
-from saltext_ha.replication.record import Record
+from saltext_ha.replication.record import Context, Dot, Record
 
 MAX_COUNTER = 2**53
 MOST_WRITES = 2**48
@@ -39,6 +39,17 @@ Highs = Mapping[str, int]
 """Node → how far it has written, for those of masters that belong to the group."""
 Owners = Mapping[str, bytes]
 """Node → the fingerprint of the certificate from which its name follows."""
+
+
+class Write(Protocol):
+    """What is written under a name: a value of a record, or a deployment."""
+
+    @property
+    def dot(self) -> Dot:
+        """The name."""
+
+
+W = TypeVar("W", bound=Write)
 
 
 class Vouch(NamedTuple):
@@ -81,39 +92,57 @@ def sift(
     theirs: Record, ours: Record | None, highs: Highs, owners: Owners
 ) -> tuple[Record | None, str]:
     """
-    What of *theirs* counts, and what was wrong with the rest; empty when nothing was.
-
-    Left out is what they claim of a node beyond what its master vouches for, or, where none does,
-    beyond what any writes. Then, where a context
-    has more nodes than can be by honest means, those that are new here; but what a value was
-    written under stays, so that no decision is lost to a crowded context, unless there are more
-    than MOST_OF_ONE of its own master, or, of one that does not vouch, of all that do not.
+    What of *theirs* counts, as :func:`sound` says, and what was wrong with the rest; empty when
+    nothing was.
 
     :param ours: what is known here of the same pair.
     :return: None when nothing is left.
     """
     known = dict(ours.context) if ours else {}
-    claims = dict(theirs.context)
+    values, context, reason = sound(theirs.values, dict(theirs.context), known, highs, owners)
+    if not reason:
+        return theirs, ""
+    if not values:
+        return None, reason
+    return theirs._replace(values=tuple(values), context=tuple(sorted(context.items()))), reason
+
+
+def sound(
+    values: Iterable[W], claims: Context, known: Context, highs: Highs, owners: Owners
+) -> tuple[list[W], Context, str]:
+    """
+    Which *values* count that somebody sent, and what of the writes that they *claim* to have seen;
+    and what was wrong with the rest, empty when nothing was.
+
+    Left out is what they claim of a node beyond what its master vouches for, or, where none does,
+    beyond what any writes. Then, where a context has more nodes than can be by honest means, those
+    that are new here; but what a value was written under stays, so that no decision is lost to a
+    crowded context, unless there are more than MOST_OF_ONE of its own master, or, of one that does
+    not vouch, of all that do not.
+
+    :param known: the writes that are known here.
+    """
+    sent = list(values)
     false = {
         node
         for node, counter in claims.items()
         if counter > highs.get(node, MOST_WRITES) and counter > known.get(node, 0)
     }
-    values = [
+    kept = [
         value
-        for value in theirs.values
+        for value in sent
         for node, counter in [value.dot]
         if node not in false or counter <= highs.get(node, MOST_WRITES)
     ]
-    written = {value.dot.node for value in values}
+    written = {value.dot.node for value in kept}
     crowd = _crowd(claims, known, owners, written)
-    values = [value for value in values if value.dot.node not in crowd or value.dot.node in known]
+    kept = [value for value in kept if value.dot.node not in crowd or value.dot.node in known]
     context = {node: counter for node, counter in claims.items() if node not in false | crowd}
-    for dot in (value.dot for value in values):
+    for dot in (value.dot for value in kept):
         context[dot.node] = max(dot.counter, context.get(dot.node, 0))
-    if len(values) == len(theirs.values) and context == claims:
-        return theirs, ""
-    reason = f"it claims {len(crowd)} writers that are new, and more than a key can have"
+    if len(kept) == len(sent) and context == claims:
+        return sent, claims, ""
+    reason = f"it claims {len(crowd)} writers that are new, and more than there can be"
     if false:
         node = min(false)
         reason = f"it claims write {claims[node]} of node {node}, " + (
@@ -121,9 +150,7 @@ def sift(
             if node in highs
             else "which nobody made: salt-run ha.rewrite on the master that has it"
         )
-    if not values:
-        return None, reason
-    return theirs._replace(values=tuple(values), context=tuple(sorted(context.items()))), reason
+    return kept, context, reason
 
 
 def bounded(horizon: Highs, had: Highs, highs: Highs) -> dict[str, int]:

@@ -13,13 +13,10 @@ import msgpack
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.replication import register
 from saltext_ha.replication.record import covers
-from saltext_ha.replication.register import Seen, Valued
+from saltext_ha.replication.register import MOST_VALUES, Seen, Valued
 from saltext_ha.replication.vouching import MOST_WRITES
-from saltext_ha.sync.codec import NODE, read_context
+from saltext_ha.sync.codec import MAX_CONTEXT, NODE, read_context
 from saltext_ha.transport import wire
-
-MOST_VALUES = 64
-MOST_NODES = 4096
 
 V = TypeVar("V", bound=Valued)
 
@@ -44,7 +41,7 @@ def from_rows(
     :raises InvalidRecord: it makes no sense; nothing of it may be used.
     """
     values, context = wire.row(raw, what, list, list)
-    if len(values) > MOST_VALUES or len(context) > MOST_NODES:
+    if len(values) > MOST_VALUES or len(context) > MAX_CONTEXT:
         raise InvalidRecord(f"a {what} has too many values or writers")
     seen = read_context(context)
     if any(counter > MOST_WRITES for counter in seen.values()):

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -22,7 +22,6 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.common.files import read_plain
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.replica.replica import Replica
-from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
@@ -36,6 +35,13 @@ SHOWN = 3600.0
 """Seconds that the status tells of a peer that sent what does not count."""
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
+
+
+class Claiming(Protocol):
+    """A record or a register: it claims to have seen writes, (node, counter) each."""
+
+    @property
+    def context(self) -> tuple[tuple[str, int], ...]: ...
 
 
 class _Noted(NamedTuple):
@@ -110,7 +116,7 @@ class Vouching:
 
     # -- what others say
 
-    def read(self, raw: Any, records: Sequence[Record] | None = None) -> list[Vouch]:
+    def read(self, raw: Any, records: Sequence[Claiming] | None = None) -> list[Vouch]:
         """
         What in a message is proven, and news; what makes no sense, or is of nobody in the group, is
         as good as unsaid.

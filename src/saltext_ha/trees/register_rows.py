@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.replication.deployment import KEPT, Deployment, Entry, Register
+from saltext_ha.replication.deployment import KEPT, MOST_NUMBER, Deployment, Entry, Register
 from saltext_ha.replication.record import Dot
-from saltext_ha.replication.vouching import MOST_WRITES
 from saltext_ha.sync import register_rows
 from saltext_ha.sync.codec import MAX_TIME
 from saltext_ha.transport import wire
@@ -37,7 +36,7 @@ def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
         if (
             len(entry.version) != 32
             or not 0 <= entry.at <= MAX_TIME
-            or not 0 <= entry.number <= MOST_WRITES
+            or not 0 <= entry.number <= MOST_NUMBER
             or min(entry.files, entry.size) < 0
             or any(len(text) > LONGEST for text in texts)
         ):

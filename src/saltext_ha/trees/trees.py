@@ -21,6 +21,7 @@ from saltext_ha.replica.history import Receipt
 from saltext_ha.replication import deployment
 from saltext_ha.replication.deployment import KEPT, Entry, Register
 from saltext_ha.sync.link import Link
+from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
@@ -40,7 +41,7 @@ class Trees:
 
     :param stager: has the versions.
     :param links: to the peers, by name.
-    :param announce: fires events.
+    :param announce: fires events. :param vouching: what masters say that they have written.
     :param cachedir: of Salt, where its fileserver keeps lists of files.
     :param interval: seconds between two rounds.
     """
@@ -52,11 +53,13 @@ class Trees:
         links: Mapping[str, Link],
         announce: Callable[[str, dict[str, Any]], None],
         *,
+        vouching: Vouching,
         cachedir: Path,
         interval: float,
     ) -> None:
         self._stager, self._stores = stager, stager.stores
         self._core, self._links, self._announce = core, links, announce
+        self._vouching = vouching
         self._lists, self._interval = cachedir / "file_lists" / "roots", interval
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -115,29 +118,43 @@ class Trees:
 
     async def _registers(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         have = wire.field(payload, "have", dict)
+        told = {n: r for n, r in self.registers.items() if have.get(n) != r.digest}
         return {
-            "trees": {
-                name: register_rows.to_rows(register)
-                for name, register in self.registers.items()
-                if have.get(name) != register.digest
-            }
+            "trees": {name: register_rows.to_rows(register) for name, register in told.items()},
+            "vouched": self._vouched(*told.values()),
         }
+
+    def _vouched(self, *registers: Register) -> list[Any]:
+        return self._vouching.of({node for each in registers for node, _ in each.context})
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         name = self._stager.of(payload).tree.name
-        await self.learn(name, register_rows.from_rows(payload.get("register")), peer.name)
+        register = register_rows.from_rows(payload.get("register"))
+        await self.learn({name: register}, payload.get("vouched"), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))
         return {"problem": self.lag(name)}
 
     # -- what is current
 
-    async def learn(self, name: str, theirs: Register, peer: str) -> None:
-        """Take in what a *peer* knows of a tree."""
-        async with self._writing:
-            merged = deployment.merge(self.registers[name], theirs)
-            if merged != self.registers[name]:
-                await self._write(name, merged, Receipt(peer, time.time()))
-                self._wake.set()
+    async def learn(self, told: Mapping[str, Register], vouched: Any, sender: str) -> None:
+        """
+        Take in what the peer *sender* knows of trees.
+
+        :param vouched: what came with it (``sync/vouching.py``).
+        """
+        words = self._vouching.read(vouched, list(told.values()))
+        self._vouching.disowned(await self._core.meet(words, sender))
+        known = self._core.replica.vouched
+        for name, theirs in told.items():
+            async with self._writing:
+                ours = deployment.disclaimed(self.registers[name], known.highs)
+                sound, reason = deployment.sifted(theirs, ours, known.highs, known.owners)
+                if reason:
+                    self._vouching.note(sender, [f"tree {name}: {reason}"])
+                merged = deployment.merge(ours, sound)
+                if merged != self.registers[name]:
+                    await self._write(name, merged, Receipt(sender, time.time()))
+                    self._wake.set()
 
     async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
         """
@@ -145,29 +162,43 @@ class Trees:
 
         :param old: as :func:`.deployment.deploy` takes it.
         """
+        replica = self._core.replica
+
+        def write() -> Register:
+            with replica.transaction():
+                dot = replica.next_dot()
+                register = deployment.deploy(self.registers[name], dot, entry, old)
+                self._put(name, register)
+            return register
+
         async with self._writing:
-            node = self._core.replica.node
-            register = deployment.deploy(self.registers[name], node, entry, old)
-            await self._write(name, register)
+            self.registers[name] = register = await self._core.run(write)
         point("tree.decided")
         return register
 
-    @staticmethod
-    def told(name: str, register: Register, adopt: bool) -> dict[str, Any]:
+    def told(self, name: str, register: Register, adopt: bool) -> dict[str, Any]:
         """What a peer is told, to serve what is current now."""
-        return {"tree": name, "register": register_rows.to_rows(register), "adopt": adopt}
+        return {
+            "tree": name,
+            "register": register_rows.to_rows(register),
+            "vouched": self._vouched(register),
+            "adopt": adopt,
+        }
 
-    async def _write(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
-        replica = self._core.replica
-
+    async def _write(self, name: str, register: Register, receipt: Receipt) -> None:
         def write() -> None:
-            with replica.transaction():
-                replica.trees.put(name, register_rows.pack(register))
-                replica.deployments.wrote(name, register.entries, receipt)
-                point("tree.record")
+            with self._core.replica.transaction():
+                self._put(name, register, receipt)
 
         await self._core.run(write)
         self.registers[name] = register
+
+    def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
+        """Inside a transaction only."""
+        replica = self._core.replica
+        replica.trees.put(name, register_rows.pack(register))
+        replica.deployments.wrote(name, register.entries, receipt)
+        point("tree.record")
 
     # -- what is served
 
@@ -199,8 +230,11 @@ class Trees:
         try:
             answer = await link.call("trees", {"have": have})
             told = wire.field(answer, "trees", dict)
-            for tree in self.registers.keys() & told.keys():
-                await self.learn(tree, register_rows.from_rows(told[tree]), name)
+            registers = {
+                tree: register_rows.from_rows(told[tree])
+                for tree in self.registers.keys() & told.keys()
+            }
+            await self.learn(registers, answer.get("vouched"), name)
         except PeerError as exc:
             # A release without trees says no; it has none to be asked for.
             self._asked.add(name)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+
 import hypothesis.strategies as st
 from hypothesis import given
 
 from saltext_ha.replication import deployment
-from saltext_ha.replication.deployment import KEPT, Entry, Register, deploy, merge
+from saltext_ha.replication.deployment import (
+    KEPT,
+    MOST_NUMBER,
+    Entry,
+    Register,
+    disclaimed,
+    merge,
+    sifted,
+)
+from saltext_ha.replication.record import Dot
+from saltext_ha.replication.register import MOST_VALUES
+from saltext_ha.replication.vouching import MOST_OF_ONE, MOST_UNKNOWN
 from saltext_ha.trees import register_rows
 
 NODES = ("a" * 16, "b" * 16, "c" * 16)
+NUMBERS = itertools.count(1)
+
+
+def deploy(register: Register, node: str, what: Entry) -> Register:
+    """By a master that gives each write a name of its own."""
+    return deployment.deploy(register, Dot(node, next(NUMBERS)), what)
 
 
 def entry(version: int) -> Entry:
@@ -80,3 +99,59 @@ def test_a_forged_write_makes_nothing_vanish() -> None:
     forged = Register((one.values[0]._replace(kept=(entry(2)._replace(number=1),)),), one.context)
     assert merge(one, forged) == merge(forged, one)
     assert deployment.merge(one, forged).current is not None
+
+
+def test_what_a_master_has_yet_to_write_is_claimed_by_nobody() -> None:
+    first = deploy(Register(), NODES[0], entry(1))
+    high = first.values[0].dot.counter
+    claimed = Register(first.values, ((NODES[0], 2**40),))
+    counts, reason = sifted(claimed, Register(), {NODES[0]: high}, {})
+    assert str(2**40) in reason
+    later = deploy(first, NODES[0], entry(2))
+    assert merge(counts, later).current == later.current
+    # Of one that was not met yet it is believed, until it is met.
+    counts, reason = sifted(claimed, Register(), {}, {})
+    assert not reason
+    assert merge(counts, later).conflict
+    assert merge(disclaimed(counts, {NODES[0]: high}), later).current == later.current
+
+
+def test_names_of_writers_are_bounded_and_no_deployment_is_lost_to_them() -> None:
+    mine = deploy(Register(), NODES[0], entry(1))
+    for part in range(3):
+        names = tuple((f"{part:08x}{number:08x}", 1) for number in range(MOST_OF_ONE))
+        crowded = Register(mine.values, tuple(sorted((*mine.context, *names))))
+        counts, reason = sifted(crowded, mine, {}, {NODES[0]: b"one"})
+        assert reason
+        mine = merge(mine, counts)
+    assert len(mine.context) <= MOST_UNKNOWN
+    after = deploy(mine, NODES[1], entry(2))
+    assert merge(Register(), sifted(after, Register(), {}, {})[0]).current == after.current
+
+
+def test_two_that_claim_to_have_replaced_each_other_leave_both() -> None:
+    one, two = deploy(Register(), NODES[0], entry(1)), deploy(Register(), NODES[1], entry(2))
+    both = tuple(sorted((*one.context, *two.context)))
+    one, two = one._replace(context=both), two._replace(context=both)
+    assert merge(one, two) == merge(two, one)
+    assert merge(one, two).conflict
+    assert merge(one, two).values == (*one.values, *two.values)
+
+
+def test_more_than_there_can_be_side_by_side() -> None:
+    register = Register()
+    for number in range(MOST_VALUES + 3):
+        register = merge(register, deploy(Register(), f"{number:016x}", entry(number)))
+    assert len(register.values) == MOST_VALUES
+    assert register_rows.unpack(register_rows.pack(register)) == register
+
+
+def test_numbers_that_are_used_up_begin_anew() -> None:
+    last = deploy(Register(), NODES[0], entry(1)._replace(number=MOST_NUMBER))
+    (value,) = last.values
+    last = last._replace(values=(value._replace(kept=(entry(1)._replace(number=MOST_NUMBER),)),))
+    after = deploy(last, NODES[1], entry(2))
+    assert after.current is not None
+    assert after.current.entry.number == 1
+    assert [kept.version[0] for kept in after.entries] == [2, 1], "the newest first"
+    assert register_rows.from_rows(register_rows.to_rows(after)) == after

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,12 @@ from saltext_ha.replication.runs import DONE, FAILED, RUNNING, UNFINISHED, Run, 
 
 NODES = {"m1": "a" * 16, "m2": "b" * 16, "m3": "c" * 16}
 EMPTY = RunRegister()
+NUMBERS = itertools.count(1)
+
+
+def dot(node: str = NODES["m1"]) -> Dot:
+    """A name for a write, as a replica gives it."""
+    return Dot(node, next(NUMBERS))
 
 
 def run(on: str, began: float = 100.0) -> Run:
@@ -21,7 +29,7 @@ def run(on: str, began: float = 100.0) -> Run:
 
 
 def begin(known: RunRegister, on: str, began: float = 100.0) -> tuple[RunRegister, Run]:
-    return runs.begin(known, NODES[on], run(on, began))
+    return runs.begin(known, dot(NODES[on]), run(on, began))
 
 
 def test_one_that_runs_is_not_begun_again() -> None:
@@ -37,21 +45,21 @@ def test_one_that_runs_is_not_begun_again() -> None:
 )
 def test_a_period_has_one_run_however_it_ended(state: str, says: str) -> None:
     known, first = begin(EMPTY, "m1")
-    known = runs.end(known, NODES["m1"], first.start, state, 120)
+    known = runs.end(known, dot(), first.start, state, 120)
     assert says in runs.why_not(known, 130, 60, {"m1"})
     assert runs.why_not(known, 161, 60, {"m1"}) == ""
 
 
 def test_a_clock_that_was_set_back_skips_nothing() -> None:
     known, first = begin(EMPTY, "m1", 10_000)
-    known = runs.end(known, NODES["m1"], first.start, DONE, 10_001)
+    known = runs.end(known, dot(), first.start, DONE, 10_001)
     assert runs.why_not(known, 100, 60, {"m1"}) == ""
 
 
 def test_two_that_ran_in_two_halves_are_both_seen_until_the_next() -> None:
     one, first = begin(EMPTY, "m1", 100)
     two, _ = begin(EMPTY, "m2", 105)
-    one = runs.end(one, NODES["m1"], first.start, DONE, 101)
+    one = runs.end(one, dot(), first.start, DONE, 101)
     both = runs.merge(one, two)
     assert {each.on for each in both.values} == {"m1", "m2"}
     after, _ = begin(both, "m3", 300)
@@ -65,15 +73,31 @@ def test_of_two_that_begin_at_once_the_first_by_name_goes_on() -> None:
     assert runs.yields(both, first.start, {"m1", "m2"}) == ""
     assert runs.yields(both, second.start, {"m1", "m2"}) == "m1"
     assert runs.yields(both, second.start, {"m2"}) == "", "m1 is not reached"
-    after = runs.withdraw(both, NODES["m2"], second.start)
+    after = runs.withdraw(both, second.start)
     assert runs.merge(both, after) == after
     assert [each.on for each in after.values] == ["m1"]
+
+
+def test_a_run_that_its_master_has_yet_to_begin_is_hidden_by_nobody() -> None:
+    known, first = begin(EMPTY, "m1")
+    claimed = known._replace(context=((NODES["m1"], 2**40),))
+    counts, reason = runs.sifted(claimed, EMPTY, {NODES["m1"]: first.dot.counter}, {})
+    assert str(2**40) in reason
+    later, second = begin(known, "m1", 300)
+    assert runs.merge(counts, later).last == second
+
+
+def test_two_that_claim_to_have_replaced_each_other_leave_both() -> None:
+    one, two = begin(EMPTY, "m1")[0], begin(EMPTY, "m2")[0]
+    seen = tuple(sorted((*one.context, *two.context)))
+    one, two = one._replace(context=seen), two._replace(context=seen)
+    assert {each.on for each in runs.merge(one, two).values} == {"m1", "m2"}
 
 
 def test_the_end_of_a_run_that_was_replaced_changes_nothing() -> None:
     known, first = begin(EMPTY, "m1")
     known, _ = begin(known, "m2", 300)
-    assert runs.end(known, NODES["m1"], first.start, DONE, 310) == known
+    assert runs.end(known, dot(), first.start, DONE, 310) == known
 
 
 steps = st.lists(st.tuples(st.sampled_from(list(NODES)), st.integers(0, 3)), max_size=12)
@@ -86,10 +110,10 @@ def test_merging_is_the_same_in_any_order(one: list, two: list) -> None:  # type
         for number, (on, what) in enumerate(script):
             node = NODES[on][:15] + str(offset)
             if what < 2 or not known.values:
-                known, _ = runs.begin(known, node, run(on, 100.0 + number))
+                known, _ = runs.begin(known, dot(node), run(on, 100.0 + number))
             else:
                 state = DONE if what == 2 else UNFINISHED
-                known = runs.end(known, node, known.values[0].start, state, 200.0)
+                known = runs.end(known, dot(node), known.values[0].start, state, 200.0)
         return known
 
     a, b = played(one, 1), played(two, 2)
@@ -102,7 +126,7 @@ def test_merging_is_the_same_in_any_order(one: list, two: list) -> None:  # type
 
 def test_times_travel_as_ages() -> None:
     known, first = begin(EMPTY, "m1", 1000.0)
-    known = runs.end(known, NODES["m1"], first.start, DONE, 1010.0)
+    known = runs.end(known, dot(), first.start, DONE, 1010.0)
     there = run_rows.from_rows(run_rows.to_rows(known, 1050.0), 9_000_050.0)
     assert (there.values[0].began, there.values[0].ended) == (9_000_000, 9_000_010)
     assert there.digest == known.digest
