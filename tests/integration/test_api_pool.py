@@ -321,7 +321,7 @@ def test_answers_that_are_slow(site: Site) -> None:
         # Slower than the caller has time for, and the job is found.
         trap = between.set(b'"client": "local_async"', "slow")
         found, command = site.job()
-        job = pool.local_async("web", "cmd.run", [command], deadline=4)
+        job = pool.local_async("web", "cmd.run", [command], deadline=5)
         assert (job.master, job.minions, pool.wait(job)) == ("m1", ("web",), {"web": ""})
         assert (trap.sprung, sent(between, trap.word)) == (1, 1)
         # So slow that it is not even found.

@@ -19,6 +19,11 @@ COMMAND = (
 )
 
 
+def ready(master: Master) -> bool:
+    """Whether all masters could take over, by what *master* knows."""
+    return all(each["health"]["ready"] for each in master.control("status")["masters"])
+
+
 def test_masters_are_restarted_one_after_the_other(make_lab: MakeLab) -> None:
     with make_lab() as lab:
         for name in ("m1", "m2"):
@@ -27,6 +32,7 @@ def test_masters_are_restarted_one_after_the_other(make_lab: MakeLab) -> None:
         lab.start_all()
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
+        wait_for(lambda: ready(m1), SOON, "both serve")
         starts = {m.name: m.control("restart", {"name": m.name})["start"] for m in (m1, m2)}
         order: list[str] = []
         end = threading.Event()

@@ -11,6 +11,7 @@ import pytest
 
 from lab.engines import Place
 from proving.hostile import payloads, run
+from proving.hostile import scene as scenes
 from proving.hostile.attack import Tally
 from proving.hostile.inputs import ENDLESS, PAGES
 from proving.hostile.target import doors
@@ -44,13 +45,14 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
 
 @pytest.mark.timeout(180)
 def test_an_engine_under_attack(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with run.scene(root) as scene:
+    with scenes.scene(root) as scene:
         run.every_door(scene, INPUTS, seed=1, short=True)
-        for name in ("MEMORY", "GROWTH"):
-            with monkeypatch.context() as bounds:
-                bounds.setattr(run, name, -1)
-                scene.door("nothing at all", Tally)
-            assert "MB" in scene.troubles.pop()
+        with monkeypatch.context() as bounds:
+            bounds.setattr(scenes, "MEMORY", -1)
+            scene.door("nothing at all", Tally)
+        assert "MB" in scene.troubles.pop()
+        scene.door("nothing at all", Tally, growth=-1)
+        assert "MB" in scene.troubles.pop()
         run.look_after(scene)
     assert scene.troubles == []
     for row in scene.rows[:13]:

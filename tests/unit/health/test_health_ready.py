@@ -21,7 +21,8 @@ from saltext_ha.salt_bus.proof import Proofs
 GOOD = Health(True, True, 0, 0.0, "")
 BAD = Health(False, True, 0, 0.0, "publisher: timed out")
 ASKS = HealthSettings()
-PROOFS = Proofs(b"key")
+# Of a clock that stands still: a proof is good for ten minutes, and this file may come later.
+PROOFS = Proofs(b"key", lambda: 1e9)
 MINE = PROOFS.mark(ECHO, {"master": "m1", "turn": 1})
 DOWN, UP, UNASKED = (SimpleNamespace(up=up) for up in (False, True, None))
 
