@@ -24,6 +24,7 @@ STATE_FILES = {
     "events.key",
     "replica.db-shm",
     "peers",
+    "restart",
     "removed",
     "invites",
     "tenant.json",
