@@ -22,7 +22,7 @@ FEW, MANY = 10, 20_000
 FOLLOWERS = 2
 SPREAD = Budget(median=50)
 PATIENCE = 120.0
-LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
+DEVICES = Path("/proc/self/net/dev")
 
 
 def measure(root: Path, files: int, runs: int) -> list[Row]:
@@ -123,7 +123,9 @@ def _copy(source: Path, targets: Sequence[Path]) -> Shot:
 
 
 def _bytes() -> int:
-    return int(LOOPBACK.read_text())
+    """Sent over loopback; of this network namespace, where /sys tells of the one that mounted it."""
+    lines = (line.partition(":") for line in DEVICES.read_text().splitlines())
+    return next(int(rest.split()[8]) for name, _, rest in lines if name.strip() == "lo")
 
 
 def _spread(root: Path, places: Sequence[Place]) -> float:
