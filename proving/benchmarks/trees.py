@@ -123,7 +123,7 @@ def _copy(source: Path, targets: Sequence[Path]) -> Shot:
 
 
 def _bytes() -> int:
-    """Sent over loopback; of this network namespace, where /sys tells of the one that mounted it."""
+    """Sent over loopback in this network namespace; /sys tells of the one that mounted it."""
     lines = (line.partition(":") for line in DEVICES.read_text().splitlines())
     return next(int(rest.split()[8]) for name, _, rest in lines if name.strip() == "lo")
 
