@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# For how many seconds keys that vanished are put off while the store goes on changing.
+PATIENCE = 2.0
+
 
 class Core:
     """
@@ -48,6 +51,7 @@ class Core:
         self._passes = 0
         self._settled = 0.0
         """When all that the last pass found is settled: whether too much is gone shows then."""
+        self._patient_until: float | None = None
         self._began: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -95,6 +99,8 @@ class Core:
         """Finish what is being done, and close the replica."""
         if self._timer:
             self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.replica.close()
 
@@ -256,7 +262,33 @@ class Core:
     def _begin_due(self) -> None:
         self._timer = None
         if not self._passes:
-            self.start(self.work(lambda: self.keeper.look(self.keeper.work.take())))
+            self.start(self._look_at_due())
+
+    async def _look_at_due(self) -> None:
+        """
+        Look at what is due. A folder that is being emptied is seen half empty by a pass: keys that
+        vanished are believed to be gone, or held, when no more follow them.
+        """
+        if await self._still_changes():
+            await self.scan()  # what it finds settles first
+        else:
+            self._patient_until = None
+            await self.work(lambda: self.keeper.look(self.keeper.work.take()))
+
+    async def _still_changes(self) -> bool:
+        """Whether the store changed since the pass that found the keys which vanished."""
+        if not self.keeper.work.absences_due():
+            return False
+        now = time.monotonic()
+        if self._patient_until is None:
+            self._patient_until = now + PATIENCE
+        if now > self._patient_until:
+            return False
+        self._passes += 1  # what is due waits for the answer
+        try:
+            return await self.run(self.keeper.store.touched)
+        finally:
+            self._passes -= 1
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)

@@ -119,6 +119,11 @@ class WorkQueue:
         self._waiting[minion_id] = Work(at, at)
         self._next = min(self._next, at)
 
+    def absences_due(self) -> bool:
+        """Whether it is time to believe that absent keys are gone."""
+        now = self._clock()
+        return any(work.certain_at <= now for work in self._waiting.values())
+
     def wake(self) -> None:
         """Something that is no id is to be tried again."""
         self._wake = self._clock() + RETRY

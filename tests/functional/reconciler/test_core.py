@@ -14,7 +14,7 @@ import pytest
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Content
-from saltext_ha.reconciler import work_queue
+from saltext_ha.reconciler import core, work_queue
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hint
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
@@ -102,14 +102,57 @@ def test_what_is_gone_is_weighed_when_the_pass_is_over(
     async def act() -> None:
         here = Core(m1.keeper, published.extend)
         await here.scan()
-        await asyncio.sleep(0.5)  # the second look
-        await here.run(lambda: None)
+        await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
         here.close()
 
     asyncio.run(act())
     m1.restart()
     assert published == []
     assert sorted(m1.replica.held.all()) == MANY
+
+
+def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Master) -> None:
+    """What the pass found gone is little enough to believe; the rest follows while it settles."""
+    for name in MANY:
+        m1.knock(name, state=ACCEPTED)
+    m1.scan()
+    published: list[Record] = []
+
+    async def act() -> None:
+        here = Core(m1.keeper, published.extend)
+        await here.run(m1.store.touched)
+        for name in MANY[:BATCH]:
+            m1.remove(name)
+        await here.scan()
+        for name in MANY[BATCH:]:
+            m1.remove(name)
+        await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
+        here.close()
+
+    asyncio.run(act())
+    m1.restart()
+    assert published == []
+    assert sorted(m1.replica.held.all()) == MANY
+
+
+def test_keys_that_vanish_are_believed_though_the_folder_never_rests(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1.knock("web1", state=ACCEPTED)
+    m1.scan()
+    published: list[Record] = []
+    monkeypatch.setattr(core, "PATIENCE", 0.5)
+    monkeypatch.setattr(m1.store, "touched", lambda: True)
+
+    async def act() -> None:
+        here = Core(m1.keeper, published.extend)
+        m1.remove("web1")
+        await here.scan()
+        await until(lambda: bool(published), "the deletion is recorded")
+        here.close()
+
+    asyncio.run(act())
+    assert [record.state for record in published] == [DELETED]
 
 
 def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
