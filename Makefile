@@ -9,7 +9,7 @@ STAMP   = $(VENV)/.installed
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint docs audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
+.PHONY: demo test check programs lint docs audit dist hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
 	containers salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
@@ -82,6 +82,17 @@ $(AUDIT)/.installed:
 audit: $(STAMP) $(AUDIT)/.installed  ## known vulnerabilities in what is installed; says so when it cannot ask
 	$(BIN)/python -m lab.audit $(AUDIT)/bin/pip-audit
 
+# What uploads is in a venv of its own, too: it would bring other versions of what Salt needs.
+DIST = .venv-dist
+
+$(DIST)/.installed:
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python -m pip install --quiet 'build>=1.0' 'twine>=5'
+	touch $@
+
+dist: $(STAMP) $(DIST)/.installed  ## wheel and sdist, tried in each Salt on each Python; ARGS=--build-only
+	$(BIN)/python -m proving.dist --tools $(DIST)/bin/python $(ARGS)
+
 hostile: $(STAMP)  ## attack an engine through every door, print what became of it
 	$(BIN)/python -m proving.hostile --inputs $(INPUTS) --seed $(SEED)
 
@@ -144,4 +155,4 @@ on-python: $(STAMP)
 	$(if $(DEMO),$(BIN)/python -m lab.demo)
 
 clean: lab-stop
-	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .docs .lab .salt-suites .containers .fuzz .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .venv-dist .docs dist .lab .salt-suites .containers .fuzz .mypy_cache .ruff_cache
