@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"dist: {exc}", file=sys.stderr)
         return 1
     for file in (made.wheel, made.sdist):
-        print(f"dist: {file.name}: {file.stat().st_size // 1024} KB, holds what git has", flush=True)
+        print(
+            f"dist: {file.name}: {file.stat().st_size // 1024} KB, holds what git has", flush=True
+        )
     if options.build_only:
         return 0
     pairs = pairs_of(options.python or (), options.salt or SALTS)
@@ -65,9 +67,7 @@ def pairs_of(pythons: Sequence[str], salts: Sequence[str]) -> list[tuple[Pair, b
         for version, path in installed().items()
         if not pythons or text(version) in pythons
     }
-    pairs = [
-        Pair(version, path, salt) for version, path in sorted(found.items()) for salt in salts
-    ]
+    pairs = [Pair(version, path, salt) for version, path in sorted(found.items()) for salt in salts]
     return [(pair, number in (0, len(pairs) - 1)) for number, pair in enumerate(pairs)]
 
 
