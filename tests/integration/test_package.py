@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from proving.dist.artifacts import build, compare, tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.core
@@ -45,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(
         ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
     )
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source / name)
     run(
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
@@ -53,6 +56,49 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (built,) = (folder / "out").iterdir()
     return built
+
+
+def test_a_copy_without_git_has_a_version_below_all_releases(wheel: Path) -> None:
+    assert wheel.name.startswith("saltext_ha-0.1.dev0-")
+
+
+def test_on_an_index_the_links_of_readme_lead_somewhere(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        text = archive.read(name).decode()
+    assert "Keywords: salt-extension," in text
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links), links
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What git has of this checkout, as one commit without a tag."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in tracked(ROOT):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    git = ("git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@example.com")
+    run(*git, "init", "--quiet")
+    run(*git, "add", "--all")
+    run(*git, "commit", "--quiet", "--message", "all")
+    return folder
+
+
+def test_wheel_and_sdist_hold_what_git_has(clone: Path, tmp_path: Path) -> None:
+    """``make dist`` does the same, then tries the wheel."""
+    made = build(Path(sys.executable), clone, tmp_path)
+    compare(made, tracked(clone))
+    # Without a tag it is on the way to the first release, and names its commit.
+    assert re.match(r"saltext_ha-0\.1\.dev1\+g[0-9a-f]+-py3-none-any\.whl", made.wheel.name)
+
+
+def test_a_tag_is_the_version(clone: Path) -> None:
+    run("git", "-C", clone, "tag", "v1.2.3")
+    out = clone.parent / "tagged"
+    assert build(Path(sys.executable), clone, out).sdist.name == "saltext_ha-1.2.3.tar.gz"
 
 
 def test_the_wheel_fits_every_python(wheel: Path) -> None:

@@ -1,0 +1,1 @@
+"""What is published, built and tried as a stranger gets it: ``python -m proving.dist``."""
