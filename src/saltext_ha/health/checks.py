@@ -19,7 +19,7 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.config.salt_api import Api, own_address
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, pings
 
 # What a ZeroMQ socket sends to a new connection: ff, eight bytes, 7f.
 GREETING = 10
@@ -30,7 +30,7 @@ def request_port(opts: Mapping[str, Any], timeout: float) -> str:
     """Send one request to a worker of the master, as a minion does."""
     address = own_address(opts.get("interface"))
     master = binding.SeenMaster(None, None, int(opts["ret_port"]), frozenset({address}))
-    answer = binding.ping(opts, master, timeout)
+    answer = pings.ping(opts, master, timeout)
     return "" if answer["answers"] else str(answer["note"])
 
 

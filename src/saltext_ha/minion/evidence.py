@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.minion.binding import Running, SeenMaster, TcpLinks, split_entry
+from saltext_ha.minion.binding import Running, SeenMaster, split_entry
+from saltext_ha.minion.tcp_links import TcpLinks
 
 
 def remark(
@@ -27,7 +28,7 @@ def remark(
     Only a hot-hot minion should be subscribed to masters besides its current one.
 
     :param known: the other masters, also judged.
-    :param ping: the result of :func:`~saltext_ha.minion.binding.ping`, if it was asked for.
+    :param ping: the result of :func:`~saltext_ha.minion.pings.ping`, if it was asked for.
     """
     hot = running.type == "list"
     if not (master.current or hot):

@@ -11,7 +11,7 @@ import salt.config
 import salt.crypt
 
 from saltext_ha.common.addresses import bare_ip
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, tcp_links
 
 NAMES = "ha_masters"
 """
@@ -73,9 +73,11 @@ def bus(opts: Mapping[str, Any]) -> str | int:
 
 
 def pid(opts: Mapping[str, Any], caller: bool) -> int | None:
-    """The process of the running minion; see :func:`saltext_ha.minion.binding.minion_pid`."""
+    """The process of the running minion; see :func:`saltext_ha.minion.tcp_links.minion_pid`."""
     forks = bool(opts.get("multiprocessing", True))
-    return binding.minion_pid(str(opts.get("pidfile") or ""), bus(opts), caller=caller, forks=forks)
+    return tcp_links.minion_pid(
+        str(opts.get("pidfile") or ""), bus(opts), caller=caller, forks=forks
+    )
 
 
 def _port(value: Any) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
-from saltext_ha.minion import binding
+from saltext_ha.minion import tcp_links
 
 
 class KnownProcess(NamedTuple):
@@ -67,5 +67,5 @@ def job_of(pid: int, minion: int) -> int:
 
 def running(pidfile: str, bus: str | int, ended: int | None) -> int | None:
     """The process of the minion, once it is not the *ended* one any more."""
-    pid = binding.minion_pid(pidfile, bus, caller=True, forks=True)
+    pid = tcp_links.minion_pid(pidfile, bus, caller=True, forks=True)
     return None if pid == ended else pid

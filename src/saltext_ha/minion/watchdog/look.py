@@ -19,8 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from saltext_ha.common.addresses import bare_ip
-from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion import binding, pings
+from saltext_ha.minion.binding import Running, SeenMaster
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import admission, publisher
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import WatchdogLook
@@ -173,7 +174,7 @@ class Looker:
         source = bare_ip(str(self.opts.get("source_ip") or ""))
         with ThreadPoolExecutor(max_workers=1) as pool:
             deaf = pool.submit(publisher.problems, transport, masters, self.timeout, source)
-            answers = binding.ping_all(self.opts, masters, self.timeout)
+            answers = pings.ping_all(self.opts, masters, self.timeout)
             problems = deaf.result()
         told = [
             (str(master.configured), answer)

@@ -14,7 +14,7 @@ import contextlib
 from pathlib import Path
 
 from saltext_ha.common import tcp_table
-from saltext_ha.minion.binding import Link
+from saltext_ha.minion.tcp_links import Link
 
 
 def unanswered(pid: int) -> dict[Link, int]:

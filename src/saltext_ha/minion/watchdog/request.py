@@ -17,7 +17,7 @@ import psutil
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import binding, options
+from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.restarting import detached
 from saltext_ha.minion.watchdog.journal import ASKED, Journal, RecordedMove
 from saltext_ha.minion.watchdog.order import Order
@@ -167,7 +167,7 @@ def main() -> None:
     task = detached.take()
     opts = salt.config.minion_config(task["conf_file"], minion_id=task["id"])
     minion = int(task["minion"])
-    place = site(opts, lambda: binding.established(minion), TIMEOUT)
+    place = site(opts, lambda: tcp_links.established(minion), TIMEOUT)
     place.mover.order = tuple(task["order"])
     if task["job"]:
         with contextlib.suppress(psutil.Error):

@@ -17,8 +17,9 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.minion import binding, options
-from saltext_ha.minion.binding import SeenMaster, TcpLinks
+from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.restarting import detached, processes, restart
+from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog.journal import FAILED, Journal, RecordedMove
 
 PAUSE = 600.0  # seconds from one restart to the next, at least

@@ -12,8 +12,9 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import WatchdogSettings
-from saltext_ha.minion import binding, options
-from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion import binding, options, tcp_links
+from saltext_ha.minion.binding import Running, SeenMaster
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import decide, journal, probes, report, rescue
 from saltext_ha.minion.watchdog import order as orders
 from saltext_ha.minion.watchdog.decide import MinionMove, Next, Setup, State, WatchdogLook
@@ -95,7 +96,7 @@ def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
 
     place = site(
         opts,
-        lambda: binding.established(parent),
+        lambda: tcp_links.established(parent),
         settings.timeout,
         lambda: probes.unanswered(parent),
     )
