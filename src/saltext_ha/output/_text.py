@@ -6,6 +6,7 @@ Not an outputter: Salt's loader skips files that start with an underscore.
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any
 NARROWEST = 12  # a column is not shrunk below this many cells
 GAP = "  "
 LONGEST_REASON = 200
+LONGEST_NOTE = 400
+LISTED = 50  # entries of a list below a table; all of them are in the JSON
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _STYLES = {
     **dict.fromkeys(("ok", "running", "accepted", "same", "active", "done"), "GREEN"),
@@ -186,3 +189,48 @@ def excerpts(texts: Sequence[str], width: int) -> list[str]:
         start += 1
     start = max(0, start - width // 4)
     return [shorten("…" + text[start:] if start else text, width) for text in texts]
+
+
+def with_notes(
+    screen: Screen,
+    columns: list[str],
+    rows: list[list[str]],
+    entries: Sequence[Mapping[str, Any]],
+    right: list[str],
+) -> list[str]:
+    """A table with a last column of notes, or the notes below it where they do not fit beside."""
+    notes = [clean(entry.get("note") or "") for entry in entries]
+    if not any(notes):
+        return table(screen, columns, rows, right)
+    beside = [[*row, note] for row, note in zip(rows, notes, strict=True)]
+    unbounded = Screen(width=sys.maxsize)
+    widest = max(map(display_width, table(unbounded, [*columns, "Note"], beside, right)))
+    if widest <= screen.width:
+        return table(screen, [*columns, "Note"], beside, right)
+    lines = table(screen, columns, rows, right)
+    return lines + [
+        f"  {clean(entry.get('name') or entry.get('id'))}: {shorten(note, LONGEST_NOTE)}"
+        for entry, note in zip(entries, notes, strict=True)
+        if note
+    ]
+
+
+def listed(entries: Iterable[str]) -> list[str]:
+    """Entries below a table, indented, the first :data:`LISTED` of them."""
+    lines = [f"  {entry}" for entry in entries]
+    if len(lines) > LISTED:
+        return [*lines[:LISTED], f"  … {number(len(lines) - LISTED)} more (--out=json has all)"]
+    return lines
+
+
+def notes(data: Mapping[str, Any]) -> list[str]:
+    """The notes of an answer, each on its line."""
+    return [shorten(clean(note), LONGEST_NOTE) for note in data.get("notes") or []]
+
+
+def seen(entry: Mapping[str, Any]) -> str:
+    """How long ago a master was seen."""
+    seconds = entry.get("seen")
+    if seconds is None:
+        return "-" if entry.get("self") else "never"
+    return duration(seconds)
