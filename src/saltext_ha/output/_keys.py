@@ -37,7 +37,7 @@ def conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
 
 
 def _resolve(conflict: Mapping[str, Any]) -> str:
-    """What ends a conflict: which key is the minion's own only an operator can tell."""
+    """The command that ends a conflict; only an operator can know which key is the minion's own."""
     found = [str(text) for text in (conflict.get("keys") or {}).values() if text]
     keys = dict.fromkeys(key.split()[-1] for text in found for key in text.split(", "))
     shown = " or ".join(distinct(keys)) or "FINGERPRINT"
@@ -66,7 +66,7 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         summary.append(screen.paint(count(conflicts, "conflict"), "conflict"))
     lines.append(" · ".join(summary))
     if len(keys) == 1 and keys[0].get("fingerprint"):
-        # Asked for one key, an operator is about to compare it with what the minion says.
+        # For one key in full: an operator compares it with the minion's own.
         lines.append(clean(keys[0]["fingerprint"]))
     return lines
 

@@ -72,7 +72,7 @@ def _ago(at: Any) -> str:
 
 
 def _of_masters(data: Mapping[str, Any]) -> list[str]:
-    """Why masters are not ok, where neither the table nor their notes say it."""
+    """Why masters are not ok, if neither the table nor their notes say it."""
     notes = {row.get("name"): row.get("note") or "" for row in data.get("masters") or []}
     return [
         f"  {clean(reason.get('about'))}: {shorten(clean(reason.get('text')), LONGEST_NOTE)}"

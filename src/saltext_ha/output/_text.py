@@ -28,7 +28,7 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Screen:
-    """What we write on: its width in cells, and Salt's colours (empty texts when not wanted)."""
+    """The terminal: its width in cells, and Salt's colours (empty texts without colour)."""
 
     width: int = 80
     colors: Mapping[str, Any] = field(default_factory=dict)
@@ -42,8 +42,8 @@ class Screen:
 
 def clean(value: Any) -> str:
     """
-    One line of harmless text: what came from a minion or a peer must not drive the terminal,
-    break a table or turn the direction of writing.
+    One line of harmless text: text from a minion or a peer must not control the terminal, break a
+    table or change the direction of writing.
     """
     text = " ".join(str(value).split())
     return "".join("?" if unicodedata.category(char) in _HIDDEN else char for char in text)
@@ -74,7 +74,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """*text* filled up with spaces to *width* cells, on its left when *right* aligned."""
+    """*text* padded with spaces to *width* cells, on the left if *right* aligned."""
     fill = " " * (width - display_width(text))
     return fill + text if right else text + fill
 
@@ -106,8 +106,8 @@ def fingerprint(value: Any, parts: int = 5) -> str:
 
 def distinct(values: Iterable[Any]) -> list[str]:
     """
-    Texts with the fingerprints in them shortened, but never so far that two different ones look
-    alike: the first bytes of a fingerprint can be had by trying keys.
+    Texts with shortened fingerprints, but never so short that two different ones look the same: the
+    first bytes of a fingerprint can be matched by trying keys.
     """
     texts = [clean(value) for value in values]
     parts = 5
@@ -119,7 +119,7 @@ def distinct(values: Iterable[Any]) -> list[str]:
 
 
 def not_asked(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Which masters are missing from an answer, and why: its part ``unknown``."""
+    """The masters missing from an answer, and why: its part ``unknown``."""
     return [
         f"{screen.paint(clean(name), 'unknown')} could not be asked: "
         f"{shorten(clean(why), LONGEST_REASON)}"
@@ -135,9 +135,9 @@ def table(
     whole: Sequence[str] = (),
 ) -> list[str]:
     """
-    Lines of an aligned table. Columns named in *right* are right-aligned. When it is wider than
-    the screen, its widest column is shortened first, none below :data:`NARROWEST`, and those named
-    in *whole* not at all.
+    Lines of an aligned table. Columns named in *right* are right-aligned. If it is wider than the
+    screen, its widest column is shortened first, none below :data:`NARROWEST`, and those in *whole*
+    never.
     """
     cells = [list(columns), *([clean(cell) for cell in row] for row in rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
@@ -178,8 +178,8 @@ def inline(value: Any) -> str:
 
 def excerpts(texts: Sequence[str], width: int) -> list[str]:
     """
-    Each text in at most *width* cells. Texts that would look alike when cut are cut in front too,
-    so that the place where they differ is on the screen.
+    Each text in at most *width* cells. Texts that would look the same when cut are also cut in
+    front, so that the difference is visible.
     """
     cut = [shorten(text, width) for text in texts]
     if len(set(cut)) == len(set(texts)):
@@ -198,7 +198,7 @@ def with_notes(
     entries: Sequence[Mapping[str, Any]],
     right: list[str],
 ) -> list[str]:
-    """A table with a last column of notes, or the notes below it where they do not fit beside."""
+    """A table with a last column of notes, or with the notes below it if they do not fit."""
     notes = [clean(entry.get("note") or "") for entry in entries]
     if not any(notes):
         return table(screen, columns, rows, right)

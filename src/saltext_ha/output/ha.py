@@ -92,7 +92,7 @@ def _of_minion(name: str, answer: Any, kwargs: Mapping[str, Any]) -> str:
 
 
 def _kind_of(answer: Any) -> str:
-    """What an answer of a minion, as ``salt`` and ``salt-call`` print it, is; empty: not ours."""
+    """The kind of a minion's answer, as ``salt`` and ``salt-call`` print it; empty: not ours."""
     if isinstance(answer, Mapping):
         moved = answer.keys() >= {"from", "to", "result", "comment"}
         return str(answer.get("kind") or ("failover" if moved else ""))
@@ -103,7 +103,7 @@ def _kind_of(answer: Any) -> str:
 
 
 def _encodable(text: str) -> str:
-    # Salt prints the repr of the bytes when the locale cannot show a character.
+    # Salt prints the repr of the bytes if the locale cannot show a character.
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
@@ -117,13 +117,13 @@ def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """A job, and what it returned as Salt shows that."""
+    """A job, and its returns in Salt's own form."""
     shown = [output(data["returned"])] if data.get("returned") else []
     return [*_jobs.head(data, screen), *shown, *_jobs.rest(data, screen)]
 
 
 def _once_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """What became of it, and what it returned as Salt shows that."""
+    """The result, and the return of the function in Salt's own form."""
     lines = _once.once(data, screen)
     if data.get("return") is not None:
         lines.append(output(data["return"]))
@@ -171,7 +171,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "rebalance": _minions.moves,
     "minion_config": _failover.config,
     "failover_safe": _failover.safe,
-    # To be put into a file: as it is.
+    # Meant for a file: unchanged.
     "proxy_config": lambda data, screen: str(data.get("text") or "").splitlines(),
     "notice": _notice,
     "error": _error,
