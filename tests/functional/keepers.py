@@ -9,7 +9,8 @@ from pathlib import Path
 from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Outcome
-from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.keystore.files import FileStore
+from saltext_ha.keystore.folders import FOLDERS
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode

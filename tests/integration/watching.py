@@ -11,7 +11,7 @@ import salt.client
 import salt.config
 
 from lab import Master, Minion, wait_for
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, pings
 from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 
 SOON = 60.0
@@ -42,7 +42,7 @@ def serves(master: Master) -> bool:
     """Whether its workers answer; it listens earlier."""
     here = binding.SeenMaster(None, master.address, master.ret_port, frozenset({master.address}))
     opts = {**master.opts, "__role": "minion", "id": "probe"}
-    return bool(binding.ping(opts, here, 2)["answers"])
+    return bool(pings.ping(opts, here, 2)["answers"])
 
 
 def book(minion: Minion) -> Journal:

@@ -1,4 +1,4 @@
-"""``ha: consistency:`` — how often the check runs by itself, and what it lets pass."""
+"""``ha: consistency:`` — how often the check runs by itself, and which differences it ignores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ConsistencySettings:
 
     def ignores(self, section: str, path: str) -> bool:
         """
-        Whether a difference at *path* is let pass: it, or something above it, is named, alone
+        Whether a difference at *path* is ignored: it, or a path above it, is named, alone
         (``external_auth:pam``) or after the section (``access:external_auth:pam``).
         """
         return any(

@@ -31,7 +31,7 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class PeerAddress:
-    """Where a pinned peer is to be reached, when that differs from what it said on joining."""
+    """The URL of a pinned peer, if it differs from what it said on joining."""
 
     name: str
     url: str
@@ -65,34 +65,36 @@ class HaConfig:
     :ivar hold_minimum: more accepted keys than this, and than ``hold_fraction`` of them, gone
         within a minute without ``salt-key`` or its wheel, are [held](troubleshooting.md#held).
     :ivar hold_fraction: the same, as a part of all accepted keys.
-    :ivar pending_limit: how many new minions that nobody has decided about are told to the other
-        masters. Further ones wait in Salt's own folder until there is room; ``ha.status`` says so.
+    :ivar pending_limit: how many new, undecided minions are told to the other masters. Further ones
+    wait in Salt's own folder until there is room; ``ha.status`` says so.
         Minions that are known already, or that you accept or reject, do not count.
     :ivar pending_rate: the same, within a minute. It does not count minions that are there when
         the engine starts.
     :ivar keep_tombstones: days for which it is remembered that a key was deleted; longer while a
-        master is away.
-    :ivar masters: ``[https://10.0.0.1:4530, …]``: where members may be, the same on all; with the
+    master is down.
+    :ivar masters: ``[https://10.0.0.1:4530, …]``: addresses of possible members, the same on all;
+    with the
         secret, [they join each other](tutorials/unattended.md).
     :ivar secret: a file, of mode 0600, with at least 32 characters (``openssl rand -hex 32``);
         or ``SALT_HA_SECRET`` in the environment. Every master that knows it may join.
     :ivar share_master_key: hand the master key to a master that joins by the secret.
     :ivar commands: whether this master publishes jobs of ``ha.cmd`` that were started on another
         one; [what that means](security.md).
-    :ivar keep_history: days after which lines of ``ha.history`` go; the last one of a key stays
-        with it.
-    :ivar max_members: masters in the group, this one among them; more are not let in, no matter
-        which master introduces them.
-    :ivar minions_per_worker: how many minions ``ha.failover_safe`` trusts each of a master's worker
-        threads with.
+    :ivar keep_history: days after which lines of ``ha.history`` are dropped; the last one of a key
+    is kept as long as the key.
+    :ivar max_members: masters in the group, including this one; more are not admitted, no matter
+    which master introduces them.
+    :ivar minions_per_worker: how many minions ``ha.failover_safe`` expects one worker thread of a
+    master to serve.
     :ivar consistency: the check that [the masters are the same](consistency.md).
     :ivar health: what the engine asks its own master, and how often; ``false``: nothing.
     :ivar leader: which master runs [what runs once](once.md); ``false``: this one never does.
     :ivar status: the [status page](status-page.md), ``/ready`` and ``/metrics``; ``false``: none.
     :ivar trees: [folders that all masters serve the same](trees.md).
-    :ivar restart: by which ``ha.restart_masters`` restarts this master; ``false``: it may not.
-    :ivar peers: ``[{name: m2, url: https://10.0.0.2:4530}]``: a member that is to be called
-        elsewhere than it says.
+    :ivar restart: the command by which ``ha.restart_masters`` restarts this master; ``false``: it
+    may not.
+    :ivar peers: ``[{name: m2, url: https://10.0.0.2:4530}]``: a member that is called at another
+    URL than it says.
     """
 
     name: str
@@ -135,7 +137,7 @@ class HaConfig:
 
     @property
     def peer_urls(self) -> dict[str, str]:
-        """Name → where to call that peer, of those that are called elsewhere than they say."""
+        """Name → URL of the peers that are called at another URL than they say."""
         return {peer.name: peer.url for peer in self.peers}
 
 
@@ -146,7 +148,7 @@ def make_url(host: str, port: int) -> str:
 
 def check_url(value: Any) -> str:
     """
-    Return *value* when it is ``https://host:port``.
+    Return *value* if it is ``https://host:port``.
 
     :raises ValueError: says what is wrong with it and what to write instead.
     """
@@ -175,7 +177,7 @@ def check_url(value: Any) -> str:
 
 
 def _with_scheme(text: str) -> str:
-    """The URL that was meant by ``host``, ``host:port`` or an IP address alone."""
+    """The URL meant by ``host``, ``host:port`` or an IP address alone."""
     host, _, port = text.rpartition(":")
     if not (host and port.isdecimal()) or (":" in host and not host.endswith("]")):
         host, port = text, str(DEFAULT_PEER_PORT)
@@ -253,7 +255,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key == "lint":
-            continue  # which rules are ignored is read by lint itself
+            continue  # lint itself reads which rules are ignored
         if key == "peers":
             values["peers"] = _peers(source, value)
         elif key == "masters":
@@ -292,7 +294,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
 
 
 def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any]) -> None:
-    """What cannot be set on a member of Salt's own cluster."""
+    """Refuse settings that a member of Salt's own cluster cannot have."""
     if values.get("repair") and (reason := member.why_no_repair()):
         raise ConfigError(f"{source}: ha: repair: True cannot be: {reason}")
     state_dir = values["state_dir"]

@@ -36,7 +36,7 @@ Made from the code by `python -m saltext_ha.config.page > docs/configuration.md`
 
 LINT = "`{ignore: [HA707, …]}`: findings of [`ha.lint`](lint.md) that you accept."
 
-# Key → what is read of it, where that is called otherwise.
+# Key → the field that is read from it, if it has another name.
 READ = {"secret_file": "secret", "password_file": "password", "token_file": "token"}  # nosec B105
 
 MAPPINGS: tuple[tuple[str, type, Iterable[str], str], ...] = (
@@ -98,7 +98,7 @@ def _table(cls: type, keys: Iterable[str], parse: Callable[[str, Any], None]) ->
 
 
 def _takes(parse: Callable[[str, Any], None], key: str) -> str:
-    """What the error says of a value that nothing takes."""
+    """What a key takes, from the error about an impossible value."""
     try:
         parse(key, object())
     except ConfigError as exc:
@@ -107,14 +107,14 @@ def _takes(parse: Callable[[str, Any], None], key: str) -> str:
 
 
 def _texts(cls: type) -> dict[str, str]:
-    """Field → what the docstring of *cls* says of it, as Markdown."""
+    """Field → its text in the docstring of *cls*, as Markdown."""
     entry = r"^ *:ivar (\w+): (.*?)(?=\n *:|\n\n|\Z)"
     found = re.findall(entry, cls.__doc__ or "", re.MULTILINE | re.DOTALL)
     return {name: " ".join(text.split()).replace("``", "`") for name, text in found}
 
 
 def _defaults(cls: type) -> dict[str, str]:
-    """Field → its default as YAML, where it has one that can be shown."""
+    """Field → its default as YAML, if it has one that can be shown."""
     shown = {}
     for field in dataclasses.fields(cls):
         value = field.default

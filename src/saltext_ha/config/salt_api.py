@@ -11,7 +11,7 @@ WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # nosec B104
 
 
 def own_address(interface: Any) -> str:
-    """Where a daemon of this machine that listens on *interface* is to be reached."""
+    """The address of a daemon of this machine that listens on *interface*."""
     text = str(interface or "").strip("[]")
     return WILDCARD.get(text, text)
 
@@ -21,7 +21,7 @@ class Api:
     """
     salt-api of this machine, as the master's configuration has it.
 
-    :ivar certificate: the file of the one it shows; None without TLS.
+    :ivar certificate: the file of its certificate; None without TLS.
     :ivar everywhere: whether it listens on all addresses of this machine.
     :ivar tornado: whether it is rest_tornado.
     """
@@ -35,11 +35,11 @@ class Api:
 
     @property
     def url(self) -> str:
-        """Where this machine reaches it."""
+        """The URL at which this machine reaches it."""
         return self.url_at(self.host)
 
     def url_at(self, host: str) -> str:
-        """Where it is reached under another name of this machine."""
+        """Its URL under another name of this machine."""
         scheme = "https" if self.certificate else "http"
         host = f"[{host}]" if ":" in host else host
         return f"{scheme}://{host}:{self.port}{self.prefix}"

@@ -1,8 +1,8 @@
 """
-The secret by which masters of one group know each other before they have met.
+The secret by which masters of one group recognise each other when they join.
 
-From a file (``ha: secret_file``) or the environment (``SALT_HA_SECRET``). It is read where the
-configuration is read, and never shown: not in an error, not in a ``repr``, not in a log.
+From a file (``ha: secret_file``) or the environment (``SALT_HA_SECRET``). It is read with the
+configuration, and never shown: not in an error, not in a ``repr``, not in a log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
     """
     The secret from the file *path*, or else from the environment; None when neither is set.
 
-    :raises ValueError: it cannot be used; says why and what to do, and nothing of the secret.
+    :raises ValueError: it cannot be used; says why and what to do, without the secret.
     """
     if path is not None:
         return _usable(content(path))
@@ -36,14 +36,14 @@ def read(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
 
 def content(path: Path, if_seen: str = _MAKE_ONE) -> bytes:
     """
-    What the file *path* holds, which must not be open to others.
+    The content of the file *path*, which must not be open to others.
 
-    :param if_seen: what to do where others could read it.
+    :param if_seen: what to do if others could read it.
     :raises ValueError: it cannot be read, or others may; says what to do.
     """
     try:
         with path.open("rb") as file:
-            # Of the file that was opened: the name may stand for another one by now.
+            # Of the open file: its name may mean another file by now.
             mode = os.fstat(file.fileno()).st_mode
             content = file.read(LONGEST + 1)
     except OSError as exc:
@@ -51,7 +51,7 @@ def content(path: Path, if_seen: str = _MAKE_ONE) -> bytes:
             f"cannot be read ({reason_of(exc)}); it must be there, and readable for the user "
             "that salt-master runs as"
         ) from None
-    # Its group may read it (Kubernetes hands secrets out that way), nobody else anything.
+    # Its group may read it (as Kubernetes provides secrets), others nothing.
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise ValueError(
             f"is open to others (mode {stat.S_IMODE(mode):04o}); chmod 600 {path}, and if others "
@@ -64,11 +64,11 @@ def keep_from_core_dumps() -> None:
     """
     Have the kernel write no core of this process, which knows secrets.
 
-    A program that takes cores (``kernel.core_pattern`` with a pipe: systemd-coredump, apport) is
-    given them whatever the limit is, 0 included: but for 1, which no core fits into either.
+    A program that takes cores (``kernel.core_pattern`` with a pipe: systemd-coredump, apport) gets
+    them with any limit, even 0, except 1; and no core fits into 1 byte.
     """
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    with contextlib.suppress(ValueError, OSError):  # where that may not be set
+    with contextlib.suppress(ValueError, OSError):  # it may not be set here
         resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
 
 

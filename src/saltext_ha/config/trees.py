@@ -19,12 +19,13 @@ class Tree:
     """
     One folder that all masters serve the same.
 
-    :ivar live: the folder that is served. It may not lie in another tree, in ``pki_dir`` or in
-        ``state_dir``.
+    :ivar live: the folder that is served. It must not be in another tree, in ``pki_dir`` or in
+    ``state_dir``.
     :ivar source: the folder that ``ha.deploy`` takes on this master; without: nothing is deployed
         from here.
     :ivar secret: ``true`` for pillar: other users read nothing of it, and no content is shown.
-    :ivar ignore: globs of what stays out, as ``["*.swp", "notes/*"]``. ``.git`` always stays out.
+    :ivar ignore: globs of files that are left out, as ``["*.swp", "notes/*"]``. ``.git`` is always
+    left out.
     :ivar check: it is run on every staged version, in its folder; ``{tree}`` is its path. For a
         shell write ``sh -c '…'``. When it fails on one master, none switches.
     :ivar check_timeout: seconds that it may take.
@@ -40,13 +41,13 @@ class Tree:
 
     @property
     def folder(self) -> Path:
-        """Where its versions are, on the file system of the live folder."""
+        """The folder of its versions, on the file system of the live folder."""
         return self.live.parent / f".{self.live.name}.ha"
 
     def shown(self, version: bytes) -> str:
         """
-        What people and events are told of a version; nothing where the tree is secret: it is a
-        hash of what is in the files, and short secrets are found by trying.
+        A version as shown to people and in events; empty if the tree is secret: it is a hash of the
+        files, and short secrets can be found by trying.
         """
         return "" if self.secret else version.hex()
 
@@ -119,7 +120,7 @@ def _apart(trees: Iterable[Tree]) -> None:
                 continue
             where = f"{tree.name}: {key}"
             for other, there in places:
-                # Two trees may be taken from one place; nothing else is in two.
+                # Two trees may have one source; no other folder may be in two.
                 sources = key == "source" and other.endswith(": source")
                 if not sources and within(path, there):
                     raise ValueError(f": {where}: {path} and {other}: {there} lie in each other")

@@ -19,16 +19,16 @@ from saltext_ha.common.errors import ConfigError
 @dataclass(frozen=True)
 class WatchdogSettings:
     """
-    What the watchdog does when. Durations are in seconds.
+    The settings of the watchdog. Durations are in seconds.
 
     :ivar interval: seconds between two looks at a master that works.
     :ivar timeout: seconds that a master may take to answer; not more than ``interval``.
     :ivar failures: looks in a row that must fail before the minion is moved; the next one after a
         failure comes after a fifth of ``interval``.
-    :ivar jitter: a move is put off by a random time up to so many seconds, so that not all minions
-        of a dead master arrive on the next one at once; [more for thousands of
+    :ivar jitter: a move is delayed by a random time of up to so many seconds, so that not all
+    minions of a dead master arrive on the next one at once; [more for thousands of
         minions](minions.md#thousands-of-minions).
-    :ivar failback: go back to the first master of the list when it has been good for ``stable``.
+    :ivar failback: go back to the first master of the list when it has worked for ``stable``.
         Not with ``random_master``, which leaves no master to prefer.
     :ivar stable: seconds for which the first master must have answered every look.
     :ivar restart: restart a minion that is stuck between two masters.
@@ -73,9 +73,9 @@ def jitter_for(minions: int) -> int:
     The ``jitter``, in seconds, that suits a group of so many *minions*: 3 for each thousand, in
     steps of 5, because a minion with another setting than before has to be restarted.
 
-    All of a dead master's minions find it out within one ``interval``; so that they do not come to
-    the next one faster than 400 a second, they are spread over the longer time the more
-    they are (test_watchdog_decide.py plays it). Up to some 600 the default will do.
+    All of a dead master's minions notice within one ``interval``. So that they arrive on the next
+    one at no more than 400 a second, more minions are spread over a longer time (simulated in
+    test_watchdog_decide.py). Up to about 600 the default is enough.
     """
     needed = minions * 3 / 1000
     return (

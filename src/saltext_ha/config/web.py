@@ -18,10 +18,10 @@ class StatusSettings:
     """
     :ivar host: the address that it listens on; elsewhere than on loopback it takes TLS and a token.
     :ivar port: its port.
-    :ivar certificate: PEM file of what the listener shows, its chain included; without: no TLS.
+    :ivar certificate: PEM file of the listener's certificate and its chain; without: no TLS.
     :ivar key: PEM file of its private key; without: it is in the same file.
-    :ivar token: a file, of mode 0600, with what callers must know to see more than ``/live`` and
-        ``/ready``; without: nothing.
+    :ivar token: a file, of mode 0600, with the token that callers need for more than ``/live`` and
+    ``/ready``; without: no token is needed.
     """
 
     host: str = DEFAULT_HOST

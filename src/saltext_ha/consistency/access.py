@@ -12,7 +12,7 @@ from saltext_ha.consistency.rules import FILE, EqualityRule, How
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import as_set, digest, leaves_of
 
-# What each salt-api may have of its own: where it listens, how busy it may get, where it logs.
+# Options that each salt-api may have of its own: where it listens, its load, where it logs.
 OWN_API = (
     "host", "address", "port", "ssl_crt", "ssl_key", "ssl_chain", "app", "static", "favicon",
     "thread_pool", "queue_size", "socket_queue_size", "num_processes", "backlog", "log_access_file",
@@ -31,7 +31,7 @@ CONFIG: tuple[EqualityRule, ...] = (
     EqualityRule("permissive_acl", default=False),
     EqualityRule("eauth_acl_module", default=""),
     EqualityRule("auth.enable_expanded_auth_matching", default=False),
-    # Tokens: how long they are good, what they carry, where they lie.
+    # Tokens: their lifetime, their content, their storage.
     EqualityRule("token_expire"),
     EqualityRule("token_expire_user_override", How.SET, default=False),
     EqualityRule("keep_acl_in_token", default=False),
@@ -43,7 +43,7 @@ CONFIG: tuple[EqualityRule, ...] = (
     EqualityRule("api_acl", How.SET),
     EqualityRule("rest_cherrypy", without=OWN_API),
     EqualityRule("rest_tornado", without=OWN_API),
-    # Minions: who gets in, and what revoking does.
+    # Minions: which are accepted, and what revoking does.
     EqualityRule("auto_accept", default=False),
     EqualityRule("open_mode", default=False),
     EqualityRule("autosign_timeout"),
@@ -54,14 +54,14 @@ CONFIG: tuple[EqualityRule, ...] = (
 FILES: tuple[EqualityRule, ...] = (
     EqualityRule("autosign_file", fix=FILE),
     EqualityRule("autoreject_file", fix=FILE),
-    # A grain that signs a key is as good as a password: only whether it differs.
+    # A grain that signs a key is as good as a password: only whether it differs is shown.
     EqualityRule("autosign_grains_dir", How.SET, fix=FILE, secret=True),
 )
 RULES: Mapping[str, EqualityRule] = {rule.option: rule for rule in (*CONFIG, *FILES)}
 
 
 def take(mine: Mine) -> Facts:
-    """The access options of the running master, and what the files say that they name."""
+    """The access options of the running master, and the content of the files that they name."""
     leaves: dict[str, Any] = {}
     unknown: dict[str, str] = {}
     for rule in CONFIG:
@@ -109,7 +109,7 @@ def _grains(rule: EqualityRule, folder: Path, mine: Mine) -> dict[str, Any]:
 
 
 def _lines(path: Path, opts: Mapping[str, Any]) -> list[str] | None:
-    """The lines as Salt matches them; None where Salt ignores the file for its permissions."""
+    """The lines as Salt matches them; None if Salt ignores the file because of its permissions."""
     from salt.daemons.masterapi import AutoKey
 
     if not AutoKey(opts).check_permissions(str(path)):

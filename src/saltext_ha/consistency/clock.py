@@ -1,4 +1,4 @@
-"""How far are the clocks of the masters apart? ``commands/consistency_check.py`` asks them."""
+"""Compares the clocks of the masters; ``commands/consistency_check.py`` asks them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltext_ha.consistency.rules import DRIFT
 NAME = "clock"
 QUESTION = "How far are their clocks apart, and how surely is that known?"
 
-#: Seconds that the clocks may be apart: NTP keeps them closer by far, and nothing breaks before.
+# : Seconds that the clocks may be apart: with NTP it is much less, and nothing breaks before that.
 TOLERANCE = 5.0
 FIX = "set the clocks by NTP; keys do not depend on them, tokens and certificates do"
 
@@ -28,15 +28,15 @@ class Offset:
     error: float
 
     def data(self) -> dict[str, float]:
-        """As it stands in the answer."""
+        """Its form in the answer."""
         return {"offset": round(self.seconds, 6), "error": round(self.error, 6)}
 
 
 def offset(rounds: Iterable[tuple[float, float, float]]) -> Offset | None:
     """
-    What follows from *rounds*: the peer's clock, and ours at question and answer.
+    The offset from *rounds*: the peer's clock, and ours at question and answer.
 
-    The shortest round trip knows it best. None without any.
+    The shortest round trip is the most exact. None without any.
     """
     measured = [
         Offset(theirs - (asked + answered) / 2, max(0.0, answered - asked) / 2)
@@ -48,7 +48,7 @@ def offset(rounds: Iterable[tuple[float, float, float]]) -> Offset | None:
 def compare(
     own: str, offsets: Mapping[str, Offset], unknown: Mapping[str, str]
 ) -> list[Difference]:
-    """One difference with the offset of every master, when any two are too far apart."""
+    """One difference with the offset of every master, if any two are too far apart."""
     known = {own: Offset(0.0, 0.0), **offsets}
     if not apart(known.values()):
         return []
@@ -58,7 +58,7 @@ def compare(
 
 
 def apart(offsets: Iterable[Offset]) -> bool:
-    """Whether any two of these clocks are too far apart, as surely as that is known."""
+    """Whether any two of these clocks are too far apart, beyond the error."""
     known = sorted(offsets, key=lambda found: found.seconds)
     if not known:
         return False

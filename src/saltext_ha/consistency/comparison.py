@@ -1,4 +1,4 @@
-"""Where the leaves of several masters differ. Pure: no I/O, no Salt."""
+"""Finds where the leaves of several masters differ. Pure: no I/O, no Salt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def by_rules(rules: Mapping[str, EqualityRule], parts: Mapping[str, Facts]) -> l
     :param rules: by option, the first word of each path.
     :param parts: by master.
     """
-    # Who asks has the facts of a master that is the same only once.
+    # Masters that are the same share one object of facts.
     if len({id(facts.leaves) for facts in parts.values()}) < 2 and not any(
         rule.expect for rule in rules.values()
     ):
@@ -36,7 +36,7 @@ def by_rules(rules: Mapping[str, EqualityRule], parts: Mapping[str, Facts]) -> l
     for path in sorted(paths, key=lambda path: (place.get(option_of(path), len(place)), path)):
         rule = rules.get(option_of(path))
         if rule is None:
-            continue  # another version of this code looks at more
+            continue  # another version of this code compares more options
         values, silent = _values(rule, path, parts)
         odd = [] if _alike(values, rule.expect) else odd_ones(values, rule.expect)
         if odd:
@@ -45,10 +45,10 @@ def by_rules(rules: Mapping[str, EqualityRule], parts: Mapping[str, Facts]) -> l
 
 
 def unknown_of(rules: Iterable[EqualityRule], parts: Mapping[str, Facts]) -> dict[str, str]:
-    """By master, the first thing that it could not tell and why."""
+    """Master → the first thing that is unknown of it, and why."""
     unknown: dict[str, str] = {}
     for name, facts in parts.items():
-        for subject, why in facts.unknown.items():  # "": all of it
+        for subject, why in facts.unknown.items():  # "": everything
             unknown.setdefault(name, why if subject in ("", "…") else f"{subject}: {why}")
         for rule in rules if "" not in facts.unknown else ():
             if rule.option not in facts.covers:
@@ -106,7 +106,7 @@ def names(masters: Iterable[str], word: str = "and") -> str:
 
 
 def _alike(values: Mapping[str, Any], expect: Any) -> bool:
-    """Mostly so, and found out at little cost; lists that hold mappings may need another look."""
+    """Whether all are equal, by a cheap test; lists with mappings may need a second look."""
     several = iter(values.values())
     first = next(several, None) if expect is None else expect
     return all(value == first for value in several)

@@ -1,8 +1,8 @@
 """
-What is in these files, without reading again what has not changed?
+Digests of files, without reading unchanged files again.
 
-``digests.db`` in the state folder remembers for each file its SHA-256 and the times, size and
-inode that it had. The time of the inode's change counts, too: copying tools set the other one back.
+``digests.db`` in the state folder remembers for each file its SHA-256, times, size and inode. The
+inode's change time counts, too: copying tools set the modification time back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from saltext_ha.consistency.tree import Seen
 
 FILE = "digests.db"
 FORMAT = 1
-# A file changed this recently may change again within one tick of its file system's clock.
+# A file changed so recently may change again within one tick of its file system's clock.
 YOUNG = 2_000_000_000
 BLOCK = 1 << 20
 
@@ -35,8 +35,8 @@ class Digests:
     """
     The digests of files, kept in *folder*.
 
-    :param patience: seconds that reading may take at a time.
-    :param stop: raises when it is to be given up.
+    :param patience: seconds that reading may take per call.
+    :param stop: raises when reading must be given up.
     :ivar read: how many files were read, because they were new or had changed.
     """
 
@@ -49,9 +49,9 @@ class Digests:
 
     def of(self, files: Mapping[str, Seen]) -> tuple[dict[str, bytes], dict[str, str]]:
         """
-        The SHA-256 of each file by its name in *files*, and why others could not be read.
+        Name in *files* → SHA-256; and for the others, why they could not be read.
 
-        What is not among *files* is forgotten.
+        Files that are not in *files* are forgotten.
 
         :raises StillReading: it would take too long.
         """
@@ -106,24 +106,24 @@ class Digests:
                 return {}
             return {path: (mark, digest) for path, mark, digest in raw["files"]}
         except (OSError, ValueError, TypeError, KeyError, msgpack.UnpackException):
-            return {}  # it can be made again
+            return {}  # it will be made again
 
     def _save(self, known: Known) -> None:
         rows = [(path, mark, digest) for path, (mark, digest) in known.items()]
-        # Without it, files are read once more: no reason to fail.
+        # Without it, files are read again: no reason to fail.
         with contextlib.suppress(OSError):
             private_dir(self._path.parent)
             write_whole(self._path, msgpack.packb({"format": FORMAT, "files": rows}, **_AS_BYTES))
 
 
-# Names of files may be any bytes; Python has them as texts with surrogates.
+# Names of files may be any bytes; Python has them as str with surrogates.
 _AS_BYTES = {"unicode_errors": "surrogateescape"}
-# Two checks at a time would read the same files, and one would lose what the other has learned.
+# Two checks at a time would read the same files, and one would overwrite the other's results.
 _locks: dict[Path, threading.Lock] = {}
 
 
 def mark_of(status: os.stat_result) -> Mark:
-    """What changes whenever the content does."""
+    """A mark that changes whenever the content does."""
     return (
         status.st_mtime_ns,
         status.st_ctime_ns,
@@ -136,7 +136,7 @@ def mark_of(status: os.stat_result) -> Mark:
 def _read(path: str, stop: Callable[[], None]) -> tuple[bytes, Mark]:
     """Content and mark of one and the same file."""
     found = hashlib.sha256()
-    # A pipe in its place must not hang us.
+    # A pipe in its place must not block us.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         before = mark_of(os.fstat(file.fileno()))
         while block := file.read(BLOCK):

@@ -20,7 +20,7 @@ _BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def updated(page: str) -> str:
-    """*page* with every block between ``<!-- NAME -->`` and ``<!-- end -->`` written anew."""
+    """*page* with every block between ``<!-- NAME -->`` and ``<!-- end -->`` replaced."""
     return _BLOCK.sub(lambda found: f"{found[1]}{_BLOCKS[found[2]]()}\n{found[3]}", page)
 
 

@@ -1,9 +1,9 @@
 """
-What one master says about one section, and how little of it has to travel.
+One master's facts for one section, exchanged with as few bytes as possible.
 
-Facts are leaves (path → value). Masters first exchange one digest a section. Where these differ,
-the one that asks sends the digests of its 256 buckets of paths, and is answered the leaves of those
-that differ; everything else is as it is here. All digests are keyed by the nonce of the check.
+Facts are leaves (path → value). Masters first exchange one digest per section. If these differ, the
+asking master sends the digests of its 256 buckets of paths, and gets the leaves of those that
+differ; the rest is the same on both. All digests are keyed by the nonce of the check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from saltext_ha.consistency.values import canonical
 from saltext_ha.transport import wire
 
 BUCKETS = 256
-SIZE = 8  # bytes of a bucket's digest: it is no secret, and only has to differ
+SIZE = 8  # bytes of a bucket's digest, which only has to differ
 MAX_SENT = 20_000
 MORE = "more differs than is listed"
 
@@ -27,11 +27,11 @@ MORE = "more differs than is listed"
 @dataclass(frozen=True)
 class Facts:
     """
-    What is known of one master.
+    The facts of one master.
 
     :param leaves: path → plain value, or ``bytes`` for the digest of a file.
-    :param unknown: what could not be found out → why.
-    :param covers: the options that were looked at, where an option without leaves means "not set".
+    :param unknown: what is not known → why.
+    :param covers: the options that were read; one of these without leaves is not set.
     """
 
     leaves: Mapping[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Facts:
         for path, value in sorted(self.leaves.items()):
             name = path.encode(errors="replace")
             packed = value if isinstance(value, bytes) else canonical(value).encode()
-            # With lengths: no other leaf may come to the same bytes.
+            # With lengths: two different leaves never give the same bytes.
             head = b"%d %d " % (len(name), len(packed))
             hashes[zlib.crc32(name) % BUCKETS].update(head + name + packed)
         return b"".join(one.digest() for one in hashes)
@@ -62,17 +62,17 @@ class Facts:
         sent = set(buckets)
         kept = {path: value for path, value in self.leaves.items() if bucket_of(path) not in sent}
         if raw.get("more"):
-            # What was left out is not known to be absent.
+            # A leaf that was left out is unknown, not absent.
             return Facts({**self.leaves, **leaves}, unknown, covers)
         return Facts({**kept, **leaves}, unknown, covers)
 
 
 class Told:
     """
-    Facts, and the digests of them under *nonce*.
+    Facts with their digests under *nonce*.
 
     :ivar buckets: see :meth:`Facts.buckets`.
-    :ivar digest: 16 bytes that are the same for the same facts.
+    :ivar digest: 16 bytes, equal for equal facts.
     """
 
     def __init__(self, facts: Facts, nonce: bytes) -> None:
@@ -85,7 +85,7 @@ class Told:
 
     def answer(self, theirs: Any) -> dict[str, Any]:
         """
-        What who has the buckets *theirs* lacks of these facts.
+        The part of these facts that a master with the buckets *theirs* lacks.
 
         :raises InvalidRecord: these are no buckets.
         """
@@ -116,7 +116,7 @@ def _bucket(buckets: bytes, number: int) -> bytes:
 
 
 def bucket_of(path: str) -> int:
-    """Where the leaf *path* belongs."""
+    """The bucket of the leaf *path*."""
     return zlib.crc32(path.encode(errors="replace")) % BUCKETS
 
 

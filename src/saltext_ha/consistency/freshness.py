@@ -1,25 +1,25 @@
-"""For how long the last answer says something of now. Masters change; an answer does not."""
+"""For how long the last answer counts: masters change after it."""
 
 from __future__ import annotations
 
-#: Seconds beside the intervals: a check takes its time, and the engine starts before the first.
+# : Seconds beyond the interval: a check takes time, and the engine starts before the first.
 GRACE = 300.0
-#: Where only operators check.
+# : Seconds, if only operators check.
 DAY = 86400.0
 
 
 def stale(at: float, now: float, interval: float, failed: str) -> str:
     """
-    Why the answer of *at* does not count any more; empty while it does.
+    Why the answer at the time *at* does not count any more; empty while it does.
 
     :param at: Unix seconds, as *now*; 0: there was none.
-    :param interval: seconds between two checks of the engine; 0: it makes none.
-    :param failed: why the check after that answer failed; empty when none did.
+    :param interval: seconds between two checks of the engine; 0: no checks.
+    :param failed: why a check after that answer failed; empty if none did.
     """
     if failed:
         return f"the last check failed: {failed}"
     limit = 3 * interval + GRACE if interval else DAY
-    # A clock that was set back is no reason to believe it for longer.
+    # A clock that was set back must not make it count longer.
     if not at or abs(now - at) <= limit:
         return ""
     if interval:

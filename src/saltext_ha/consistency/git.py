@@ -1,9 +1,9 @@
 """
-At which commits do the git repositories stand that a master serves states and pillar from?
+The commits of the git repositories that a master serves states and pillar from.
 
-Their files are read here as data, and git is never run: with pygit2 it need not be installed, and
-what stands in a repository's configuration (hooks, fsmonitor, filters) it would carry out as the
-user of the master. All that is taken from them is a URL and what looks like the id of a commit.
+Their files are read as data, and git is never run: with pygit2 it need not be installed, and it
+would execute what a repository's configuration names (hooks, fsmonitor, filters) as the user of the
+master. Only a URL and what looks like the id of a commit is taken from them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from saltext_ha.consistency.values import plain
 _COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
 _KINDS = ("refs/remotes/origin/", "refs/tags/")
 FETCHED, NOT_FETCHED = "configured", "not fetched yet"
-#: The leaf that holds what the remotes serve of themselves, and in which order.
+# : The leaf with what each remote serves, and in which order.
 REMOTES = "gitfs_remotes"
-# Settings of a remote that decide how one gets at it and where it is kept, not what it serves.
+# Settings of a remote for access and storage, which do not change what it serves.
 ACCESS = (
     "user", "password", "privkey", "pubkey", "passphrase", "insecure_auth", "ssl_verify", "proxy",
     "depth", "name",
@@ -48,8 +48,8 @@ def states(opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
 
 def _arrangement(remotes: Any) -> list[Any]:
     """
-    The remotes in their order (the first that has a file serves it) with what each serves of
-    itself (``root``, ``mountpoint``, ``saltenv``, …), without how one gets at them.
+    The remotes in their order (the first that has a file serves it), each with what it serves
+    (``root``, ``mountpoint``, ``saltenv``, …), without access settings.
     """
     found: list[Any] = []
     for entry in remotes or ():
@@ -69,7 +69,7 @@ def _served(settings: Any) -> dict[str, Any]:
 
 
 def pillars(opts: Mapping[str, Any]) -> dict[str, str]:
-    """The same for git_pillar, of the branches that its remotes name."""
+    """The same for git_pillar, for the branches that its remotes name."""
     wanted: dict[str, set[str] | None] = {}
     for source in opts.get("ext_pillar") or ():
         remotes = source.get("git") if isinstance(source, Mapping) else None
@@ -122,7 +122,7 @@ def _entries(remotes: Any) -> list[str]:
 
 
 def _url(url: str) -> str:
-    """*url* without the user and password that may stand in it."""
+    """*url* without user and password."""
     parts = urlsplit(url)
     if not parts.scheme or "@" not in parts.netloc:
         return url
@@ -130,7 +130,7 @@ def _url(url: str) -> str:
 
 
 def _repositories(folder: Path) -> Iterator[Path]:
-    """The git folders below *folder*: Salt has one a remote, or one a remote and branch."""
+    """The git folders below *folder*: Salt has one per remote, or one per remote and branch."""
     for depth in ("*/*/.git", "*/.git", "*/*", "*"):
         for path in sorted(folder.glob(depth)):
             if (path / "HEAD").is_file():
@@ -154,7 +154,7 @@ def _refs(repository: Path) -> dict[str, str]:
     for name, commit in (*_packed(repository), *_loose(repository)):
         for kind in _KINDS:
             short = name.removeprefix(kind)
-            # origin/HEAD is the name of another, and no commit.
+            # origin/HEAD names another branch, and is no commit.
             if name.startswith(kind) and _COMMIT.match(commit):
                 found[short] = commit
     return found

@@ -22,7 +22,7 @@ SIGN = (
     "salt-ha invite share_signing_key=True on the master whose pair the minions know, salt-ha join "
     "--token-file - force=True with that token on {masters}, restart salt-master there"
 )
-# What different master keys mean, by what is signed.
+# The meaning of different master keys, by whether they are signed.
 SIGNED = (
     "fine while all minions verify the signing key (failover, verify_master_pubkey_sign); "
     "hot-hot minions need one pair everywhere"
@@ -44,12 +44,12 @@ RULES: Mapping[str, EqualityRule] = {
         EqualityRule("fingerprint", fix=KEY),
         EqualityRule("pair", fix=PAIR, expect=master_key.FITS),
         EqualityRule("sign_fingerprint", fix=SIGN),
-        # Told only where the halves do not fit: not every master has such a pair.
+        # Present only if the halves do not fit: not every master has such a pair.
         EqualityRule("sign_pair", fix=SIGN_PAIR, expect=ABSENT),
         *CONFIG,
     )
 }
-IN_CLUSTER = "in_cluster"  # compared by nobody: it says what mends the others
+IN_CLUSTER = "in_cluster"  # not compared: it decides the fix of the others
 OF_CLUSTER: Mapping[str, EqualityRule] = {
     **RULES,
     "fingerprint": EqualityRule("fingerprint", fix=cluster.ONE_KEY),
@@ -74,7 +74,7 @@ def take(mine: Mine) -> Facts:
 
 
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:
-    """Leaf by leaf; what different master keys mean follows from who signs."""
+    """Leaf by leaf; the meaning of different master keys depends on which masters sign."""
     clustered = any(facts.leaves.get(IN_CLUSTER) for facts in parts.values())
     found = by_rules(OF_CLUSTER if clustered else RULES, parts)
     signers = {name: facts.leaves.get("sign_fingerprint") for name, facts in parts.items()}

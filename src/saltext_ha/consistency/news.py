@@ -1,4 +1,4 @@
-"""Is this answer news? Events are fired when the answer changes, not whenever it is asked for."""
+"""Whether an answer is news: events are fired when the answer changes, not for each answer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DRIFTED, CONSISTENT = "drift", "consistent"
 @dataclass(frozen=True)
 class Last:
     """
-    The last answer, as ``ha.status`` shows it and a restart keeps it.
+    The last answer, as ``ha.status`` shows it; it survives a restart.
 
-    :param known: whether there was a complete answer, or one that found something, ever.
-    :param drift: where masters differed when that was last known.
+    :param known: whether there ever was a complete answer, or one with differences.
+    :param drift: where masters differed, when last known.
     :param masters: all of the group when they were compared.
     """
 
@@ -48,7 +48,7 @@ class Last:
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Last:
         """
-        What :meth:`data` gave.
+        The inverse of :meth:`data`.
 
         :raises ValueError, TypeError, KeyError: it is something else.
         """
@@ -59,18 +59,18 @@ class Last:
             {str(name): str(why) for name, why in raw["unknown"].items()},
             frozenset(map(str, raw["drift"])),
             bool(raw["known"]),
-            # An older release did not write them down: it is compared anew.
+            # An older release did not write them: compare again.
             frozenset(map(str, raw.get("masters", ()))),
         )
 
 
 def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]:
     """
-    What becomes of *last* by a new answer, and the event to fire: ``drift``, ``consistent`` or
-    none.
+    *last* after a new answer, and the event to fire: ``drift``, ``consistent`` or none.
 
-    A place that differs is news when it did not before, and when it does no more while others do.
-    An answer that lacks a master tells of new differences, but not that old ones are over.
+    A place that differs is news if it did not differ before; so is one that no longer differs while
+    others do. An answer without all masters can show new differences, but not that old ones are
+    gone.
     """
     found = frozenset(_drift(result)[:NAMED])
     complete = result["status"] == SAME or (
@@ -107,7 +107,7 @@ def event(result: Mapping[str, Any], master: str) -> dict[str, Any]:
 
 
 def _drift(result: Mapping[str, Any]) -> list[str]:
-    """Everywhere that counts, as ``section:path``."""
+    """All places that count, as ``section:path``."""
     return [
         f"{name}:{difference['path']}"
         for name, section in result["sections"].items()

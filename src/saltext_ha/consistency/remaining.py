@@ -1,4 +1,4 @@
-"""What is left of an answer when masters have left the group: what only concerned them is gone."""
+"""Removes from an answer what concerned only masters that have left the group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saltext_ha.consistency import clock, comparison, master_key, result, runnin
 
 
 def without(answer: Mapping[str, Any], gone: Collection[str]) -> result.Answer:
-    """*answer* (see :func:`.result.answer`) as far as it tells of others than *gone*."""
+    """*answer* (see :func:`.result.answer`) without what concerns only *gone* masters."""
     sections = {name: _section(name, section, gone) for name, section in answer["sections"].items()}
     masters = [name for name in answer["masters"] if name not in gone]
     return result.answer(sections, masters, _others(answer["unknown"], gone))
@@ -23,7 +23,7 @@ def _section(name: str, section: Mapping[str, Any], gone: Collection[str]) -> re
             found.append({**difference, "values": values})
     left = result.of_differences(name, found, _others(section.get("unknown") or {}, gone))
     if section.get("left_out"):
-        left["status"] = section["status"]  # of those nobody remembers whom they concern
+        left["status"] = section["status"]  # which masters those concern is not remembered
     return {**section, **left}
 
 

@@ -1,4 +1,4 @@
-"""What is made of all sections together: the answer of ``ha.check_consistency``."""
+"""The answer of ``ha.check_consistency``, made of all sections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saltext_ha.consistency.section import Section
 SAME = "same"
 DIFFER = "differ"
 UNKNOWN = "unknown"
-#: Differences of one section in an answer; how many there are besides stands in ``left_out``.
+# : Differences of one section in an answer; ``left_out`` says how many more there are.
 LISTED = 1000
 
 Answer = dict[str, Any]
@@ -24,7 +24,7 @@ def answer(
     sections: Mapping[str, Answer], masters: Iterable[str], unknown: Mapping[str, str]
 ) -> Answer:
     """
-    The whole answer; docs/consistency.md describes it for who reads its JSON.
+    The whole answer; docs/consistency.md describes its JSON.
 
     :param masters: all of the group.
     :param unknown: those that could not be asked, and why.
@@ -52,14 +52,14 @@ def of_section(
     """
     One section of the answer.
 
-    :param parts: the facts of every master that told them.
+    :param parts: the facts of every master that answered.
     :param unreached: why the others did not.
     """
     parts = dict(sorted(parts.items()))
     found = section.compare(parts)
     for difference in found if unreached else ():
         others = {name: {"unknown": why} for name, why in unreached.items()}
-        # Where each master is compared with itself, others have no part in it.
+        # If each master is compared with itself, the others do not matter.
         if section.name != "running":
             difference["values"] = dict(sorted({**difference["values"], **others}.items()))
     unknown = {**section.unknown(parts), **unreached}
@@ -75,9 +75,9 @@ def of_differences(
     amount: int = 0,
 ) -> Answer:
     """
-    The section *name* with the differences *found*; its status follows from what is in it.
+    The section *name* with the differences *found*; its status follows from them.
 
-    :param amount: of how many things; 0 where that is not worth telling.
+    :param amount: how many things were compared; 0: not shown.
     """
     kept = [d for d in found if not settings or not settings.ignores(name, str(d["path"]))]
     drifts = _drifts(kept)
@@ -94,10 +94,10 @@ def of_differences(
 
 def exit_code(result: Mapping[str, Any]) -> int:
     """
-    0 when all is the same, 1 when something differs, 2 when something could not be asked.
+    0 if all is the same, 1 if something differs, 2 if something could not be asked.
 
-    2 wins over 1: a check that is not complete must not pass for one that is, and what did
-    differ is in the answer all the same.
+    2 wins over 1: an incomplete check must not look complete, and the differences are in the answer
+    anyway.
     """
     sections = list(result["sections"].values())
     asked = result["status"] != UNKNOWN and not result.get("unknown")

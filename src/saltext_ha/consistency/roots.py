@@ -1,4 +1,4 @@
-"""Would all masters serve the same states and the same pillar?"""
+"""Compares the states and pillar that the masters would serve."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ FEW = 10
 def take(mine: Mine) -> Facts:
     """
     ``file_roots:ENV:PATH`` → digest of what the fileserver would serve, the same for pillar, and
-    the commits of git remotes. What is in pillar is under the nonce: such files are small, and a
-    plain digest could be guessed.
+    the commits of git remotes. Digests of pillar are keyed by the nonce: such files are small, and
+    the content could be guessed by a plain digest.
     """
     opts = mine.opts
     leaves: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
         above = next((whole[one] for one in whole if path.startswith(f"{one}:")), None)
         if above is not None and not _differs_where_it_is(values, above):
             continue
-        # Of other remotes their list is other, too: once is enough.
+        # If the remotes differ, so does their list: one difference is enough.
         if path == git.REMOTES and any(one.startswith("gitfs:") for one in lacking):
             continue
         if path in whole:
@@ -111,7 +111,9 @@ def _fix_of_whole(path: str, values: Mapping[str, Any]) -> str:
 
 
 def _fix_of_file(values: Mapping[str, Any]) -> str:
-    """Of a file that some masters have, all the same, and others have not; else empty."""
+    """
+    The fix for a file that some masters have, with one content, and others lack; otherwise empty.
+    """
     having, without = _holders(values)
     if not without or any(values[name] != values[having[0]] for name in having):
         return ""
@@ -120,7 +122,7 @@ def _fix_of_file(values: Mapping[str, Any]) -> str:
 
 
 def _holders(values: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The masters that have it, and those that have not."""
+    """The masters that have it, and those that lack it."""
     known = [name for name, value in values.items() if not _is_unknown(value)]
     without = [name for name in known if values[name] == ABSENT]
     return [name for name in known if name not in without], without
@@ -132,7 +134,7 @@ def _is_unknown(value: Any) -> bool:
 
 def size(parts: Mapping[str, Facts]) -> int:
     """How many files, environments, remotes, branches and tags were compared."""
-    # Of masters that are the same the leaves are, too.
+    # Masters that are the same share their leaves.
     several = {id(facts.leaves): facts.leaves for facts in parts.values()}
     return len(set().union(*several.values()))
 
@@ -147,7 +149,7 @@ def _gather(
     for env, folders in tree.environments(opts.get(option) or {}).items():
         leaves[f"{option}:{env}"] = PRESENT
         for path, seen in tree.files(folders, walk).items():
-            # A name may be any bytes, and travels as text.
+            # A name may be any bytes, and is sent as text.
             name = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
             files[f"{option}:{env}:{name}"] = seen
 
@@ -158,7 +160,7 @@ def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
 
 
 def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
-    """What of the files could not be read; not each of thousands."""
+    """One summary of files that could not be read, instead of thousands of entries."""
     if len(missed) <= FEW:
         return dict(missed)
     first = next(iter(missed))

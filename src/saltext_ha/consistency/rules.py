@@ -1,4 +1,4 @@
-"""How one option is compared, how much a difference weighs, and what mends it: as data."""
+"""How an option is compared, the severity of a difference, and its fix: as data."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class EqualityRule:
     """
     One thing that must be the same everywhere.
 
-    ``fix`` may use ``{option}`` and ``{masters}`` (those in the minority). ``default`` stands in
-    where a configuration does not name the option. ``expect`` is set where equality is not
-    enough: every master must have that very value. ``secret`` hides all of the option's values.
-    ``without`` are keys of its mapping that each master may have of its own.
+    ``fix`` may use ``{option}`` and ``{masters}`` (those in the minority). ``default`` is the value
+    if a configuration does not set the option. ``expect``: equality is not enough, every master
+    must have this value. ``secret`` hides all of the option's values. ``without`` are keys of its
+    mapping that each master may have of its own.
     """
 
     option: str

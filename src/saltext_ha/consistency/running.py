@@ -1,4 +1,4 @@
-"""Does each master run with what its configuration files say now?"""
+"""Compares each running master with its configuration files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltext_ha.consistency.rules import DRIFT, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
 
-#: Compared by content elsewhere; here it matters whether the running master reads the new ones.
+# : Compared by content elsewhere; here it matters whether the running master uses the new ones.
 SOURCES = (
     *map(EqualityRule, ("file_roots", "pillar_roots")),
     *map(EqualityRule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),
@@ -22,7 +22,7 @@ SOURCES = (
 
 
 def take(mine: Mine) -> Facts:
-    """What the next restart would change: ``{"file": …, "running": …}`` for each such leaf."""
+    """Leaves that the next restart would change: ``{"file": …, "running": …}`` each."""
     files = mine.files
     if isinstance(files, ConfigError):
         return Facts({}, {"": str(files)})
@@ -39,7 +39,7 @@ def take(mine: Mine) -> Facts:
 
 
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:
-    """Each master with itself; only masters where something differs are named."""
+    """Compare each master with itself; only masters with a difference are named."""
     by_path: dict[str, dict[str, Any]] = {}
     for name, facts in sorted(parts.items()):
         for path, pair in facts.leaves.items():

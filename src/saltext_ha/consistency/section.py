@@ -1,4 +1,4 @@
-"""What every section consists of, and what it may look at."""
+"""The parts of a section, and its input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Mine:
 
     @functools.cached_property
     def files(self) -> Mapping[str, Any] | ConfigError:
-        """What the configuration files say now, or why they cannot be read."""
+        """The present content of the configuration files, or why they cannot be read."""
         try:
             return read_files(str(self.opts.get("conf_file") or ""))
         except ConfigError as exc:
@@ -43,9 +43,9 @@ class Section:
 
     :param question: what it answers, for the documentation.
     :param take: the facts of this master; may block, and runs in a thread.
-    :param compare: what differs between the facts of several masters. Pure.
-    :param unknown: by master, what could not be found out. Pure.
-    :param size: how many things are compared, where that is worth telling.
+    :param compare: the differences between the facts of several masters. Pure.
+    :param unknown: master → what is not known. Pure.
+    :param size: how many things are compared, if that is shown.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Section:
 
 def read_files(conf_file: str) -> Mapping[str, Any]:
     """
-    What Salt would run with, were it started now: *conf_file* with its includes and defaults.
+    The options with which Salt would start now: *conf_file* with its includes and defaults.
 
-    :raises ConfigError: naming the file, when it is missing or Salt would refuse to start with it.
+    :raises ConfigError: names the file, if it is missing or Salt would refuse to start with it.
     """
     import salt.config
 
@@ -68,7 +68,7 @@ def read_files(conf_file: str) -> Mapping[str, Any]:
         raise ConfigError(f"{conf_file or 'conf_file'}: no such file; nothing to compare with")
     try:
         opts: Mapping[str, Any] = salt.config.master_config(conf_file, exit_on_config_errors=True)
-    # SystemExit is how Salt's loader answers to broken YAML; it must not take the engine along.
+    # Salt's loader raises SystemExit for broken YAML, which must not end the engine.
     except (Exception, SystemExit) as exc:
         raise ConfigError(
             f"{conf_file}: Salt cannot load it ({type(exc).__name__}); "

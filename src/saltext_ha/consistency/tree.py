@@ -1,5 +1,5 @@
 """
-Which files does a master serve from its roots?
+The files that a master serves from its roots.
 
 The same answer as Salt's own: ``_file_lists`` and ``find_file`` of ``salt/fileserver/roots.py`` for
 states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for pillar.
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Stands in a path for the name of the environment that is asked for.
+# : In a path: the name of the environment that is asked for.
 ANY = "__env__"
 
 
 class Seen(NamedTuple):
-    """A file that is served: where it lies, and what ``stat`` says of it; None: not readable."""
+    """A served file: its path, and the result of ``stat``; None: not readable."""
 
     path: str
     stat: os.stat_result | None
@@ -43,20 +43,21 @@ class Walk:
 
 
 def for_states(opts: Mapping[str, Any]) -> Walk:
-    """As the backend ``roots`` of the fileserver does it."""
+    """As the backend ``roots`` of the fileserver walks it."""
     ignored = ignoring(opts)
     return Walk(
         follow=bool(opts.get("fileserver_followsymlinks", True)),
         links=not opts.get("fileserver_ignoresymlinks", False),
-        # Listed by the one, and served by the other.
+        # One function lists, the other one serves.
         ignored=lambda relative, full: ignored(relative) or ignored(full),
     )
 
 
 def for_pillar() -> Walk:
     """
-    As the master does it when it renders pillar: links are followed, nothing is ignored. (It means
-    to leave out folders that ``file_ignore_glob`` names, but does so in a copy of their list.)
+    As the master walks it when it renders pillar: links are followed, nothing is ignored. (Salt
+    tries to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their
+    list.)
     """
     return Walk(True, True, lambda relative, full: False)
 
@@ -74,8 +75,8 @@ def ignoring(opts: Mapping[str, Any]) -> Callable[[str], bool]:
 
 def environments(roots: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """
-    The folders of each environment. ``__env__`` becomes the environments that its folders have on
-    this disk: every folder that stands where ``__env__`` stands in a path.
+    The folders of each environment. ``__env__`` is expanded to the environments on this disk: every
+    folder in the place of ``__env__`` in a path.
     """
     found = {str(env): [str(path) for path in paths] for env, paths in roots.items() if env != ANY}
     patterns = [str(path) for path in roots.get(ANY) or ()]
@@ -85,14 +86,14 @@ def environments(roots: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def files(folders: Sequence[str], walk: Walk) -> dict[str, Seen]:
-    """Relative path → file, of one environment; the first folder that has it wins."""
+    """Relative path → file, for one environment; the first folder that has it wins."""
     served: dict[str, Seen] = {}
     for folder in folders:
         top = str(folder)
         try:
             status = Path(top).stat()
         except OSError:
-            continue  # Salt's own default folders mostly do not exist
+            continue  # Salt's own default folders often do not exist
         for relative, seen in _below(top, top, "", walk, ((status.st_dev, status.st_ino),)):
             served.setdefault(relative, seen)
     return served
@@ -117,7 +118,7 @@ def _below(
                     continue
                 status = entry.stat()
                 here = (status.st_dev, status.st_ino)
-                # A link to a folder above: Salt goes round until the path is too long.
+                # A link to a parent folder: Salt follows it until the path is too long.
                 if here not in above:
                     yield from _below(top, entry.path, name, walk, (*above, here))
                 continue
@@ -127,7 +128,7 @@ def _below(
                 continue
             status = entry.stat()
         except OSError:
-            continue  # gone meanwhile, or a link that leads nowhere: it is not served
+            continue  # gone meanwhile, or a dangling link: it is not served
         if stat.S_ISREG(status.st_mode):
             yield name, Seen(entry.path, status)
 

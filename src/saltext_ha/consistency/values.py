@@ -2,8 +2,8 @@
 Configuration as leaves: a path (``external_auth:pam:alice``) and a plain value for each.
 
 A leaf is a scalar, a list, ``{"secret": digest}`` or ``{"absent": True}``. The digest is an HMAC
-under a random nonce that lives as long as one check: equal secrets compare equal within it, and
-nothing that could be looked up or compared with an older answer leaves this master.
+under a random nonce of one check: equal secrets compare equal within it, and nothing that could be
+looked up or compared with an older answer leaves this master.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ def is_secret_key(name: str) -> bool:
 
 
 def is_secret_value(value: str) -> bool:
-    """Whether *value* is recognizably a secret: a URL with a password in it, a private key."""
+    """Whether *value* is recognizably a secret: a URL with a password, a private key."""
     return _SECRET_VALUE.search(value) is not None
 
 
 def leaves_of(rule: EqualityRule, opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
     """
-    The leaves of one option; none where it is not set, or is an empty mapping: that grants
-    nothing.
+    The leaves of one option; none if it is not set, or is an empty mapping, which grants nothing.
     """
     value = opts.get(rule.option, rule.default)
     if value is None or (rule.secret and not value):
@@ -56,26 +55,26 @@ def leaves_of(rule: EqualityRule, opts: Mapping[str, Any], nonce: bytes) -> dict
 
 
 def digest(value: Any, nonce: bytes) -> dict[str, str]:
-    """Stand-in for a secret: equal values have equal digests under one *nonce*."""
+    """Replacement of a secret: equal values have equal digests under one *nonce*."""
     text = value if isinstance(value, str) else canonical(value)
     return {"secret": hmac.new(nonce, text.encode(errors="replace"), hashlib.sha256).hexdigest()}
 
 
 def canonical(value: Any) -> str:
-    """One text for one value, to sort and compare by."""
+    """A canonical text of a value, for sorting and comparing."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def as_set(items: list[Any]) -> list[Any]:
-    """*items* in the one order that does not depend on the given one, each once."""
+    """*items* in canonical order, each once."""
     return [value for _, value in sorted({canonical(item): item for item in items}.items())]
 
 
 def labelled(value: Any, labels: dict[str, str]) -> Any:
     """
-    *value* with its digests replaced by numbers, which tell nothing outside this answer: that may
-    be read by many, who could guess what is in a small file by its plain digest. Of bytes, 16 are
-    the digest of a file under the nonce, others a plain one.
+    *value* with its digests replaced by numbers, which mean nothing outside this answer: many
+    people may read it, and could guess the content of a small file from its plain digest. 16 bytes
+    are the digest of a file under the nonce, other lengths a plain digest.
     """
     if isinstance(value, bytes):
         if len(value) != 16:
@@ -92,9 +91,9 @@ def labelled(value: Any, labels: dict[str, str]) -> Any:
 
 
 def plain(value: Any, how: How, nonce: bytes) -> Any:
-    """*value* as JSON knows it: secrets digested, lists sorted where Salt reads them as sets."""
+    """*value* as JSON: secrets digested, lists sorted if Salt reads them as sets."""
     if isinstance(value, Mapping):
-        # Positional arguments in a permission are matched by position, whatever surrounds them.
+        # Positional arguments in a permission are matched by position, at any depth.
         return {
             str(key): _entry(
                 str(key), plain(item, How.EXACT if key == "args" else how, nonce), nonce
@@ -125,6 +124,6 @@ def _flatten(path: str, value: Any, rule: EqualityRule, nonce: bytes, hide: bool
             inner = hide or is_secret_key(str(key))
             leaves.update(_flatten(f"{path}:{key}", item, rule, nonce, inner))
         return leaves
-    # Digest what is left after sorting: the order of a hidden set must not matter either.
+    # Digest after sorting: the order of a hidden set must not matter either.
     leaf = plain(value, rule.how, nonce)
     return {path: digest(leaf, nonce) if hide else leaf}

@@ -1,4 +1,4 @@
-"""Do the masters run the same software?"""
+"""Compares the software versions of the masters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RULES: Mapping[str, EqualityRule] = {
 
 
 def take(mine: Mine) -> Facts:
-    """What was installed when this master started: later installations run from the next start."""
+    """The versions installed when this master started: later ones run from the next start."""
     leaves = {
         "salt": version.salt(),
         "saltext-ha": version.ours(),

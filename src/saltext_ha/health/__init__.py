@@ -1,5 +1,5 @@
 """
-Does this master serve? Real questions to its own doors, and what follows from the answers.
+Does this master serve? Real questions to its own ports, and the verdict that follows.
 
 Nothing in here knows the engine; ``health/watcher.py`` asks and keeps the verdict.
 """

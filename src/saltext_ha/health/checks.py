@@ -1,10 +1,10 @@
 """
-The questions to the doors of one master. Each blocks, and returns what is wrong: an empty text is a
-good answer. The timeout is for all of it; only a salt-api that sends its answer in drops takes
-longer, and the caller does not wait for it.
+The questions to the ports of one master. Each blocks, and returns what is wrong: an empty text is a
+good answer. The timeout is for the whole question; only a salt-api that sends its answer very
+slowly takes longer, and the caller does not wait for it.
 
-A connection alone proves nothing: the kernel accepts it for a process that hangs. So each door has
-to say something of its own.
+A connection alone proves nothing: the kernel accepts it for an unresponsive process. So each port
+must give an answer of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.config.salt_api import Api, own_address
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, pings
 
 # What a ZeroMQ socket sends to a new connection: ff, eight bytes, 7f.
 GREETING = 10
@@ -30,12 +30,12 @@ def request_port(opts: Mapping[str, Any], timeout: float) -> str:
     """Send one request to a worker of the master, as a minion does."""
     address = own_address(opts.get("interface"))
     master = binding.SeenMaster(None, None, int(opts["ret_port"]), frozenset({address}))
-    answer = binding.ping(opts, master, timeout)
+    answer = pings.ping(opts, master, timeout)
     return "" if answer["answers"] else str(answer["note"])
 
 
 def publisher(opts: Mapping[str, Any], timeout: float) -> str:
-    """Connect to the publish port; with ZeroMQ its process has to greet."""
+    """Connect to the publish port; with ZeroMQ its process must greet."""
     end = time.monotonic() + timeout
     where = own_address(opts.get("interface")), int(opts["publish_port"])
     greets = opts.get("transport", "zeromq") == "zeromq" and not opts.get("ssl")
@@ -59,19 +59,19 @@ def publisher(opts: Mapping[str, Any], timeout: float) -> str:
 
 
 class NotAsked(Exception):
-    """A question was not put, so that nothing is known; says why."""
+    """A question was not asked, so nothing is known; says why."""
 
 
 def api_answers(api: Api, timeout: float) -> str:
     """
-    Ask salt-api for what only its workers can refuse: a call that it cannot take. ``GET /`` would
-    be answered while nothing behind it works.
+    Send salt-api an invalid call, which only its workers can refuse. ``GET /`` is answered even if
+    nothing behind it works.
 
-    rest_cherrypy writes an error into its log when a call has no credentials, and none when what it
-    has for a token cannot be one; rest_tornado would hand such a token on to the master.
+    rest_cherrypy logs an error for a call without credentials, and none for one with an impossible
+    token; rest_tornado would pass such a token on to the master.
 
-    Nothing secret is sent, so that any certificate will do: salt-api shows the one it was started
-    with, and a renewed file is no failure of it.
+    Nothing secret is sent, so any certificate is accepted: salt-api shows the one it was started
+    with, and a renewed file is not a failure.
     """
     order = {"client": "local", "tgt": "-", "fun": "test.ping"}
     if not api.tornado:
@@ -84,9 +84,9 @@ def api_answers(api: Api, timeout: float) -> str:
 
 def api_login(api: Api, user: str, password: str, eauth: str, timeout: float) -> str:
     """
-    Log in; that takes salt-api, a worker of the master and the authentication behind it.
+    Log in, which needs salt-api, a worker of the master and the authentication behind it.
 
-    :raises NotAsked: who listens there is not known to be salt-api; it got no password.
+    :raises NotAsked: the server there is not known to be salt-api; it got no password.
     """
     order = {"username": user, "password": password, "eauth": eauth}
     status, body = _post(api, "/login", order, timeout, only_ours=True)
@@ -101,7 +101,7 @@ def run_runner(opts: Mapping[str, Any], timeout: float) -> str:
     """
     Have the master start the runner ``test.arg``, as ``salt-api`` would.
 
-    :return: its job id; what became of it is told by the event bus.
+    :return: its job id; the event bus tells the result.
     :raises RuntimeError: it was not started; says why.
     """
     import salt.utils.master
@@ -146,7 +146,7 @@ def _post(
 def _connect(api: Api, timeout: float) -> http.client.HTTPConnection:
     if api.certificate is None:
         return http.client.HTTPConnection(api.host, api.port, timeout=timeout)
-    # Its names are for callers from elsewhere; where it matters, it is compared with the file.
+    # Its names are for remote callers; where it matters, it is compared with the file.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -155,8 +155,8 @@ def _connect(api: Api, timeout: float) -> http.client.HTTPConnection:
 
 def _check_certificate(connection: http.client.HTTPSConnection, api: Api) -> None:
     """
-    It must be the very one of the configuration, lest another user of this machine who took the
-    port is given the password.
+    It must be exactly that of the configuration: another user of this machine could have taken the
+    port, and would get the password.
     """
     assert api.certificate is not None
     connection.connect()

@@ -15,7 +15,7 @@ Announce = Callable[[str, Mapping[str, Any]], None]
 
 class Echoes:
     """
-    Of the master *name*.
+    Questions to the master *name*.
 
     :param announce: fires an event, marked by *proofs* as this master's own.
     """
@@ -26,20 +26,22 @@ class Echoes:
         self._turn = 0
 
     async def of_an_event(self) -> str:
-        """Fire an event and hear it again; empty: it was heard."""
+        """Fire an event and receive it again; empty: it was received."""
         self._turn += 1
         mine = {"master": self._name, "turn": self._turn}
         with self._bus.subscribe(ECHO) as waiting:
             self._announce("health", mine)
-            # In Salt's own cluster those of the other masters are heard, too.
+            # In Salt's own cluster, events of the other masters come, too.
             await waiting.until(
                 lambda tag, data: mine.items() <= data.items() and self._proofs.is_ours(tag, data)
             )
         return ""
 
     async def of_a_runner(self, run: Callable[[], Awaitable[str]]) -> str:
-        """Hear the return of the job whose id *run* gives; empty: it was heard; else why not."""
-        # Before it starts: its return may be there before the answer that names it.
+        """
+        Receive the return of the job whose id *run* returns; empty: it came; otherwise why not.
+        """
+        # Before it starts: its return may come before the answer that names it.
         with self._bus.subscribe("salt/run/") as waiting:
             try:
                 jid = await run()

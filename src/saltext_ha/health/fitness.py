@@ -1,5 +1,5 @@
 """
-Could a master take over from the others? By its row of ``ha.status``; pure.
+Could a master take over from the others? Judged by its row of ``ha.status``; pure.
 
 What counts is what it shows its minions, not what its replica knows.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 HANGS = 30.0
 """
-Seconds at one piece of work after which a master is not ready any more. What works is divided into
-pieces that end within a few seconds, also with very many keys on a slow disk.
+Seconds of work on one batch after which a master is not ready any more. Work is split into batches
+that end within a few seconds, even with very many keys on a slow disk.
 """
 
 
@@ -21,8 +21,8 @@ def unfit(row: Mapping[str, Any]) -> str:
     """
     Why the master of a *row* of ``ha.status`` could not take over; empty when it could.
 
-    :param row: ``state``, ``behind`` and ``health`` are looked at, and ``busy``, ``held``
-        and ``doubt``, which a master of an older release may not have told.
+    :param row: ``state``, ``behind`` and ``health`` are used, and ``busy``, ``held`` and ``doubt``,
+        which a master of an older release may lack.
     """
     health = row.get("health")
     health = health if isinstance(health, Mapping) else {}
@@ -44,7 +44,7 @@ def unfit(row: Mapping[str, Any]) -> str:
 
 def unused(told: Iterable[Mapping[str, Any]]) -> list[str]:
     """
-    Masters that no minion is configured with, as ``ha.failover_safe`` found that looked last.
+    Masters that no minion is configured with, by the latest ``ha.failover_safe``.
 
     :param told: what masters say of themselves; ``unused`` is looked at: ``masters``, and ``at``
         (Unix seconds, 0: it has not looked), which an older release does not say.
@@ -62,9 +62,9 @@ def unused(told: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def untrue(count: Any, doubt: Any) -> str:
     """
-    Why a key store does not show what is known; empty when it does.
+    Why a key store does not show what the replica knows; empty when it does.
 
-    :param count: how many keys are held back there. :param doubt: why it is not believed at all.
+    :param count: how many keys are held there. :param doubt: why it is not believed at all.
     """
     if isinstance(doubt, str) and doubt:
         return doubt
@@ -72,19 +72,21 @@ def untrue(count: Any, doubt: Any) -> str:
 
 
 def hangs(busy: Any) -> str:
-    """That a master has been at its keys for *busy* seconds; empty where that is no such time."""
+    """
+    Says that a master has been busy with its keys for *busy* seconds; empty for a normal time.
+    """
     past = seconds(busy)
     return f"busy with its keys for {past:.0f} s: its key store is slow, or hangs" if past else ""
 
 
 def seconds(busy: Any) -> float:
-    """*busy* as a master says it, in seconds; 0 where it makes no sense, or is not said."""
+    """*busy* as a master tells it, in seconds; 0 if missing or invalid."""
     sensible = isinstance(busy, (int, float)) and 0 < busy < math.inf
     return float(busy) if sensible else 0.0
 
 
 def held(count: int) -> str:
-    """That *count* keys are held back."""
+    """Says that *count* keys are held."""
     verb = "is" if count == 1 else "are"
     return f"its key store does not show what is known: {counted(count)} {verb} held back"
 

@@ -1,6 +1,6 @@
 """
-How a group is, in one word: what ``ha.status`` and its exit code, the status page, its JSON and the
-metrics say. All of them ask :func:`judge`, so that none calls ok what another calls unknown.
+The state of a group in one word, for ``ha.status`` and its exit code, the status page, its JSON and
+the metrics. All of them use :func:`judge`, so that they never contradict each other.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ class Reason:
     """
     Why a group is not ok.
 
-    :ivar about: a master, or what of the group: ``conflicts``, ``comparison``, ``group``.
-    :ivar kind: ``silent``, ``behind``, ``held``, ``serves``, ``ready``, ``note``; else as *about*.
-    :ivar states: degraded: something is wrong; unknown: nobody knows; a master that does not answer
-        is both.
+    :ivar about: a master, or an aspect of the group: ``conflicts``, ``comparison``, ``group``.
+    :ivar kind: ``silent``, ``behind``, ``held``, ``serves``, ``ready``, ``note``; otherwise as
+    *about*.
+    :ivar states: degraded: something is wrong; unknown: it cannot be known; a master that does not
+    answer is both.
     """
 
     about: str
@@ -45,9 +46,10 @@ class Reason:
 @dataclass(frozen=True)
 class Verdict:
     """
-    :ivar state: degraded where anything is wrong, else unknown where anything is, else ok.
-    :ivar tolerates: how many masters may be lost: of those that could take over, all but one.
-    :ivar retcode: 2 where anything is unknown, else 1 where anything is wrong, else 0.
+    :ivar state: degraded if anything is wrong, otherwise unknown if anything is unknown, otherwise
+    ok.
+    :ivar tolerates: how many masters may be lost: all but one of those that could take over.
+    :ivar retcode: 2 if anything is unknown, otherwise 1 if anything is wrong, otherwise 0.
     """
 
     state: str
@@ -64,10 +66,10 @@ def judge(
     fit: int,
 ) -> Verdict:
     """
-    What follows from all that a master knows of its group.
+    Judge the group by all that a master knows of it.
 
     :param masters: the rows of ``ha.status``.
-    :param comparison: as :func:`compared` gives it.
+    :param comparison: as :func:`compared` returns it.
     :param conflicts: how many minion ids have different accepted keys.
     :param troubles: what else is wrong with the group.
     :param fit: how many masters could take over from the others.
@@ -91,14 +93,14 @@ def compared(
     last: Mapping[str, Any], answer: Mapping[str, Any] | None, stale: str, level: bool
 ) -> dict[str, Any]:
     """
-    What the last comparison says now: ``status`` (same, differ, unknown), ``stale``, ``at`` (Unix
+    What the last comparison means now: ``status`` (same, differ, unknown), ``stale``, ``at`` (Unix
     seconds, None: there was none), ``counts`` (section → differences), ``unknown`` (master → why it
     could not be asked), and ``sections``.
 
-    :param last: what is remembered of it, as :meth:`.Last.data` gives it.
-    :param answer: the whole of it, as ``ha.check_consistency`` gives it; None after a restart.
-    :param stale: why it counts no more; everything is unknown then, and shown as it was.
-    :param level: whether all masters have the same keys now, which outweighs what was found then.
+    :param last: what is remembered of it, as :meth:`.Last.data` returns it.
+    :param answer: all of it, as ``ha.check_consistency`` returns it; None after a restart.
+    :param stale: why it no longer counts; then everything is unknown, and shown as it was.
+    :param level: whether all masters have the same keys now, which overrides what was found then.
     """
     counts = dict(last["counts"])
     sections: dict[str, Any] = {}

@@ -1,10 +1,9 @@
 """
-What follows from a round of questions: a pure function, so that every case can be tried.
+The verdict after a round of questions: a pure function, so that every case can be tested.
 
-A master is up or down after so many rounds in a row (:mod:`saltext_ha.common.hysteresis`).
-Before the first decision it is neither: salt-master starts its engines before its workers answer,
-so that failures in the first seconds decide nothing, and one whole round that succeeds decides at
-once.
+A master is up or down after so many rounds in a row (:mod:`saltext_ha.common.hysteresis`). Before
+the first decision it is neither: salt-master starts its engines before its workers answer. So
+failures in the first seconds decide nothing, and one complete round that succeeds decides at once.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ class Result:
     """
     The answer to one question.
 
-    :ivar problem: empty when it was as it should be.
+    :ivar problem: empty for a good answer.
     :ivar seconds: how long it took.
-    :ivar at: when it was there (Unix seconds).
-    :ivar note: why the question was not put, so that nothing is known; empty when it was.
+    :ivar at: when it came (Unix seconds).
+    :ivar note: why the question was not asked, so that nothing is known; empty if it was.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Result:
     note: str = ""
 
     def told(self) -> dict[str, Any]:
-        """What peers and the page are told; ``ok`` is None when nothing is known."""
+        """Plain data for peers and the page; ``ok`` is None when nothing is known."""
         return {
             "name": self.name,
             "ok": None if self.note else not self.problem,

@@ -1,9 +1,9 @@
 """
-Whether this master serves, and whether it should be given callers.
+Whether this master serves, and whether callers should be sent to it.
 
-The questions are asked side by side in threads, each with a deadline; a thread that hangs is not
-waited for, and not asked again before it is back. Rounds follow each other: an answer that comes
-after its round has ended counts for nothing.
+The questions are asked in parallel threads, each with a deadline. A thread that is late is not
+waited for, and its question is not asked again before it ends. Rounds do not overlap: an answer
+that comes after the end of its round is ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 TURN = 1.0  # seconds between rounds before the first decision
 JITTER = 0.1
-# A runner is a process of its own that loads all of Salt's runners.
+# A runner is a separate process that loads all of Salt's runners.
 DEEP_TIMEOUT = 15.0
 
 REQUEST, PUBLISHER, BUS, API = "request port", "publisher", "event bus", "salt-api"
@@ -43,7 +43,7 @@ Check = Callable[[], Awaitable[str]]
 
 @dataclass
 class _Question:
-    """One question, and whether a thread is still at it: that cannot be ended from outside."""
+    """One question, and whether a thread is still asking it, which cannot be ended from outside."""
 
     name: str
     ask: Check
@@ -54,7 +54,7 @@ class _Question:
         began, note = time.monotonic(), ""
         if self.asked is None or self.asked.done():
             self.asked = asyncio.ensure_future(self.ask())
-            # Retrieved, lest asyncio complain of it when nobody waits any more.
+            # Retrieved, so that asyncio does not complain when no caller waits any more.
             self.asked.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             problem = await asyncio.wait_for(asyncio.shield(self.asked), timeout)
@@ -68,7 +68,7 @@ class _Question:
             raise
         except checks.NotAsked as exc:
             problem, note = "", f"not asked: {exc}"
-        except Exception as exc:  # a question that cannot be asked is no good answer
+        except Exception as exc:  # a question that cannot be asked has no good answer
             log.debug("ha health: %s", self.name, exc_info=True)
             problem = reason_of(exc)
         return Result(self.name, problem, time.monotonic() - began, time.time(), note)
@@ -78,12 +78,12 @@ class Watcher:
     """
     Asks, and keeps the verdict.
 
-    :param settings: None where nothing is asked (``ha: health: false``).
-    :param host: at which others reach this master.
-    :param damage: says what keeps this engine from being of use though it runs; else empty.
-    :param behind: says why other things than keys are not yet as they are to be; else empty.
-    :ivar state: ``verdict.UNDECIDED`` for ever when nothing is asked here.
-    :ivar draining: whether an operator takes this master out of service: no more callers, then.
+    :param settings: None if nothing is asked (``ha: health: false``).
+    :param host: the host at which others reach this master.
+    :param damage: returns why this engine is of no use though it runs; empty if it is.
+    :param behind: returns why anything but keys has not caught up yet; empty if it has.
+    :ivar state: always ``verdict.UNDECIDED`` if nothing is asked.
+    :ivar draining: whether an operator is taking this master out of service: then no more callers.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Watcher:
 
     @property
     def healthy(self) -> bool | None:
-        """Whether the master serves; None as long as nobody knows."""
+        """Whether the master serves; None as long as that is unknown."""
         return self.state.usable if self.state.known else None
 
     def ready(self) -> tuple[bool, str]:
-        """Whether this master should be given callers; if not, why."""
+        """Whether callers should be sent to this master; if not, why."""
         if self.draining:
             return False, "draining: an operator takes it out of service"
         if damage := self._damage():
@@ -139,8 +139,8 @@ class Watcher:
 
     def unfit_to_lead(self) -> str:
         """
-        Why this master should not be the one that acts for the group; else empty. Keys that are
-        behind or held are no reason: what is to be done once is to be done all the same.
+        Why this master should not act for the group; empty if it may. Keys that are behind or held
+        are no reason: what must run once runs all the same.
         """
         if self.draining:
             return "drained: an operator takes it out of service"
@@ -151,7 +151,7 @@ class Watcher:
         return self.state.reason if self.healthy is False else f"starting: {self.state.reason}"
 
     def told(self) -> dict[str, Any]:
-        """What peers and the page are told: plain data, nothing secret."""
+        """Plain data for peers and the page, nothing secret."""
         ready, reason = self.ready()
         return {
             "asked": self._settings is not None,
@@ -166,19 +166,21 @@ class Watcher:
         }
 
     def _url(self) -> str:
-        """Where others reach salt-api here; empty when there is none."""
+        """The URL at which others reach salt-api here; empty without one."""
         api = self._api
         if api is None:
             return ""
         return api.url_at(self._host) if api.everywhere else api.url
 
     def _behind(self) -> str:
-        """Why it has not caught up since its start, or since its replica was lost; else empty."""
+        """
+        Why it has not caught up since its start, or since its replica was lost; empty if it has.
+        """
         if self._core.keeper.mode.adopting:
             return "its replica is being rebuilt"
         if self._met:
             return ""
-        # Down is an answer, too: a master must serve when it is the only one left.
+        # Down is an answer, too: a master must serve if it is the only one left.
         links = self._links
         waiting = [
             name
@@ -197,7 +199,7 @@ class Watcher:
         settings = self._settings
         if settings is None:
             return
-        # Salt logs an error for each question without an answer; here that is said once.
+        # Salt logs an error for each question without an answer; here it is logged once.
         logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
         deep = asyncio.ensure_future(self._deep(settings))
         began = time.monotonic()
@@ -229,7 +231,7 @@ class Watcher:
             log.error("ha health: this master does not serve: %s", self.state.reason)
 
     async def _deep(self, settings: HealthSettings) -> None:
-        """What costs more is asked less often; when it fails, as often as the rest."""
+        """Expensive questions are asked less often; one that fails, as often as the rest."""
         if not settings.deep_interval:
             return
         questions = [_Question(RUNNER, self._runner, threaded=False)]

@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a key store."""
+"""The interface of a key store: what it shows, and how it is changed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import Step
 
-# Under such a name Salt 3008 writes a key (tempfile.mkstemp in salt/cache/localfs_key.py), in the
-# key folder, and renames it then.
+# Salt 3008 writes a key under such a name in the key folder, then renames it (tempfile.mkstemp in
+# salt/cache/localfs_key.py).
 TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")
 
 
@@ -18,16 +18,18 @@ class Content(NamedTuple):
     """
     What the store shows for one id, and the public keys behind the fingerprints.
 
-    ``mark`` changes whenever the id's entry does, and means the same after a restart.
+    ``mark`` changes whenever the id's entry changes, and is the same after a restart.
     """
 
     stored: Stored
     keys: Mapping[bytes, str]
     mark: int = 0
     junk: bool = False
-    """What is pending is no key: on 3006 and 3007 any host that reaches the master can leave it."""
+    """
+    The pending file holds no key: on 3006 and 3007 any host that reaches the master can send one.
+    """
     slot_mark: int = 0
-    """The same as ``mark``, of the slot alone."""
+    """As ``mark``, but of the slot alone."""
 
 
 class Change(NamedTuple):
@@ -41,16 +43,16 @@ class Change(NamedTuple):
 
 class Outcome(NamedTuple):
     """
-    How :meth:`KeyStore.apply` went: ids where an entry to be removed or replaced was already gone,
-    because somebody else acted meanwhile, and ids that could not be changed, with the reason.
+    The result of :meth:`KeyStore.apply`: ids whose entry was already gone, changed by another
+    process before it could be removed or replaced; and ids that could not be changed, with the
+    reason.
     """
 
     missing: set[str]
     failed: dict[str, str]
     taken: set[str]
     """
-    Ids that got no new entry, and lost none: in its place something stood that was not shown,
-    because somebody else was faster.
+    Ids that are unchanged: another process put an entry there after the store was read.
     """
 
 
@@ -66,24 +68,26 @@ class KeyStore(Protocol):
     """Whether the store holds at most one denied key an id."""
 
     watched: bool
-    """Whether :meth:`touched` sees what happens; else only a full pass does."""
+    """Whether :meth:`touched` sees changes; if not, only a full pass finds them."""
 
     def changed(self) -> Iterable[str]:
         """
         Ids whose content may differ from when :meth:`read` last saw it, in one pass.
 
-        The first call names every id that was not recalled. Ids that vanished are named too. May
-        be called from another thread than the rest.
+        The first call names every id that was not recalled. Ids that are gone are named too. It may
+        run in another thread than the other methods.
         """
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
-        """Take ids with these marks as read: what :meth:`read` gave for them before a restart."""
+        """Treat ids with these marks as read: :meth:`read` returned them before a restart."""
 
     def sweep(self) -> None:
-        """Remove what a process left that was killed while it wrote; nothing is read or lost."""
+        """
+        Remove temporary files of a process that was killed while it wrote; no key is read or lost.
+        """
 
     def touched(self) -> bool:
-        """Whether a cheap look says that something was added or removed since the last call."""
+        """Whether something was added or removed since the last call; a cheap look."""
 
     def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """
@@ -91,27 +95,29 @@ class KeyStore(Protocol):
 
         Such an id is named again by the next :meth:`changed`.
 
-        :param certain: nothing is being written: what is pending and no key counts as nothing.
+        :param certain: no write is under way: a pending file that holds no key counts as absent.
         """
 
     def junk(self, minion_id: str) -> list[str]:
-        """In which of the states accepted, rejected and pending an id has what is no public key."""
+        """The states (accepted, rejected, pending) in which the id's entry is not a public key."""
 
     def discard_junk(self, minion_id: str) -> None:
-        """Remove what still is none."""
+        """Remove the entries that :meth:`junk` still names."""
 
     def signature(self, owner: str) -> str | None:
         """The token with which master *owner* signed this store last, or None."""
 
     def check_writable(self) -> None:
         """
-        Say at once, and not when the next revocation is due, that nothing can be written.
+        Fail now if nothing can be written, rather than when the next revocation is due.
 
-        :raises StoreError: that, and why.
+        :raises StoreError: it cannot be written; says why.
         """
 
     def sign(self, owner: str, token: str | None) -> None:
-        """Leave *token* in the store as *owner*'s, instead of an earlier one; None takes it out."""
+        """Store *token* as *owner*'s, in place of an earlier one; None removes it."""
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
-        """Take all steps: first everything new, made durable, then the removals, made durable."""
+        """
+        Take all steps: first write what is new and make it durable, then the removals likewise.
+        """

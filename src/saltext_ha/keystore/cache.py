@@ -28,7 +28,7 @@ KEYS = "keys"
 DENIED_KEYS = "denied_keys"
 SIGNATURES = "saltext_ha_signatures"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
-# This one keeps the first denied key only (salt/cache/mmap_key.py).
+# This driver keeps only the first denied key (salt/cache/mmap_key.py).
 ONE_DENIED = "mmap_key"
 # KeyError: there is no such driver, or its libraries are not installed.
 FAILURES = (SaltCacheError, OSError, KeyError)
@@ -46,7 +46,7 @@ class CacheStore:
         # Salt's drivers do not say that they may be used from two threads.
         self._lock = threading.Lock()
         self.one_denied = driver == ONE_DENIED
-        # It knows no banks but Salt's, and keeps those in this folder.
+        # It knows only Salt's banks, and keeps them in this folder.
         folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
         self._folder = str(folder) if self.one_denied else ""
 
@@ -65,17 +65,19 @@ class CacheStore:
         self._seen.update(marks)
 
     def sweep(self) -> None:
-        """See :meth:`KeyStore.sweep`: the driver's own matter."""
+        """See :meth:`KeyStore.sweep`; the driver cleans up itself."""
 
     def check_writable(self) -> None:
-        """See :meth:`KeyStore.check_writable`: drivers do not tell before something is written."""
+        """
+        See :meth:`KeyStore.check_writable`; a driver can say it only once something is written.
+        """
 
     def touched(self) -> bool:
-        """See :meth:`KeyStore.touched`: no cheap look here, only hints and full passes."""
+        """See :meth:`KeyStore.touched`; a driver has no cheap look, only hints and full passes."""
         return False
 
     def read(self, minion_id: str, certain: bool = False) -> Content | None:
-        """See :meth:`KeyStore.read`; what cannot be an id has no key."""
+        """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
         try:
             minion_key.check_id(minion_id)  # an event may name any path
         except InvalidRecord:
@@ -97,7 +99,7 @@ class CacheStore:
         return content._replace(mark=mark, slot_mark=_mark(entry, []))
 
     def junk(self, minion_id: str) -> list[str]:
-        """See :meth:`KeyStore.junk`: 3008 lets no minion leave any."""
+        """See :meth:`KeyStore.junk`; 3008 stores only public keys."""
         return []
 
     def discard_junk(self, minion_id: str) -> None:
@@ -145,7 +147,7 @@ class CacheStore:
         return Outcome(missing, {}, taken)
 
     def _is_taken(self, change: Change) -> bool:
-        """Whether an entry that was not shown stands where another one is to be put."""
+        """Whether an entry that was not shown is in the place of one to be put."""
         if not any(step.action == PUT for step in change.steps):
             return False
         entry = self._cache.fetch(KEYS, change.minion_id)
@@ -163,7 +165,7 @@ class CacheStore:
             self._cache.store(KEYS, minion_id, entry)
             return there
         if step.action == REMOVE:
-            # The entry that a put of the same change replaced is not there to be removed.
+            # A put of the same change replaced this entry: it is not there to be removed.
             if any(other.action == PUT for other in change.steps):
                 return True
             entry = self._cache.fetch(KEYS, minion_id)
@@ -199,7 +201,7 @@ class CacheStore:
         try:
             return dict(self._cache.list_all(bank, include_data=True))
         except (AttributeError, SaltCacheError, TypeError):
-            # Most drivers cannot; salt.key.Key falls back to one fetch a key as well.
+            # Most drivers cannot; salt.key.Key falls back to one fetch per key as well.
             return {name: self._cache.fetch(bank, name) for name in self._cache.list(bank)}
 
 
@@ -215,7 +217,7 @@ def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
 
     refused = set()
     for text in denied:
-        # Salt keeps whatever was sent there: it must not stop a revocation.
+        # Salt keeps what was sent, key or not: that must not stop a revocation.
         with contextlib.suppress(InvalidRecord):
             refused.add(add(text))
     if not entry or entry.get("state") not in SLOT_STATES:

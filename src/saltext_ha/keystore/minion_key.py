@@ -40,9 +40,9 @@ def show(key: bytes, short: bool = True) -> str:
 
 def find(keys: Iterable[bytes], wanted: str) -> bytes:
     """
-    The one of *keys* whose fingerprint begins with *wanted* (hex digits, colons do not matter).
+    The one of *keys* whose fingerprint begins with *wanted* (hex digits; colons are ignored).
 
-    :raises HaError: none or several do; names those there are.
+    :raises HaError: none or several do; names the fingerprints there are.
     """
     digits = wanted.rstrip("…").replace(":", "").lower()
     there = sorted(keys)
@@ -57,11 +57,11 @@ def find(keys: Iterable[bytes], wanted: str) -> bytes:
 
 def check_id(minion_id: object) -> str:
     """
-    *minion_id*, when it may be one.
+    *minion_id*, checked.
 
-    As strict as ``salt.utils.verify.valid_id`` (no path separators, no NUL, stays in its folder),
-    and besides: no leading dot (Salt keeps files of its own under such names in the key folders),
-    nothing unprintable, and short enough for a file name.
+    As strict as ``salt.utils.verify.valid_id`` (no path separators, no NUL, stays in its folder).
+    Also: no leading dot (Salt has files of its own under such names in the key folders), nothing
+    unprintable, and short enough for a file name.
 
     :raises InvalidRecord: says why.
     """
@@ -92,7 +92,7 @@ def _flaw(minion_id: str) -> str:
 
 def check_shape(text: str) -> None:
     """
-    Refuse what has not the outer form of a PEM public key; cheap enough for every file.
+    Refuse text without the outer form of a PEM public key; cheap enough for every file.
 
     :raises InvalidRecord: says why.
     """
@@ -105,12 +105,12 @@ def check_shape(text: str) -> None:
 
 def check(text: str) -> None:
     """
-    Refuse what is not an RSA public key in PEM, the only kind that Salt uses.
+    Refuse text that is not an RSA public key in PEM, the only kind that Salt uses.
 
     :raises InvalidRecord: says why.
     """
     check_shape(text)
-    # What stands behind the first would go with it to every master.
+    # Text after the first key would be copied with it to every master.
     if text.count("-----BEGIN") != 1:
         raise InvalidRecord("not exactly one public key in PEM")
     try:

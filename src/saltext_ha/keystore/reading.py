@@ -1,4 +1,4 @@
-"""How key files are read: whatever lies there, and without a trace."""
+"""How key files are read: safe against links and pipes, and without a change of access times."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
 
-# A link or a pipe may have taken the place of the file that was seen there.
+# A link or a pipe may have replaced the file that was seen.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-# To have it noted when each of 100 000 files was read takes longer than to read them, and a file
-# of which that is noted takes as long to be made durable as a new one.
+# Noting the access time of 100 000 files takes longer than reading them, and such a file takes as
+# long to be made durable as a new one.
 NO_TRACE = getattr(os, "O_NOATIME", 0)
 
 

@@ -1,14 +1,14 @@
 """
 Revoking by Salt's own means.
 
-Removing a key file does not revoke: a minion that has authenticated goes on with the master's AES
-key. What ``salt-key -d`` and ``-r`` do besides is to drop a rotate file, on which the master makes
-a new AES key and every minion authenticates anew, and to clean the caches of ids without a key
+Removing a key file does not revoke: a minion that has authenticated keeps using the master's AES
+key. ``salt-key -d`` and ``-r`` also drop a rotate file, so that the master makes a new AES key and
+every minion authenticates again, and clean the caches of ids without a key
 (``salt.key.Key.delete_key`` and ``reject``; the same calls on 3006, 3007 and 3008).
 
-For the caches Salt reads every key there is, a second for every 14 000 of them on 3008.3, whichever
-one went. So it is asked to only where it is not known which went, and else the caches of those are
-flushed that it would flush.
+To clean the caches Salt reads every key there is: on 3008.3 a second for every 14 000. So Salt is
+asked only where it is not known which ids lost their key. Where it is known, the caches of those
+ids are flushed directly: the same ones that Salt would flush.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from saltext_ha.common.fail_points import point
 
 MINIONS = "minions"
 """
-3006 and 3007: a bank for each minion, and a folder of the same name. 3008 leaves that alone: what
-minions sent by ``cp.push`` is still there.
+3006 and 3007: a bank for each minion, and a folder of the same name. 3008 does not delete that
+folder: files that minions sent by ``cp.push`` stay.
 """
 GRAINS, PILLAR = "grains", "pillar"
-"""3008: an entry for each minion; of the pillar one more for each environment, ``id:env``."""
+"""3008: an entry for each minion; for pillar one more per environment, ``id:env``."""
 
 
 def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = True) -> None:
     """
     Rotate the AES key and clean minion caches, as the master's configuration says.
 
-    ``rotate_aes_key: False`` and ``preserve_minion_cache: True`` are respected. Once a batch is
-    enough, however many keys went.
+    ``rotate_aes_key: False`` and ``preserve_minion_cache: True`` are respected. One call per batch
+    is enough.
 
-    :param gone: ids that have no key any more, found out when the AES key is being rotated already;
-        None when that is not known.
-    :param rotate: False where none of them was accepted: there is no access to take away.
-    :raises StoreError: when either did not work; to be tried again.
+    :param gone: the ids that have no key any more, read only once the AES key is being rotated;
+        None when they are not known.
+    :param rotate: False where none of them was accepted: there is no access to revoke.
+    :raises StoreError: when either failed; to be tried again.
     """
     options = dict(opts)
     try:
-        # First what takes the access away; the caches can wait.
+        # Access first; the caches can wait.
         point("revoke.rotate")
         if rotate and options.get("rotate_aes_key"):
             _rotate(options)
@@ -61,7 +61,7 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
             elif ids := set(gone):
                 _clean(options, ids)
     except Exception as exc:
-        # Cache drivers raise what they like.
+        # Cache drivers raise exceptions of any kind.
         raise StoreError(f"revoking did not work, and is tried again: {exc!r}") from exc
 
 
@@ -82,7 +82,7 @@ def _clean_all(options: dict[str, Any]) -> None:
 
 
 def _clean(options: Mapping[str, Any], gone: Collection[str]) -> None:
-    """What ``check_minion_cache`` flushes where no others than *gone* are without a key."""
+    """What ``check_minion_cache`` flushes if only *gone* are without a key."""
     cache = salt.cache.factory(options)
     if salt.version.__saltstack_version__.major >= 3008:
         for minion_id in gone:

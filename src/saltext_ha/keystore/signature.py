@@ -1,8 +1,8 @@
 """
-Signatures in a folder: how a master tells its key store from another one in the same place.
+Signatures in a folder: how a master recognises its key store when another one is in its place.
 
-A signature is a symbolic link that leads nowhere; its target is the token. No release of Salt takes
-that for a key (all ask whether it is a file), and tools that copy folders copy it as it is.
+A signature is a dangling symbolic link whose target is the token. No release of Salt takes that for
+a key (all check for a regular file), and tools that copy folders copy it unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PREFIX = ".ha-"
 
 def read(folder: str, owner: str) -> str | None:
     """
-    The token that *owner* left in *folder*; None when there is none, or no such folder.
+    The token that *owner* left in *folder*; None when the token or the folder does not exist.
 
     :raises OSError: the folder cannot be read.
     """
@@ -24,13 +24,13 @@ def read(folder: str, owner: str) -> str | None:
         return None
     except OSError:
         if os.path.lexists(f"{folder}/{PREFIX}{owner}"):
-            return ""  # something else stands there
+            return ""  # something else is there
         raise
 
 
 def write(folder: str, owner: str, token: str | None) -> None:
     """
-    Replace what *owner* left in *folder* by *token*; None takes it out. The folder is there.
+    Replace what *owner* left in *folder* by *token*; None removes it. The folder must exist.
 
     :raises OSError: the folder cannot be written.
     """

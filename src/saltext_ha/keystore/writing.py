@@ -2,9 +2,9 @@
 How key files are written: each whole and durable before it gets its name, many at once.
 
 A disk takes a millisecond to make a file durable, and hardly longer for several whose writers wait
-side by side: their waits become one commit of the file system's journal. So it is only for this
-that there are several threads. All else is done by one: calls as short as those to a disk of one's
-own take several times as long when threads contend for the interpreter between them.
+at the same time: their waits become one commit of the file system's journal. Only these waits use
+several threads. One thread does the rest: calls as short as those to a local disk take several
+times as long when threads contend for the interpreter.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import reading
 
 AT_ONCE = 96
-"""How many files are open and not durable yet; each takes a descriptor."""
+"""Files that are open and not durable yet, at most; each takes a descriptor."""
 WAITERS = 8
-# For fewer files threads are not worth their start.
+# For fewer files, starting threads takes longer than they save.
 FEW = 16
-SETTLED = 2.0  # seconds after which nobody writes a key file any more
+SETTLED = 2.0  # seconds after its last change for which a key file may still be half written
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 LEFTOVER = re.compile(r"\.[0-9]+(\.[0-9]+)?\.ha")
 
 
 class Linked(NamedTuple):
-    """What is known of a file that gets a second name."""
+    """A file that gets a second name, as it was when it was read."""
 
     inode: int
     written: int
@@ -42,14 +42,14 @@ class Linked(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A file that :func:`name` will give its name; :func:`discard` is to be called in any case."""
+    """A file that :func:`name` will give its name; always call :func:`discard` afterwards."""
 
     descriptor: int
     temporary: str
     source: str = ""
-    """The name that it has so far, where it is not a new one."""
+    """Its other name, where it is a link to a file that exists."""
     linked: Linked | None = None
-    """What was known of that one when it was read."""
+    """The state of that file when it was read."""
 
 
 def temporary(folder: str, writer: int, number: int) -> str:
@@ -59,10 +59,10 @@ def temporary(folder: str, writer: int, number: int) -> str:
 
 def sweep(folders: Iterable[str]) -> None:
     """
-    Remove what processes that were killed while they wrote left in *folders*.
+    Remove files in *folders* that were left by processes killed while they wrote.
 
-    Another master on the same folder that writes at this moment finds its file gone, and writes it
-    again.
+    Another master that is writing in the same folder at this moment finds its file gone, and writes
+    it again.
     """
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -75,14 +75,14 @@ def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
     """
     A new file that holds *text*.
 
-    :param uid: the owner; -1, or one that may not be given, leaves this process's.
+    :param uid: the owner; with -1, or where the owner may not be changed, it is this process's.
     """
     point("store.write")
     raw = text.encode()
     try:
         descriptor = os.open(temporary, NEW_FILE, mode)
     except FileExistsError:
-        # What a crash left, or somebody put there: a link would be written through.
+        # Left by a crash, or put there by another user: a link would be written through.
         os.unlink(temporary)
         descriptor = os.open(temporary, NEW_FILE, mode)
     made = Draft(descriptor, temporary)
@@ -99,14 +99,14 @@ def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
 
 def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -> Draft | None:
     """
-    The file *source*, to get another name, where that comes to the same as :func:`draft`, with a
-    fraction of the work. Group and access list are those it has.
+    A second name for the file *source*, where the result is the same as that of :func:`draft`, for
+    a fraction of the work. Group and access list stay as they are.
 
-    Salt 3006 and 3007 write keys in place, in rare cases to a file that is there. So *source* is to
-    be removed once the draft has its name, and then :func:`is_spoilt` asked.
+    Salt 3006 and 3007 write keys in place, in rare cases into an existing file. So remove *source*
+    once the draft has its name, then ask :func:`is_spoilt`.
 
-    :param source: not written by anybody for a while; else nothing is done.
-    :return: None when it is to be written.
+    :param source: if it was written lately, nothing is done.
+    :return: None when a new file must be written.
     """
     raw = text.encode()
     try:
@@ -117,7 +117,7 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
     try:
         before = os.fstat(descriptor)
         alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
-        # One from the future, by whosever clock, has no age: it is written anew.
+        # A time in the future, by any clock, gives no age: write a new file.
         settled = time.time() - before.st_mtime > SETTLED
         if alone and settled and os.read(descriptor, len(raw) + 1) == raw:
             if stat.S_IMODE(before.st_mode) != mode:
@@ -127,23 +127,23 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
             linked = _linked(before)._replace(mode=stat.S_IFREG | mode)
             return made._replace(linked=linked)
     except OSError:
-        pass  # that it cannot be done to a new file, either, is to be seen there
+        pass  # a new file cannot get it either, and shows why
     discard(made)
     return None
 
 
 def waiters(number: int) -> contextlib.AbstractContextManager[Executor | None]:
-    """Threads that wait for *number* files; None where these are not worth their start."""
+    """Threads that wait for *number* files; None where there are too few to be worth it."""
     if number < FEW:
         return contextlib.nullcontext()
     return ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer")
 
 
 def make_durable(drafts: Sequence[Draft], waiters: Executor | None) -> list[OSError | None]:
-    """Make what *drafts* hold durable; for each of them why it could not be."""
+    """Make the content of *drafts* durable; for each, the reason why it failed, or None."""
     if waiters is None:
         return _sync_all(drafts)
-    # One share for each thread: to hand over a file costs about as much as to wait for it.
+    # One share per thread: handing over a file costs about as much as waiting for it.
     shares = batches(drafts, -(-len(drafts) // WAITERS) or 1)
     return [flaw for share in waiters.map(_sync_all, shares) for flaw in share]
 
@@ -162,22 +162,22 @@ def _sync(draft: Draft) -> OSError | None:
 
 def name(draft: Draft, target: str) -> bool | None:
     """
-    Have *target* be what *draft* holds, which is durable; the folder is still to be made so.
+    Rename *draft*, which is durable, to *target*; the folder must still be made durable.
 
-    :return: whether it took the place of another file; None when it is to be written anew: the file
-        that was to get this name, too, is another one by now, or cannot have two, or somebody
-        removed the draft.
+    :return: whether it replaced another file. None when a new file must be written: the linked file
+        has changed, or cannot have two names, or the draft was removed.
     """
     if draft.linked:
         try:
             os.link(draft.source, draft.temporary)
-            # It may have been written to, or another key may have come there, since it was read.
+            # Since it was read it may have been written to, or replaced by another key.
             if not is_still(draft.temporary, draft.linked):
                 return None
         except OSError:
             return None
     point("store.rename")
-    # As late as can be: who removes *target* later removes the new one, and that is seen.
+    # As late as possible: a *target* that is removed after this is the new one, and that is
+    # noticed.
     replaced = os.path.lexists(target)
     try:
         os.rename(draft.temporary, target)
@@ -187,7 +187,7 @@ def name(draft: Draft, target: str) -> bool | None:
 
 
 def discard(draft: Draft) -> None:
-    """Close *draft*, and leave no trace of what did not get its name."""
+    """Close *draft*, and remove it if it did not get its name."""
     with contextlib.suppress(OSError):
         os.close(draft.descriptor)
     with contextlib.suppress(OSError):
@@ -195,12 +195,12 @@ def discard(draft: Draft) -> None:
 
 
 def is_still(path: str, linked: Linked) -> bool:
-    """Whether *path* is the file that got a second name, and nobody wrote to it."""
+    """Whether *path* is the file that got a second name, and is unchanged."""
     return _linked(os.lstat(path)) == linked
 
 
 def is_spoilt(target: str, linked: Linked) -> bool:
-    """Whether somebody wrote to the file of *target* by its other name, which is gone now."""
+    """Whether the file of *target* was written to by its other name, which is gone now."""
     try:
         now = _linked(os.lstat(target))
     except FileNotFoundError:
@@ -213,7 +213,7 @@ def _linked(info: os.stat_result) -> Linked:
 
 
 def sync_folder(folder: str) -> None:
-    """Make durable which names *folder* holds."""
+    """Make the entries of *folder* durable."""
     point("store.sync")
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

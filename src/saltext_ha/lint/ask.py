@@ -1,4 +1,4 @@
-"""``ha.lint`` as it is asked for: of a minion, of a master, of all masters by an engine."""
+"""``ha.lint`` on a minion, on a master, and on all masters through an engine."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def minion(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
 
 def master(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answer:
     """
-    The answer of a master and its peers; where its engine does not run, of this master alone, which
-    leaves the others unknown.
+    The answer of a master and its peers; if its engine does not run, of this master alone, with the
+    others unknown.
 
     :raises HaError: there is no such rule, or no configuration file.
     """
@@ -52,9 +52,9 @@ def master(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
 
 def for_peer(name: str, running: Mapping[str, Any]) -> Answer:
     """
-    What a master tells a peer that asks.
+    A master's answer to a peer.
 
-    :raises HaError: its configuration file is not there, or what it ignores is no rule.
+    :raises HaError: its configuration file does not exist, or it ignores an unknown rule.
     """
     facts = collect.of_master(running)
     ignored = check.configured(facts.options)
@@ -72,9 +72,9 @@ def group(
     """
     The answer of all masters, put together on the one that was asked.
 
-    :param answers: peer → what :func:`for_peer` said there.
+    :param answers: peer → the result of :func:`for_peer` there.
     :param errors: peer → why it did not answer.
-    :raises HaError: as of :func:`master`.
+    :raises HaError: as :func:`master`.
     """
     facts = collect.of_master(running)
     choice = Choice(

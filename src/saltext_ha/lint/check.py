@@ -23,13 +23,13 @@ from saltext_ha.lint.model import (
 from saltext_ha.lint.rules import CODES, RULES
 
 Finding = dict[str, Any]
-#: The rule about files that Salt cannot read: all others know less then.
+# : The rule about files that Salt cannot read: then all others know less.
 UNREADABLE = "HA001"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which rules are asked: all but ``ignore``, or of those ``only`` some."""
+    """Which rules are applied: all but ``ignore``, or of those ``only`` some."""
 
     only: frozenset[str] = frozenset()
     ignore: frozenset[str] = frozenset()
@@ -41,7 +41,7 @@ class Choice:
 
 def codes(value: Any, where: str) -> frozenset[str]:
     """
-    Codes of rules, out of ``HA101,HA102`` or a list of them.
+    The codes in ``HA101,HA102`` or in a list.
 
     :raises HaError: there is no such rule.
     """
@@ -70,7 +70,7 @@ def configured(options: Mapping[str, Any]) -> frozenset[str]:
 
 
 def inspect(name: str, facts: HostFacts) -> list[Finding]:
-    """What is wrong with one master or minion called *name*, by itself."""
+    """The findings on one master or minion called *name*, by itself."""
     findings = []
     for rule in RULES:
         if rule.about in (FILES, facts.role) and rule.holds_on(facts.version):
@@ -82,7 +82,7 @@ def inspect(name: str, facts: HostFacts) -> list[Finding]:
 
 
 def compare(members: Sequence[Member]) -> list[Finding]:
-    """What is wrong with masters beside each other."""
+    """The findings on masters compared with each other."""
     if len(members) < 2:
         return []
     by_name = {member.name: member for member in members}
@@ -119,10 +119,10 @@ def answer(
     The answer of ``ha.lint``.
 
     :param asked: the masters, or the minion, that were looked at.
-    :param unknown: what or whom could not be, and why.
+    :param unknown: master or file that could not be looked at → why.
     """
     found = list(findings)
-    # Nobody can say "none of these" of a file that cannot be read.
+    # An unreadable file may set anything, so "no findings" would be a guess.
     unread = {f"{f['on']}: {f['file']}": f["detail"] for f in found if f["code"] == UNREADABLE}
     if choice.only and UNREADABLE not in choice.only | choice.ignore:
         unknown = {**unread, **unknown}

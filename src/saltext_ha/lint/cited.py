@@ -1,10 +1,10 @@
-"""The lines of Salt's code that the rules were read from."""
+"""The lines of Salt's code that the rules rest on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-#: The release that they were read on, where no other is named.
+# : The release that they were read in, unless another one is named.
 READ_ON = "3008.3"
 
 
@@ -14,9 +14,9 @@ class CitedLine:
     One line of Salt.
 
     :param where: the function or class that it is in; empty: the module.
-    :param text: what stands there, in part. The same stands in *where* on all other releases that
-        the rule holds for, on some other line.
-    :param release: where it was read, when it is not so on all of them.
+    :param text: part of the line. All other releases that the rule holds for have the same text in
+        *where*, on another line.
+    :param release: the release it was read in, if not all of them have it.
     """
 
     path: str
@@ -27,7 +27,7 @@ class CitedLine:
 
     @property
     def major(self) -> int:
-        """The first number of the release that it was read on."""
+        """The first number of the release that it was read in."""
         return int((self.release or READ_ON).partition(".")[0])
 
     def markdown(self) -> str:
@@ -36,7 +36,7 @@ class CitedLine:
         return f"`{self.path}:{self.number}` ({self.release or READ_ON}){where}: `{self.text}`"
 
 
-# Those that several rules rest on.
+# Lines that several rules rest on.
 PORT_OF_ENTRY = CitedLine(
     "salt/minion.py", 364, "prep_ip_port", 'ret.update({"master_port": port})'
 )

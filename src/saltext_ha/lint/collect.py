@@ -1,8 +1,8 @@
 """
-What is to be known of the master or minion that we run on.
+Collects the facts of the master or minion that we run on.
 
-Everything is read anew from the files: ``ha.lint`` is asked before a daemon is restarted with them.
-Nothing is written, and nothing secret is kept.
+Everything is read again from the files: ``ha.lint`` is called before a daemon is restarted with
+them. Nothing is written, and nothing secret is kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def of_minion(running: Mapping[str, Any]) -> HostFacts:
     :raises ConfigError: its configuration file is not there.
     """
     read = _sources(running, salt.config.DEFAULT_MINION_OPTS)
-    # Its own copy(): what it holds is frozen, and Salt's loader takes no frozen mappings.
+    # By its own copy(): its values are frozen, and Salt's loader takes no frozen mappings.
     defaults = salt.config.DEFAULT_MINION_OPTS.copy()
     defaults["default_include"] = _include(running, defaults)
 
@@ -110,7 +110,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
 
 
 def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> HostFacts:
-    """What the configuration files say, and nothing of this machine."""
+    """The facts in the configuration files, without those of this machine."""
     settings, problems = read.settings, read.problems
     return HostFacts(role, _version(), options, read.places(), settings, problems, KNOWN)
 
@@ -124,7 +124,7 @@ def _tenancy(options: Mapping[str, Any]) -> str:
 
 
 def member(name: str, facts: HostFacts) -> Member:
-    """What a master of those facts tells its peers."""
+    """The facts that a master tells its peers."""
     options = {option: facts.options.get(option) for option in COMPARED}
     for option in ("schedule", "reactor"):
         options[option] = _names(options[option])
@@ -158,7 +158,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _runs_once(job: Any) -> bool:
-    """Whether a scheduled job is there to be on all masters, and to run on one."""
+    """Whether a scheduled job is meant to be on all masters, and to run on one."""
     return isinstance(job, Mapping) and job.get("function") == "ha.once"
 
 
@@ -180,10 +180,10 @@ def _sources(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> sources
 def _merged(
     load: Any, running: Mapping[str, Any], read: sources.Sources, defaults: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """As Salt merges them; from what can be read where Salt cannot load the files at all."""
+    """The options as Salt merges them; if Salt cannot load the files, those that can be read."""
     try:
         return dict(load(str(running["conf_file"])))
-    # SystemExit is how Salt answers to broken YAML, which is a finding here and no more.
+    # Salt raises SystemExit for broken YAML, which here is only a finding.
     except (Exception, SystemExit):
         paths = {name: running[name] for name in ("pki_dir", "cachedir", "id") if name in running}
         return {**defaults, **paths, **read.values()}
@@ -205,7 +205,7 @@ def _files(folder: Path, names: Iterable[str], unknown: dict[str, str]) -> dict[
 def _cached_key(path: Path, hash_type: str) -> str | None:
     try:
         return str(salt.utils.crypt.pem_finger(str(path), sum_type=hash_type)) or None
-    except Exception:  # not readable, no key, no such hash: there is nothing to compare with
+    except Exception:  # unreadable, no key, unknown hash: nothing to compare with
         return None
 
 
@@ -230,7 +230,7 @@ def _on_network(folders: Mapping[str, str]) -> dict[str, str]:
 
 
 def addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
-    """The addresses of all hosts that are names; None of those that nobody knows in time."""
+    """Host name → its addresses; None if they are not found in time."""
     hosts = set()
     for entry in masters:
         try:
@@ -247,7 +247,7 @@ def addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:
         except (OSError, UnicodeError):
             found[host] = None
 
-    # Daemons: a name server that is silent must not hold up the end of the process.
+    # Daemon threads: a name server that does not answer must not delay the end of the process.
     threads = [threading.Thread(target=look_up, args=(host,), daemon=True) for host in hosts]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""What a rule of ``ha.lint`` is, what it sees, and what it finds: plain values."""
+"""The rules of ``ha.lint``, the facts they see, and their findings: plain values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WARNING = "warning"  # works until the day it is needed, or may lose minions
 INFO = "info"  # has no effect, or an effect worth knowing
 SEVERITIES = (ERROR, WARNING, INFO)
 
-# What a rule is about.
+# The subject of a rule.
 MINION = "minion"
 MASTER = "master"
-GROUP = "group"  # several masters compared
+GROUP = "group"  # several masters, compared
 FILES = "files"  # how the files are read, of a master or a minion
 
 #: ``master_type`` values with which a minion moves from master to master.
@@ -61,17 +61,16 @@ class Setting:
 @dataclass(frozen=True)
 class HostFacts:
     """
-    What is known of one master or minion.
+    The facts of one master or minion.
 
-    ``options`` is the merged configuration with Salt's defaults; ``places`` says of every option
-    that is written somewhere which place holds. ``settings`` are all of them, also those that
-    another file overrides. ``files`` tells of files whose presence matters whether they are there;
-    ``shared`` maps ``cachedir`` and ``pki_dir`` to the network file system that they lie on.
-    ``told`` maps ``(ip, request port)`` to the publish port which that master told this minion;
-    ``addresses`` maps the hosts of a minion's masters to their IP addresses (None: unknown).
-    ``fingerprint`` is that of the master key, on a minion as it has cached it. ``tenancy``: which
-    other master uses, or tried to use, this one's state folder. ``unknown`` says what could not be
-    looked at, and why.
+    ``options`` is the merged configuration with Salt's defaults; ``places`` maps every option in a
+    file to the place that counts. ``settings`` are all settings, including those that another file
+    overrides. ``files`` says whether certain files exist; ``shared`` maps ``cachedir`` and
+    ``pki_dir`` to the network file system that they are on. ``told`` maps ``(ip, request port)`` to
+    the publish port which that master told this minion; ``addresses`` maps the hosts of a minion's
+    masters to their IP addresses (None: unknown). ``fingerprint`` is that of the master key, on a
+    minion as it has cached it. ``tenancy``: which other master uses, or tried to use, this one's
+    state folder. ``unknown``: what could not be looked at, and why.
     """
 
     role: str
@@ -95,14 +94,14 @@ class HostFacts:
         return default if value is None else value
 
     def number(self, option: str) -> float:
-        """The merged value of *option* as a number; 0 where it is none."""
+        """The merged value of *option* as a number; 0 if it is no number."""
         try:
             return float(self.options.get(option) or 0)
         except (TypeError, ValueError):
             return 0.0
 
     def written(self, option: str) -> bool:
-        """Whether *option* stands in a file, and is not only Salt's default."""
+        """Whether *option* is set in a file, and not only by Salt's default."""
         return option in self.places
 
     @property
@@ -121,7 +120,7 @@ class HostFacts:
 
     @property
     def moving(self) -> bool:
-        """Whether this minion goes from master to master."""
+        """Whether this minion moves from master to master."""
         return self.get("master_type") in MOVING
 
     @property
@@ -145,11 +144,11 @@ class HostFacts:
 @dataclass(frozen=True)
 class Member:
     """
-    What one master of a group tells the others for the rules that compare masters.
+    The facts of one master for the rules that compare masters.
 
-    ``options`` holds those of :data:`saltext_ha.lint.rules.group.COMPARED`; ``marks`` says which
-    file a well-known name really is, by inode and time of its last change, so that two masters
-    that see the same one are found out.
+    ``options`` has those of :data:`saltext_ha.lint.rules.group.COMPARED`; ``marks`` identifies
+    well-known files by inode and time of the last change, so that two masters that see the same
+    file are found.
     """
 
     name: str
@@ -168,11 +167,11 @@ class Member:
 @dataclass(frozen=True)
 class Hit:
     """
-    A rule that holds: the option to change, and what is special about this case.
+    A hit of a rule: the option to change, and the details of this case.
 
     ``item`` is the entry of a list; ``master`` the name of the master, in rules that compare.
-    ``place`` is where it stands when the facts do not say it, ``beside`` the option that makes it
-    matter, to point at where it is not written at all.
+    ``place`` is where it is set, if the facts do not say it; ``beside`` is the option that makes it
+    matter, whose place is shown if the option itself is not set.
     """
 
     option: str
@@ -192,9 +191,9 @@ class Rule:
     """
     One trap.
 
-    ``why`` is what happens and for which reason, ``fix`` what to write instead, ``sources`` where
-    that is known from: lines of Salt, or a test that shows it. It holds on releases of Salt from
-    ``since`` on, and on none from ``before`` on.
+    ``why`` is what happens and the reason, ``fix`` what to write instead, ``sources`` the proof:
+    lines of Salt, or a test that shows it. It holds from the release of Salt ``since`` on, and
+    until before ``before``.
     """
 
     code: str
@@ -209,13 +208,13 @@ class Rule:
     before: int | None = None
 
     def holds_on(self, version: Sequence[int]) -> bool:
-        """Whether the trap is there on that release of Salt."""
+        """Whether a release of Salt has the trap."""
         major = version[0] if version else self.since
         return self.since <= major and (self.before is None or major < self.before)
 
     @property
     def versions(self) -> str:
-        """Those releases in words."""
+        """The releases in words."""
         if self.before is None:
             return "all" if self.since == 3006 else f"{self.since} and newer"
         last = self.before - 1
@@ -240,7 +239,7 @@ class RuleBook:
         sources: tuple[CitedLine | str, ...],
         **more: Any,
     ) -> Callable[[Check], Check]:
-        """Write the function that is decorated down as the check of a rule."""
+        """Decorator: register a function as the check of a rule."""
 
         def add(check: Check) -> Check:
             self.rules.append(

@@ -29,17 +29,17 @@ MAX_DEPTH = 10  # of files that include files
 
 @dataclass
 class Sources:
-    """All settings in the order in which Salt applies them, and the files that it cannot read."""
+    """All settings in Salt's order, and the files that it cannot read."""
 
     settings: list[Setting] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def places(self) -> dict[str, Place]:
-        """Option → the place that holds: the last one."""
+        """Option → the place that counts: the last one."""
         return {setting.option: setting.place for setting in self.settings}
 
     def values(self) -> dict[str, Any]:
-        """Option → value as the last file has it, neither merged nor with defaults."""
+        """Option → its value in the last file, neither merged nor with defaults."""
         return {setting.option: setting.value for setting in self.settings}
 
 
@@ -47,7 +47,7 @@ def read(conf_file: str, default_include: str) -> Sources:
     """
     Read a configuration file and all that it includes.
 
-    :param default_include: what holds when the file does not say it, such as ``minion.d/*.conf``.
+    :param default_include: used if the file does not set it, such as ``minion.d/*.conf``.
     """
     sources = Sources()
     _read_file(conf_file, MAIN, sources)
@@ -74,7 +74,7 @@ def _matches(patterns: Any, origin: str) -> Iterator[str]:
 
 
 def _read_file(path: str, layer: str, sources: Sources) -> Mapping[str, Any]:
-    """Note what *path* sets; its values."""
+    """Note the settings of *path*, and return its values."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -110,12 +110,12 @@ def _reason(exc: yaml.YAMLError) -> str:
     reason = str(getattr(exc, "problem", None) or getattr(exc, "context", None) or "no YAML")
     if "conflicting ID" in reason:
         return reason  # the name of an option
-    # ``password: *hunter2`` is an alias that nobody knows: what is quoted may be a secret.
+    # ``password: *hunter2`` is an unknown alias: a quoted text may be a secret.
     return QUOTED.sub("…", reason)
 
 
 def _loaded(text: str) -> Any:
-    """The values as Salt's own loader makes them; it refuses what stands twice in a mapping."""
+    """The values by Salt's own loader, which refuses duplicate keys in a mapping."""
     import salt.utils.yaml
 
     return salt.utils.yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""What masters tell each other for ``ha.lint``; read as if a stranger had sent it."""
+"""The messages between masters for ``ha.lint``, checked as if from a stranger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LISTS = ("schedule", "reactor", "cluster_peers")
 
 
 def to_wire(member: Member, findings: list[Finding], unknown: Mapping[str, str]) -> dict[str, Any]:
-    """A master's own findings, and what the rules that compare need to know of it."""
+    """A master's own findings, and its facts for the rules that compare."""
     return {
         "version": list(member.version),
         "options": dict(member.options),

@@ -1,7 +1,7 @@
 """
-Letting new masters in: by a token, or by the group's secret.
+Admits new masters: by a token, or by the group's secret.
 
-A caller here has no pinned certificate yet, so everything that it sends is a stranger's.
+A caller here has no pinned certificate yet, so nothing that it sends is trusted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from saltext_ha.transport.trust import Peer, Trust, make_peer
 log = logging.getLogger(__name__)
 
 MAX_WRONG_PROOFS = 5
-# From one address, and from all together: who floods one does not keep others from joining.
+# From one address, and from all together: a flood from one address does not keep others from
+# joining.
 MAX_FAILED_JOINS = 20
 MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
@@ -42,14 +43,14 @@ class Admission:
     """
     Answers masters that are no members yet.
 
-    :param membership: of the group that they are let into.
-    :param share: what to hand to a master that joins besides the members, given the invitation
-        (for instance the group's master key, when ``share_master_key`` is set there).
-    :param preview: what to tell a master that only asks what joining would do, given the
-        invitation and where it has got to (bytes of its own choice, at first none).
-    :param secret: lets those in who know the group's secret; None: only a token does.
-    :param seen: how many seconds ago the pinned master of that name was last seen to run; None: it
-        does not run, as far as is known here.
+    :param membership: of the group that admits them.
+    :param share: returns what to hand to a master that joins, besides the members, given the
+        invitation (for instance the group's master key, if ``share_master_key`` is set there).
+    :param preview: returns what to tell a master that only asks what joining would do, given the
+        invitation and the position of the next part (bytes of its own choice, at first none).
+    :param secret: admits masters that know the group's secret; None: only a token admits.
+    :param seen: seconds since the pinned master of that name was last seen to run; None: it does
+        not run, as far as known here.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Admission:
             await asyncio.sleep(PURGE)
 
     def handlers(self) -> dict[str, OpenHandler]:
-        """What the listener is to answer callers without a certificate with."""
+        """The listener's handlers for callers without a certificate."""
         return {
             "join": self.join,
             "plan": self.plan,
@@ -90,15 +91,15 @@ class Admission:
 
     async def certificates(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler: all the certificates of this master, which are no secret. Each proves the next,
-        so that who pinned a former one can take over the present one.
+        Handler: all certificates of this master, which are no secret. Each proves the next, so that
+        a master that pinned a former one can take over the present one.
         """
         return {"certificates": list(self._membership.identity.chain)}
 
     async def renewed(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler: somebody shows all its certificates. They prove themselves, so it does not matter
-        who brings them; what does not follow from a pinned one is refused.
+        Handler: a caller shows all certificates of a master. They prove themselves, so any caller
+        may bring them; those that do not follow from a pinned one are refused.
         """
         name, shown = payload.get("name"), payload.get("certificates")
         try:
@@ -106,24 +107,24 @@ class Admission:
             return {"news": self._trust.renew(str(name), chain)}
         except TrustError as exc:
             log.debug("renewal refused name=%.80r reason=%s", name, exc)
-            # Strangers are not told whom we know.
+            # Strangers are not told which masters are pinned.
             raise TrustError("these certificates follow from none that is pinned here") from None
 
     async def join(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler for a master with a token or the secret: let it in, and tell it and the others.
+        Handler for a master with a token or the secret: admit it, and tell it and the others.
 
         :param host: the address that the request came from.
-        :raises TokenError: that does not entitle it.
-        :raises TrustError: its name or certificate cannot be taken, it is not reached where it says
-            that it is, or there is nothing to share that was promised; nothing was changed.
+        :raises TokenError: the token or the proof is not valid.
+        :raises TrustError: its name or certificate cannot be taken, it is not reached at its URL,
+            or what the invitation promised to share does not exist; nothing was changed.
         """
         joiner, invite = self._entitled(payload, host)
         self._check_joiner(joiner)
         unreachable = await self._try(joiner, payload)
         shared = self._shared(invite)
         point("invite.consume")
-        # Used up before it is granted: a crash in between costs a token, never a second grant.
+        # The token is used up first: a crash in between costs a token, but never admits twice.
         if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
         point("invite.pin")
@@ -132,7 +133,7 @@ class Admission:
             "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
         )
         point("invite.tell")
-        # The joiner itself listens to nobody yet: it learns of the group from our answer.
+        # The joiner takes no calls yet: it learns of the group from our answer.
         untold = await self._membership.exchange(skip=joiner.name)
         point("invite.reply")
         reply = wire.pack(
@@ -152,10 +153,10 @@ class Admission:
 
     async def plan(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler for a master with a token that asks what joining would do: nothing is done, and
-        the token is as good as before.
+        Handler for a master with a token that asks what joining would do: nothing is changed, and
+        the token stays valid.
 
-        :raises TokenError: the token does not entitle it.
+        :raises TokenError: the token is not valid.
         """
         after = payload.get("after")
         if not isinstance(after, bytes):
@@ -165,7 +166,7 @@ class Admission:
         try:
             self._check_joiner(joiner)
             self._shared(invite)
-            if not after:  # which is the first of many
+            if not after:  # the first of many calls
                 unreachable = await self._try(joiner, payload)
         except TrustError as exc:
             refused = str(exc)
@@ -186,7 +187,7 @@ class Admission:
     def _entitled(
         self, payload: Mapping[str, Any], host: str, after: bytes | None = None
     ) -> tuple[Peer, Invite]:
-        """Who asks, and by which invitation; *after* when it only asks for a plan."""
+        """The caller and its invitation; *after* if it only asks for a plan."""
         self._throttle(host)
         joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
         group = payload.get("group")
@@ -220,10 +221,10 @@ class Admission:
 
     async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
         """
-        Why *joiner* is not reached where it says that it is; empty: it is, or came without a wish
-        to be tried, as one of an older release does.
+        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried, as one
+        of an older release.
 
-        :raises TrustError: it is not, and wants to join only if it is.
+        :raises TrustError: it is not reached, and wants to join only if it is.
         """
         wish, url = payload.get("reach"), self._trust.url_of(joiner)
         why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""

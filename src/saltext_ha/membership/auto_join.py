@@ -1,4 +1,4 @@
-"""Are all of ``ha: masters`` in the group yet? Those that are not are joined, by the secret."""
+"""Joins those of ``ha: masters`` that are not in the group yet, by the secret."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN = 1.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 SOURCE = "masters"
-"""The subject of the notes that say what keeps masters apart."""
+"""The subject of the notes that say why masters are not joined."""
 
 
 class AutoJoin:
     """
     Tries every address of ``ha: masters`` until a pinned peer, or this master itself, is there.
 
-    Two that join each other at the same time end as any two that joined: what each of them pins
-    does not depend on who asked.
+    Two that join each other at the same time end like any two that joined: what each of them pins
+    does not depend on which one asked.
 
     :param identity: this master's present one.
-    :param notes: where it is said what keeps masters apart.
+    :param notes: take the reasons why masters are not joined.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AutoJoin:
         self._reasons: dict[str, str] = {}
 
     async def run(self) -> None:
-        """For as long as the engine runs; ends at once where nothing of it is configured."""
+        """For as long as the engine runs; ends at once if ``ha: masters`` is not set."""
         config = self._config
         if not config.masters:
             return
@@ -86,13 +86,13 @@ class AutoJoin:
         except HaError as exc:
             reason = str(exc)
             if reason != self._reasons.get(url):
-                # Nobody there yet is how every group begins.
+                # Every group begins with no answer.
                 level = logging.INFO if isinstance(exc, PeerUnreachable) else logging.WARNING
                 log.log(level, "ha masters: not joined url=%s reason=%s", url, reason)
             self._reasons[url] = reason
             delay = min(2 * self._delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
             self._delays[url] = delay
-            # Not in step with the other masters, which began when this one did.
+            # Not at the same time as the other masters, which began when this one did.
             self._due[url] = time.monotonic() + delay * random.uniform(0.7, 1.0)  # nosec B311
         else:
             for known in (self._reasons, self._delays, self._due):

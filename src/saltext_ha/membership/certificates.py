@@ -1,4 +1,4 @@
-"""This master's certificate towards its peers: when it ends, and how a new one gets known."""
+"""This master's certificate: when it expires, and how peers learn of a new one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EXPIRES_SOON = datetime.timedelta(days=60)
 
 class Certificates:
     """
-    Those of this master, and how it comes by those that its peers have now.
+    The certificates of this master, and how it learns the present ones of its peers.
 
     :param made: this master's identity.
-    :param state_dir: where it lies, and *name*: for whom another one is made.
+    :param state_dir: the folder of its files; *name*: the name in a new certificate.
     :param timeout: seconds that a peer may take.
     :ivar identity: the present one.
-    :ivar shown_by: told of each new identity: all who show it to others.
+    :ivar shown_by: called with each new identity: all parts that show it to others.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Certificates:
         return self._show(identity.succeed(self._state_dir, self._name))
 
     def begin_anew(self) -> Identity:
-        """Be another one from now on, whom nobody knows; see :func:`.identity.renew`."""
+        """Take a new identity, which no peer knows; see :func:`.identity.renew`."""
         return self._show(identity.renew(self._state_dir, self._name))
 
     def _show(self, made: Identity) -> Identity:
@@ -56,7 +56,7 @@ class Certificates:
         return made
 
     def notes(self) -> list[str]:
-        """That the certificate ends soon, in good time."""
+        """A note that the certificate expires soon, well before it does."""
         end = succession.expiry(self.identity.certificate)
         left = end - datetime.datetime.now(datetime.timezone.utc)
         if left > EXPIRES_SOON:
@@ -67,9 +67,10 @@ class Certificates:
 
     async def reconcile(self, peer: Peer) -> bool:
         """
-        A peer and this master do not know each other's certificates: each may have renewed its.
+        Called when a peer and this master do not know each other's certificates: each may have
+        renewed its own.
 
-        :return: whether that was all, and another call is worth while.
+        :return: whether they know each other now, so that another call makes sense.
         """
         try:
             if self._trust.renew(peer.name, await certificates_of(peer, self._timeout)):

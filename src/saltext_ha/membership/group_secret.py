@@ -1,14 +1,14 @@
 """
-The standing invitation: who knows the secret of the group may join, as often as it takes.
+The group secret: a master that knows it may join, any number of times.
 
 Both sides prove the secret by an HMAC, and neither ever sends it. The joiner does not know the
-inviter's certificate beforehand: it looks at the one that is shown, binds its proof to that, and
-believes nothing but an answer whose proof is bound to the same one. Who stands in between has
-another certificate: its copy of the request is worth nothing at the real master, and an answer it
-cannot make. A nonce keeps old answers from being believed again.
+inviter's certificate beforehand: it takes the one that is shown, binds its proof to it, and
+believes only an answer whose proof is bound to the same one. A man in the middle has another
+certificate: the real master refuses its copy of the request, and it cannot make an answer. A nonce
+keeps old answers from being believed again.
 
-A master that left its group (or that an operator took out of it by ``ha.leave``) neither answers
-nor joins by itself any more, until ``ha.join`` is run on it: the mark for that is a file.
+A master that left its group by ``ha.leave`` neither admits others by the secret nor joins by
+itself, until ``ha.join`` is run on it. The mark for that is a file.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LEFT_FILE = "left"
 @dataclass(frozen=True)
 class GroupSecret:
     """
-    What this master grants to who proves *secret*: to be pinned, and its master key on request
-    when *share_master_key* is set.
+    What this master grants to one that proves *secret*: to be pinned, and the master key on request
+    if *share_master_key* is set.
     """
 
     state_dir: Path
@@ -63,7 +63,7 @@ class GroupSecret:
                 "the proof is wrong: another secret is configured there (ha: secret_file), or "
                 "something in between changes the connection"
             )
-        # Only now: nobody else is told anything.
+        # Only now: callers without the proof are told nothing.
         since = left_since(self.state_dir)
         if since:
             raise TrustError(f"that master left its group ({since}); only ha.join there undoes it")
@@ -73,7 +73,7 @@ class GroupSecret:
 def request_mac(
     key: bytes, server: str, joiner: Peer, group: str, nonce: bytes, wants_key: bool
 ) -> bytes:
-    """The joiner's proof, bound to both certificates' fingerprints and all that it asks for."""
+    """The joiner's proof, bound to both certificates' fingerprints and to all that it asks for."""
     return mac(
         key,
         [
@@ -90,7 +90,7 @@ def request_mac(
 
 
 def mark_left(state_dir: Path) -> None:
-    """Note that this master left its group: nothing by itself brings it back."""
+    """Note that this master left its group: it does not join by itself any more."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     write_whole(private_dir(state_dir) / LEFT_FILE, now.encode())
 
@@ -106,6 +106,6 @@ def left_since(state_dir: Path) -> str:
 
 
 def forget_left(state_dir: Path) -> None:
-    """Take the mark away: an operator wants this master in a group again."""
+    """Remove the mark: an operator wants this master in a group again."""
     with contextlib.suppress(FileNotFoundError):
         (state_dir / LEFT_FILE).unlink()

@@ -1,9 +1,9 @@
 """
-Handing key pairs to a master that joins: read on one side, put in place on the other.
+Hands key pairs to a master that joins: read on one side, put in place on the other.
 
-Minions know a group of hot-hot masters by one key pair. Where the masters keep different ones,
-minions can know them by the signing pair that vouches for each. Either travels inside the join,
-which is authenticated on both sides, and only when the invitation says so.
+Minions know a group of hot-hot masters by one key pair. If the masters keep different pairs,
+minions can know them by the signing pair that vouches for each. Either is sent inside the join,
+which is authenticated on both sides, and only if the invitation says so.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TRY_AGAIN = "salt-ha join with the same token and force=True"
 
 def take(opts: Mapping[str, Any], roles: Sequence[str] = ROLES) -> dict[str, str]:
     """
-    Key pairs of this master as texts to send: that of the first of *roles*, and those of the
-    others where it has one.
+    Key pairs of this master as texts to send: that of the first of *roles*, and those of the others
+    if it has them.
 
-    :raises TrustError: there is no complete pair for the first role here, or the master key is
-        not ours to hand over.
+    :raises TrustError: there is no complete pair for the first role here, or the master key may not
+        be handed over.
     """
     if MASTER in roles:
         refuse_in_cluster(opts)
@@ -61,7 +61,7 @@ def take(opts: Mapping[str, Any], roles: Sequence[str] = ROLES) -> dict[str, str
 
 
 def show(opts: Mapping[str, Any]) -> dict[str, str]:
-    """The public halves that are here, for who is to compare them with its own."""
+    """The public halves that are here, for a master that compares them with its own."""
     halves = {f"{role}.pub": _read(opts, role)[1] for role in ROLES}
     return {name: public.decode() for name, public in halves.items() if public}
 
@@ -73,7 +73,7 @@ def has_key(opts: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Pair:
-    """One pair to put in place as that of *role*, after what is there was kept when *backup*."""
+    """One pair to put in place for *role*; the present one is kept first if *backup*."""
 
     role: str
     private: str
@@ -94,8 +94,8 @@ def place(
 
     :param shared: public halves alone, as :func:`show` gives them, are no pairs to put in place.
     :param force: replace a different pair that is there; it is kept beside as ``*.before-<time>``.
-    :param again: what the operator is told to do when that is meant.
-    :return: notes for the operator; nothing is done where the same pair is there already.
+    :param again: what the operator is told to do if that is intended.
+    :return: notes for the operator; nothing is done if the same pair is there already.
     :raises TrustError: half a pair came, the halves do not fit, a different pair is there (then
         nothing was changed), or the files cannot be written.
     """
@@ -140,7 +140,7 @@ def _todo(
 
 
 def compare(opts: Mapping[str, Any], shared: Mapping[str, Any]) -> list[str]:
-    """What to tell the operator when no private key was handed over; empty when all is well."""
+    """Notes for the operator if no private key was handed over; empty if all is well."""
     public = shared.get(f"{MASTER}.pub")
     if f"{MASTER}.pem" in shared or not isinstance(public, str):
         return []
@@ -211,7 +211,7 @@ def foretell(
 
 def refuse_in_cluster(opts: Mapping[str, Any]) -> None:
     """
-    Stop where Salt exchanges the pair that minions know (``cluster.pem``) by itself.
+    Refuse if Salt itself exchanges the pair that minions know (``cluster.pem``).
 
     :raises TrustError: *opts* are those of a member of a cluster.
     """
@@ -273,8 +273,8 @@ def _there(opts: Mapping[str, Any], role: str) -> tuple[bytes | None, bytes | No
 
 def _is_other(there: tuple[bytes | None, bytes | None], public: str) -> bool:
     """
-    Whether what is *there* is of another pair than *public*. One half of this very pair is what
-    a crash leaves: it is completed, not replaced.
+    Whether the files *there* are of another pair than *public*. One half of the same pair is left
+    by a crash: it is completed, not replaced.
     """
     return any(half not in (None, _der(public)) for half in there)
 
@@ -289,7 +289,7 @@ def _write_files(opts: Mapping[str, Any], pair: _Pair) -> None:
     stamp = time.strftime("%Y%m%dT%H%M%S")
     pem, pub = (_behind(opts, base.with_name(f"{base.name}.{end}")) for end in ("pem", "pub"))
     for file, mode in ((pem, PRIVATE_MODE), (pub, PUBLIC_MODE)) if pair.backup else ():
-        # A copy: there is to be a key at every instant.
+        # A copy: there must be a key at every instant.
         if file.is_file():
             point("handover.aside")
             kept = file.with_name(f"{file.name}.before-{stamp}")
@@ -307,8 +307,8 @@ def _write_files(opts: Mapping[str, Any], pair: _Pair) -> None:
 
 def _behind(opts: Mapping[str, Any], path: Path) -> Path:
     """
-    The file to write for *path*, which may be a link: Salt before 3008 reads through it, as it
-    has to after a downgrade (3008 leaves ``master.pem`` as a link); 3008 itself does not.
+    The file to write for *path*, which may be a link: Salt before 3008 reads through a link, as it
+    must after a downgrade (3008 leaves ``master.pem`` as a link); 3008 does not.
     """
     through = path.is_symlink() and "keys.cache_driver" not in opts
     return path.resolve() if through else path
@@ -329,7 +329,7 @@ def _write_cache(opts: Mapping[str, Any], pair: _Pair) -> None:
 
 
 def _owner(opts: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Whom the files must belong to when root writes them for a salt-master of another user."""
+    """The owner of the files, if root writes them for a salt-master of another user."""
     if os.geteuid() != 0 or opts.get("user") in (None, "", "root"):
         return None
     try:

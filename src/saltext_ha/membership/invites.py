@@ -48,7 +48,7 @@ class Invite:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What :func:`invitation` tells: its name, the token, its lifetime in seconds, what to mind."""
+    """The result of :func:`invitation`: its name, the token, its lifetime in seconds, and notes."""
 
     name: str
     token: str = field(repr=False)
@@ -66,8 +66,8 @@ def make_token(
     share_signing_key: bool = False,
 ) -> JoinToken:
     """
-    Make a one-time token with which one master may join through this one. Needs the state folder
-    only.
+    Make a one-time token with which one master may join through this one. It needs only the state
+    folder.
 
     :param urls: under which the joining master reaches this one, tried in order.
     :param share_master_key: hand the group's master key to the master that joins, and the signing
@@ -83,16 +83,16 @@ def make_token(
 
 def invitation(token: JoinToken, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
     """
-    What there is to tell of a new *token*; that nobody listens (yet) is a note in it.
+    The description of a new *token*, with a note if no engine listens here yet.
 
-    Finding that out may take two seconds, during which it blocks.
+    It blocks for up to two seconds to find that out.
     """
     note = _not_listening(token.urls[0], identity)
     return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
 
 
 class Invites:
-    """The invitations below *state_dir*. Any process may add some at any time."""
+    """The invitations below *state_dir*. Any process may add one at any time."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = private_dir(private_dir(state_dir) / INVITES_DIR)
@@ -127,9 +127,9 @@ class Invites:
 
     def lay_down(self, name: str, token: str) -> Path:
         """
-        Keep the *token* of the invitation *name* in a file, which only this user may read. It goes
-        with the invitation: when that is used or taken back, and within a minute once it has
-        expired.
+        Keep the *token* of the invitation *name* in a file that only this user may read. The file
+        is removed with the invitation: when that is used or withdrawn, and within a minute once it
+        has expired.
         """
         path = self._token(name)
         create_whole(path, f"{token}\n".encode())
@@ -137,8 +137,8 @@ class Invites:
 
     def find(self, invite_id: object, joiner: str) -> Invite:
         """
-        The invitation *invite_id*: open, or used by *joiner* (a fingerprint) itself, whose
-        answer may have got lost.
+        The invitation *invite_id*, if it is open, or was used by *joiner* (a fingerprint) itself,
+        whose answer may have got lost.
 
         :raises TokenError: neither.
         """
@@ -165,11 +165,11 @@ class Invites:
         """
         Use the invitation up for *joiner*.
 
-        :return: True for exactly one of all who try; True again for the same joiner.
+        :return: True for exactly one of all that try; True again for the same joiner.
         """
         used = self._used(invite_id, joiner)
         try:
-            # Of many renames of one file, one finds it.
+            # Of many renames of one file, only one succeeds.
             self._open(invite_id).rename(used)
         except FileNotFoundError:
             return used.exists()
@@ -178,21 +178,23 @@ class Invites:
         return True
 
     def discard(self, invite_id: str) -> None:
-        """Take an invitation back, for instance after too many wrong proofs."""
+        """Withdraw an invitation, for instance after too many wrong proofs."""
         self._open(invite_id).unlink(missing_ok=True)
         self._token(name_of(invite_id)).unlink(missing_ok=True)
 
     def open(self) -> dict[str, str]:
-        """Those that nobody has used yet: name → id."""
+        """The unused invitations: name → id."""
         self.purge()
         return {name_of(path.stem): path.stem for path in self._folder.glob("[!.]*.json")}
 
     def used(self) -> set[str]:
-        """The names of those by which somebody has joined, until they would have expired."""
+        """The names of used invitations, until their expiry."""
         return {name_of(path.stem) for path in self._folder.glob("[!.]*.used-*")}
 
     def purge(self) -> None:
-        """Remove what has expired, used or not, and tokens whose invitation is open no more."""
+        """
+        Remove expired invitations, used or not, and tokens whose invitation is not open any more.
+        """
         for path in self._folder.glob("[!.]*"):
             if path.suffix == SUFFIX:
                 continue
@@ -205,7 +207,7 @@ class Invites:
             if expires < time.time():
                 path.unlink(missing_ok=True)
         tokens = [*self._folder.glob(f"[!.]*{SUFFIX}")]
-        # Looked at after these: a token is laid down after its invitation is there.
+        # Listed after the invitations: a token is written after its invitation.
         names = {name_of(path.stem) for path in self._folder.glob("[!.]*.json")}
         for path in tokens:
             if path.stem not in names:
@@ -224,8 +226,8 @@ class Invites:
 
 def name_of(invite_id: str) -> str:
     """
-    What an invitation is called where others may see it. Its id says which proof is meant, and so
-    is known to who has the token only: five wrong ones would use the invitation up.
+    The public name of an invitation. Its id is a secret of the token: with it, five wrong proofs
+    use the invitation up.
     """
     return hashlib.sha256(f"ha invitation {invite_id}".encode()).hexdigest()[:12]
 

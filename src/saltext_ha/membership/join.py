@@ -32,7 +32,7 @@ _RETRY = 1.0
 
 Place = Callable[[Mapping[str, Any]], None]
 Tell = Callable[[str], None]
-"""Hears how it goes, for who waits."""
+"""Called with messages about the progress."""
 
 
 def silently(words: str) -> None:
@@ -42,9 +42,9 @@ def silently(words: str) -> None:
 @dataclass(frozen=True)
 class Joined:
     """
-    How it went: the group, its other members that are pinned now, who of them was not told yet
-    (name → reason; they hear of it within a minute), and why the one that let this master in does
-    not reach it (empty: it does, or did not try).
+    The result: the group; its other members, pinned now; those of them that were not told yet (name
+    → reason; they hear of it within a minute); and why the inviter does not reach this master
+    (empty: it does, or did not try).
     """
 
     group: str
@@ -56,9 +56,9 @@ class Joined:
 @dataclass(frozen=True)
 class Preview:
     """
-    One part of what joining would do: who invites, who the members are, why this master would be
-    refused (empty when it would not), what the inviter tells besides, and why it does not reach
-    this master (as in :class:`Joined`).
+    One part of what joining would do: the inviter, the members, why this master would be refused
+    (empty if it would not), what else the inviter tells, and why it does not reach this master (as
+    in :class:`Joined`).
     """
 
     inviter: str
@@ -89,12 +89,12 @@ async def join(
 
     :param name: of this master, and *url*, *group*: its own, as configured.
     :param timeout: seconds for one try.
-    :param wait: seconds to go on trying while nobody answers.
+    :param wait: seconds to keep trying while there is no answer.
     :param place: as for :func:`accept`.
-    :param reach: where the inviter is to try this master before it lets it in; None: nowhere.
-    :param tell: hears once that nobody answers yet.
+    :param reach: where the inviter tries this master before it admits it; None: it does not.
+    :param tell: called once if there is no answer yet.
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
-    :raises TrustError: a member cannot be pinned; nobody was.
+    :raises TrustError: a member cannot be pinned; none was.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
     :raises PeerRefused: the inviter said no, and why.
 
@@ -132,10 +132,10 @@ def accept(
     place: Place | None = None,
 ) -> Joined:
     """
-    Do as a proven *reply* says: pin all members, or nobody.
+    Do as a proven *reply* says: pin all members, or none.
 
-    :param place: given what was handed over, before anybody is pinned: after a crash in between
-        this master joins again, and does not start with a master key of its own.
+    :param place: called with what was handed over, before any member is pinned: so after a crash in
+        between this master joins again, and does not start with a master key of its own.
     :raises TrustError: a member cannot be pinned.
     """
     members = _members(reply, identity)
@@ -158,7 +158,7 @@ def accept(
 
 
 def one_way(unreachable: str) -> list[str]:
-    """What to tell an operator of :attr:`Joined.unreachable`."""
+    """The message for operators about :attr:`Joined.unreachable`."""
     return [
         f"the master that lets this one in cannot reach it: {reason}; what is decided there comes "
         "here only as this master asks for it, and ha.status there shows it as unknown"
@@ -193,11 +193,11 @@ async def preview(
     reach: Reach | None = None,
 ) -> Preview:
     """
-    Ask what :func:`join` would do; the token stays good, and nobody pins anybody.
+    Ask what :func:`join` would do; the token stays valid, and no master is pinned.
 
-    :param identity: this master's, or one made for this only.
-    :param after: which part of what the inviter tells to ask for; the first one without.
-    :raises HaError: as :func:`join`, but for what :attr:`Preview.refused` says.
+    :param identity: this master's, or a temporary one.
+    :param after: the part of the inviter's answer to ask for; empty: the first.
+    :raises HaError: as :func:`join`, except for what :attr:`Preview.refused` says.
     """
     reply = await _ask(identity, decode(token), name, url, TIMEOUT, reach, after)
     told = reply.get("preview")

@@ -1,9 +1,9 @@
 """
-Who belongs to the group, and how its members tell each other.
+The members of the group, and how they tell each other of changes.
 
-All members are equal. Each offers the others what it has pinned and what was removed, at
-intervals and whenever that changes; what a pinned peer vouches for is adopted. A master that was
-down while another joined or left so hears of it later. Removals win.
+All members are equal. Each offers the others what it has pinned and what was removed, at intervals
+and whenever that changes; what a pinned peer vouches for is adopted. So a master that was down
+while another joined or left hears of it later. Removals win.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from saltext_ha.transport.trust import Peer, Removed, Trust, make_peer, read_pee
 
 log = logging.getLogger(__name__)
 
-# Entries in one offer. How many of them are pinned is another matter.
+# Entries in one offer; a group may limit members to fewer.
 MAX_TOLD = 1024
 # New masters that one peer may introduce: so many in an hour.
 MAX_INTRODUCED = 16
 INTRODUCED_PERIOD = 3600.0
 MAX_REMOVED = 4096
-# What a peer tells of strangers: half of what may be told, so that own removals always may.
+# Removals of certificates not pinned here that a peer may tell: half of all, so that own removals
+# always fit.
 MAX_HEARSAY = MAX_REMOVED // 2
 
 
 @dataclass(frozen=True)
 class Absorbed:
-    """What was learnt from a peer: names adopted and removed, what could not be taken and why."""
+    """The result of a peer's offer: names adopted and removed, what could not be taken and why."""
 
     adopted: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -76,15 +77,15 @@ class Membership:
         self._taking_in: dict[str, asyncio.Lock] = {}
 
     def show(self, identity: Identity) -> None:
-        """Be known to the others by *identity* from now on."""
+        """Show *identity* to the others from now on."""
         self.identity = identity
 
     def handlers(self) -> dict[str, Handler]:
-        """What the listener is to answer pinned peers with."""
+        """The listener's handlers for pinned peers."""
         return {"members": self.members}
 
     def offer(self) -> dict[str, Any]:
-        """What this master tells its peers: itself, whom it has pinned, who was removed."""
+        """What this master tells its peers: itself, pinned masters and removed ones."""
         return {
             "self": self._ourselves(),
             "group": self.group,
@@ -93,7 +94,9 @@ class Membership:
         }
 
     def digest(self) -> bytes:
-        """16 bytes that are the same on two masters that need not tell each other their offers."""
+        """
+        16 bytes that are equal on two masters with the same offers, which need not exchange them.
+        """
         members = {peer.fingerprint for peer in self._trust.pinned().values()}
         removed = {note.fingerprint for note in self._trust.removed()}
         parts = [self.group, *sorted(members | {self.identity.fingerprint}), "", *sorted(removed)]
@@ -113,7 +116,9 @@ class Membership:
         return self.offer()
 
     async def _take_in(self, peer: Peer, payload: Mapping[str, Any]) -> None:
-        """:meth:`absorb` in a thread: it writes a file for each that is new, and waits for it."""
+        """
+        :meth:`absorb` in a thread: it writes a file for each new member, and waits for the disk.
+        """
         async with self._taking_in.setdefault(peer.name, asyncio.Lock()):
             await asyncio.to_thread(self.absorb, peer, payload)
 
@@ -124,7 +129,7 @@ class Membership:
         """
         Take over what the pinned *peer* offers.
 
-        :raises InvalidRecord: that is no offer; nothing was taken.
+        :raises InvalidRecord: it is no offer; nothing was taken.
         """
         members, removed = payload.get("members", []), payload.get("removed", [])
         _check_list("members", members, MAX_TOLD)
@@ -165,7 +170,7 @@ class Membership:
                 known = self._trust.pinned().get(member.name)
                 if known is not None and member.fingerprint in known.fingerprints:
                     continue  # they have a former certificate; they hear of the present one
-                # Where a member is to be reached it says itself; others only introduce it.
+                # A member itself says where it is reached; others only introduce it.
                 if self._trust.by_fingerprint(member.fingerprint) is None:
                     self._may_introduce(peer, member)
                     self._trust.pin(replace(member, introducer=peer.name))
@@ -180,7 +185,7 @@ class Membership:
         """
         Count one more master that *peer* introduces.
 
-        :raises TrustError: these are too many in an hour; it is asked again every minute.
+        :raises TrustError: too many in an hour; tried again every minute.
         """
         now = time.monotonic()
         last = self._introduced.setdefault(peer.name, deque())
@@ -197,10 +202,10 @@ class Membership:
 
     def moved(self, peer: Peer, described: object) -> list[str]:
         """
-        Call the pinned *peer* from now on where it says that it is.
+        Call the pinned *peer* from now on at the URL that it tells.
 
         :param described: what it says about itself; its ``url`` is looked at.
-        :return: why that cannot be taken, if it cannot.
+        :return: why that cannot be taken, or empty.
         """
         if not isinstance(described, Mapping) or described.get("url") is None:
             return []
@@ -215,11 +220,11 @@ class Membership:
 
     async def exchange(self, skip: str = "", brief: bool = False) -> dict[str, str]:
         """
-        Offer to all peers but *skip*, and absorb what they answer.
+        Offer to all peers except *skip*, and absorb their answers.
 
-        :param brief: begin with a digest, and offer only where that differs; for when there is
-            probably nothing to tell.
-        :return: name → reason, of those that could not be told; they hear of it later.
+        :param brief: begin with a digest, and offer only if that differs; for when there is
+            probably nothing new.
+        :return: name → reason, for peers that could not be told; they hear of it later.
         """
         peers = [peer for peer in self._trust.peers().values() if peer.name != skip]
         offer = self.offer()
@@ -245,7 +250,7 @@ class Membership:
 
     async def remove(self, name: str = "", others: Iterable[Removed] = ()) -> dict[str, str]:
         """
-        Take masters out of the group for good and tell the others.
+        Remove masters from the group for good, and tell the others.
 
         :param name: of a peer. :param others: known by their certificates, pinned here or not.
         :return: as :meth:`exchange`.
@@ -260,13 +265,13 @@ class Membership:
 
     async def leave(self, renew: Callable[[], object] = lambda: None) -> dict[str, str]:
         """
-        Have the others remove this master, then trust nobody any more.
+        Have the others remove this master, then trust no peer any more.
 
         :param renew: gives this master the new identity (:func:`.identity.renew`) that it needs to
-            join anywhere. Called before anybody is unpinned: while one is pinned yet, a leave that
-            was interrupted can be repeated.
-        :return: name → reason, of those that could not be told: ``ha.remove_peer`` on another
-            member does it.
+            join anywhere. Called before any peer is unpinned: as long as one is pinned, an
+            interrupted leave can be repeated.
+        :return: name → reason, for peers that could not be told: then run ``ha.remove_peer`` on
+            another member.
         """
         peers = list(self._trust.peers().values())
         note = {"fingerprint": self.identity.fingerprint, "name": self.name, "removed": ""}
@@ -274,7 +279,7 @@ class Membership:
         for peer in peers:
             point("leave.tell")
             try:
-                # Only the removal: the answer to it is the last that this certificate may hear.
+                # Only the removal: the answer to it is the last that this certificate may receive.
                 payload = {"removed": [note]}
                 await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
@@ -287,7 +292,7 @@ class Membership:
         return unreached
 
     def introduced(self, joiner: Peer) -> list[dict[str, Any]]:
-        """The members as a joining master is told of them: this one first."""
+        """The members as a joining master is told: this one first."""
         ourselves = {
             "name": self.name,
             "url": self._url,
@@ -298,7 +303,7 @@ class Membership:
         return [ourselves, *map(_described, others)]
 
     def notes(self) -> list[str]:
-        """What of the last offer of each peer could not be taken, for the status."""
+        """What could not be taken from the last offer of each peer, for the status."""
         members = self._trust.peers()
         return [
             f"not taken from {name}: {problems[0]}"

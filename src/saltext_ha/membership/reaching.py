@@ -1,8 +1,8 @@
 """
-Can the group reach a master that joins? The member that lets it in tries its address first.
+Can the group reach a master that joins? The member that admits it tries its address first.
 
-``ha.join`` may run before the engine of that master ever did: while it asks, it answers at its own
-address itself, with nothing but its certificate.
+``ha.join`` may run before the engine of that master ever ran: while it asks, it answers at its own
+address itself, and shows only its certificate.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from saltext_ha.transport.identity import Identity
 
 LOOK = 5.0
 REQUIRED, TOLD = "required", "told"
-"""What a join request may wish: to be refused where it is not reached, or only to be told so."""
+"""The wishes of a join request: to be refused if it is not reached, or only to be told."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Where a master that joins listens or will; ``required``: it joins only if reached there."""
+    """Where a master that joins listens, or will; ``required``: it joins only if reached there."""
 
     host: str
     port: int
@@ -32,13 +32,13 @@ class Reach:
 
 
 def wish(reach: Reach | None) -> dict[str, str]:
-    """What a join request says of it; a member of an older release passes it over."""
+    """Its fields in a join request; a member of an older release ignores them."""
     return {} if reach is None else {"reach": REQUIRED if reach.required else TOLD}
 
 
 @contextlib.asynccontextmanager
 async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[None]:
-    """Show the certificate of *identity* to callers meanwhile, unless its engine does."""
+    """Meanwhile show the certificate of *identity* to callers, unless its engine does."""
 
     def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -47,7 +47,7 @@ async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[No
         yield
         return
     server = None
-    # The engine has the port; or nobody can listen there, and that is what the member finds.
+    # The engine has the port; or no process can listen there, which the member then finds.
     with contextlib.suppress(OSError):
         server = await asyncio.start_server(
             hang_up,
@@ -78,7 +78,7 @@ async def shown(url: str, timeout: float = LOOK) -> str:
     """
     The fingerprint of the certificate that the server at *url* shows. Nothing is sent to it.
 
-    :raises PeerUnreachable: nobody there does TLS 1.3.
+    :raises PeerUnreachable: no server there speaks TLS 1.3.
     """
     parts = urlsplit(url)
     connecting = asyncio.open_connection(parts.hostname, parts.port, ssl=tls.joining_context())

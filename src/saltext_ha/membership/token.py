@@ -1,8 +1,8 @@
 """
-The one-time token that an operator carries from a member to the master that is to join.
+The one-time token that an operator carries from a member to the master that joins.
 
-``ha1.`` and base64url of msgpack and a checksum: an altered or cut token is noticed before any use
-of the network. The secret in it is the right to join until it is used or expired.
+``ha1.`` and base64url of msgpack and a checksum: an altered or cut token is noticed before the
+network is used. Its secret is the right to join until it is used or expired.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ INVITE_ID = re.compile(r"^[0-9a-f]{32}$")
 @dataclass(frozen=True)
 class JoinToken:
     """
-    What a token says. ``fingerprint`` is that of the inviter's certificate, ``expires`` in
-    seconds since the epoch by the inviter's clock, which alone decides.
+    The content of a token. ``fingerprint`` is that of the inviter's certificate; ``expires`` is in
+    seconds since the epoch by the inviter's clock, which alone counts.
     """
 
     urls: tuple[str, ...]
@@ -92,12 +92,12 @@ def decode(text: str) -> JoinToken:
 
 
 def mac_key(secret: bytes) -> bytes:
-    """What both sides compute proofs with; the inviting master keeps only this of the secret."""
+    """The key for proofs on both sides; of the secret the inviting master keeps only this."""
     return hashlib.sha256(secret).digest()
 
 
 def request_mac(key: bytes, server: str, joiner: str, name: str, url: str, group: str) -> bytes:
-    """The joiner's proof, bound to both certificates' fingerprints and all that it asks for."""
+    """The joiner's proof, bound to both certificates' fingerprints and to all that it asks for."""
     return mac(key, ["ha join request 1", server, joiner, name, url, group])
 
 
@@ -110,8 +110,8 @@ def plan_mac(
     key: bytes, server: str, joiner: str, name: str, url: str, group: str, after: bytes
 ) -> bytes:
     """
-    The joiner's proof when it only asks what joining would do, and for the part that follows
-    *after*. Never good for a join, nor the other way round.
+    The joiner's proof if it only asks what joining would do, for the part that follows *after*.
+    Never valid for a join, nor the other way round.
     """
     return mac(key, ["ha plan request 1", server, joiner, name, url, group, after])
 
@@ -122,7 +122,7 @@ def plan_reply_mac(key: bytes, server: str, joiner: str, after: bytes, reply: by
 
 
 def mac(key: bytes, parts: list[str | bytes]) -> bytes:
-    """HMAC-SHA-256 over *parts*, whose first names what it is for."""
+    """HMAC-SHA-256 over *parts*, the first of which names the purpose."""
     # msgpack writes every length: no two lists of parts look the same.
     return hmac.new(key, msgpack.packb(parts, use_bin_type=True), hashlib.sha256).digest()
 

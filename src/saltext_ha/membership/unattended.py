@@ -1,8 +1,8 @@
 """
-Joining by the group's secret, without an operator: the side of the master that comes.
+Joins by the group's secret, without an operator: the side of the joining master.
 
-What the proofs are worth is said in :mod:`.group_secret`. Here: how one member is asked, and how a
-master that has not been started yet finds its group, or founds it.
+:mod:`.group_secret` says what the proofs are worth. Here: how one member is asked, and how a master
+that was never started finds its group, or founds it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Trust, make_peer, read_peer
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
-# A network that is just coming up looks like a group that is not there: before the first master
-# founds a group, silence has to last. A refused connection says at once that nobody is there.
+# A network that is just coming up looks like a group that does not exist: the first master founds a
+# group only after a long silence. A refused connection says at once that no engine listens.
 SILENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Applicant:
-    """The master that wants to join: who it is, what it calls itself, what it knows."""
+    """The master that wants to join: its identity, its name and URL, its secret."""
 
     identity: Identity
     trust: Trust
@@ -54,8 +54,8 @@ class Applicant:
 @dataclass(frozen=True)
 class JoinOutcome:
     """
-    How it ended: *joined* through the member at *url*, or None: this master founds its group.
-    ``reasons``: why the other addresses did not help.
+    The result: *joined* through the member at *url*; None: this master founds its group.
+    ``reasons``: why the other addresses failed.
     """
 
     joined: Joined | None
@@ -73,10 +73,10 @@ async def apply(
     """
     Join through the member at *url*, which shows the certificate *server* (a fingerprint).
 
-    :param place: takes what is handed over (see :func:`.join.accept`); with None, the master key
-        is not asked for.
-    :raises PeerError: it does not answer, or says no. :raises TokenError: it does not know the
-        secret. :raises TrustError: a member cannot be pinned; nobody was.
+    :param place: called with what is handed over (see :func:`.join.accept`); with None, the master
+        key is not asked for.
+    :raises PeerError: it does not answer, or refuses. :raises TokenError: it does not know the
+        secret. :raises TrustError: a member cannot be pinned; none was.
     """
     key, nonce, wants_key = mac_key(own.secret), secrets.token_bytes(NONCE), place is not None
     ourselves = make_peer(own.name, own.url, own.identity.certificate)
@@ -110,8 +110,8 @@ async def apply(
 
 async def _check_inviter(trust: Trust, reply: Mapping[str, Any], url: str, server: str) -> None:
     """
-    It tries this master before it lets it in, and is tried itself: from now on it is called where
-    ``ha: peers`` has it, or else where it says that it is, and not at *url*, where it was found.
+    It tries this master before it admits it, and is tried itself: from now on it is called at the
+    URL in ``ha: peers``, or else at the one that it tells, not at *url*, where it was found.
 
     :raises TrustError: it is not reached there.
     """
@@ -142,14 +142,14 @@ async def find_group(
     tell: Tell = silently,
 ) -> JoinOutcome:
     """
-    Join the group whose members may be at *masters*: through the first that lets this one in.
+    Join the group whose members may be at *masters*, through the first that admits this one.
 
-    When nobody answers at all, the master that is first in the list founds the group; that it is
-    the same list on all of them makes it one group.
+    If none answers at all, the first master in the list founds the group. The list is the same on
+    all of them, so it is one group.
 
-    :param wait: seconds to go on trying.
-    :param tell: hears why it is still trying, each reason once.
-    :raises HaError: nobody let it in, for which reasons.
+    :param wait: seconds to keep trying.
+    :param tell: called with the reasons why it is still trying, each once.
+    :raises HaError: none admitted it; says why.
     """
     began = time.monotonic()
     itself = {own.url}
@@ -185,7 +185,7 @@ async def find_group(
         waited = time.monotonic() - began
         first = bool(masters) and masters[0] in itself
         silent = not answered and (others <= definite or waited >= min(wait, SILENCE))
-        # A master that has peers belongs to a group that exists, even if nobody answers just now.
+        # A master that has peers belongs to an existing group, even if none answers now.
         if first and silent and not own.trust.peers():
             return JoinOutcome(None, "", reasons)
         if waited >= wait:

@@ -1,1 +1,1 @@
-"""What runs on minions: where they are bound, what they say of it, the watchdog, restarts."""
+"""What runs on minions: their binding to masters and its evidence, the watchdog, restarts."""

@@ -1,53 +1,44 @@
 """
 Which masters does this minion know, and to which of them is it connected?
 
-The answer rests on evidence: the established TCP connections of the minion's own process,
-compared with the ports that each master told when the minion authenticated. A connection says that
-the master's host still acknowledges; only a :func:`ping` says that the master itself works (a
-stopped master keeps its connections). What cannot be known is None with a note, never a guess.
+The answer rests on evidence: the established TCP connections of the minion's own process, compared
+with the ports that each master told when the minion authenticated. A connection says that the
+master's host still acknowledges; only a ping (:mod:`saltext_ha.minion.pings`) says that the master
+itself works (a stopped master keeps its connections). What is unknown is None with a note, never a
+guess.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import reason_of
-from saltext_ha.minion import cleartext_request
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 
 DEFAULT_PUBLISH_PORT = 4505
 DEFAULT_REQUEST_PORT = 4506
 # master_type values with which a minion moves from master to master during its life
 MOVING = ("failover", "distributed", "func")
 
-PROGRAMS = ("salt-minion", "salt-proxy")
-
-Link = tuple[str, int]  # (remote IP address, remote port)
-
 
 @dataclass(frozen=True)
 class Running:
     """
-    What a minion's running configuration says, as plain values.
+    A minion's running configuration, as plain values.
 
     ``entries`` are the masters as written, in order; ``listed`` whether they were written as a
-    list. ``host``, ``ip`` and ``port`` belong to the master this call is about (hot-hot: the one
-    that sent the job; salt-call: the one salt-call spoke to) and are None where there is none.
+    list. ``host``, ``ip`` and ``port`` belong to the master that this call is about (hot-hot: the
+    one that sent the job; salt-call: the one salt-call spoke to); None without one.
     ``publish_port`` is the minion's own setting, valid for all masters; ``told`` maps (ip, request
     port) to the publish port that master told at authentication. ``caller`` is True in salt-call,
     whose choice of a master says nothing about the daemon's. ``sent_by`` is the id that the master
-    gave with the job, where it does (``master_id`` in its configuration). ``names`` maps what
-    masters are called in their group to their entries, where the minion was told.
+    sent with the job, if it does (``master_id`` in its configuration). ``names`` maps names of
+    masters in their group to their entries, if the minion was told.
     """
 
     entries: tuple[str, ...]
@@ -84,22 +75,10 @@ class Running:
 
 
 @dataclass(frozen=True)
-class TcpLinks:
-    """
-    The established TCP connections of the minion's process; None when they cannot be seen.
-    ``sought`` are those that it is just making, which nobody has accepted yet.
-    """
-
-    seen: frozenset[Link] | None
-    note: str | None = None
-    sought: frozenset[Link] = frozenset()
-
-
-@dataclass(frozen=True)
 class SeenMaster:
     """
-    One master as this minion sees it. ``configured`` is None when it is no longer written, and
-    ``ip`` the one of its addresses that the minion uses.
+    One master as this minion sees it. ``configured`` is None if it is no longer in the
+    configuration; ``ip`` is the one of its addresses that the minion uses.
     """
 
     configured: str | None
@@ -125,7 +104,7 @@ def split_entry(entry: str, default_port: int) -> tuple[str, int]:
 
     Accepts ``name``, ``name:port``, IPv4 and IPv6 addresses, ``[IPv6]:port``.
 
-    :raises ValueError: says what is wrong with the entry.
+    :raises ValueError: what is wrong with the entry.
     """
     host, port = entry.strip(), ""
     wrong = f"{entry!r} is no host, host:port or [IPv6]:port"
@@ -176,97 +155,9 @@ def told_ports(creds_map: Mapping[Any, Any]) -> dict[Link, int]:
     return told
 
 
-def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> int | None:
-    """
-    The process id of the running minion, whose connections are the evidence.
-
-    What a process is called proves nothing, nor does a number in a file. The minion is the one that
-    serves its own event bus: no other can while it runs, and each minion of a host has another.
-
-    *pidfile* is the minion's, and so is *bus*: where it listens for events, the path of a socket or
-    a TCP port; *caller* is True in salt-call, which is another process than the minion; *forks* is
-    the minion's ``multiprocessing`` setting. None: no such process is running.
-    """
-    try:
-        written = int(Path(pidfile).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        written = 0
-    if not caller:
-        return _above(bus) or _near(written, forks)
-    with contextlib.suppress(psutil.Error, ValueError):
-        process = psutil.Process(written)
-        try:
-            found = _serves(process, bus)
-        except (psutil.AccessDenied, PermissionError):
-            # Nobody who may not look at it can see its connections, or end it.
-            found = any(Path(word).name in PROGRAMS for word in process.cmdline()[:2])
-        return written if written and found else None
-    return None
-
-
-def _above(bus: str | int) -> int | None:
-    """The process that this one belongs to: those that it forks have its sockets, too."""
-    found = None
-    for process in (own := psutil.Process(), *own.parents()):
-        try:
-            serves = _serves(process, bus)
-        except (psutil.Error, OSError):
-            serves = False
-        if found and not serves:
-            break
-        found = process.pid if serves else None
-    return found
-
-
-def _near(written: int, forks: bool) -> int:
-    """Where no bus can be seen."""
-    # Rather not this process: a long job keeps copies of sockets that the minion has closed.
-    # And a nested job is further away than one parent.
-    near = (os.getpid(), os.getppid())
-    if written in near or written in {each.pid for each in psutil.Process().parents()}:
-        return written
-    return near[1] if forks else near[0]
-
-
-def _serves(process: psutil.Process, bus: str | int) -> bool:
-    if isinstance(bus, str):
-        return bool(bus) and any(each.laddr == bus for each in _sockets(process, "unix"))
-    listening = [each for each in _sockets(process, "tcp") if each.status == psutil.CONN_LISTEN]
-    return any(each.laddr.port == bus for each in listening)
-
-
-def _sockets(process: psutil.Process, kind: str) -> list[Any]:
-    # Renamed in psutil 6.
-    new = hasattr(process, "net_connections")
-    found: list[Any] = getattr(process, "net_connections" if new else "connections")(kind=kind)
-    return found
-
-
-def started_at(pid: int) -> float | None:
-    """The Unix time when process *pid* started; None: it has ended."""
-    with contextlib.suppress(psutil.Error):
-        return float(psutil.Process(pid).create_time())
-    return None
-
-
-def established(pid: int) -> TcpLinks:
-    """The remote ends of all established TCP connections of process *pid*."""
-    try:
-        every = _sockets(psutil.Process(pid), "tcp")
-
-        def ends(status: str) -> frozenset[Link]:
-            found = [each.raddr for each in every if each.status == status and each.raddr]
-            return frozenset((ip, port) for text, port in found if (ip := bare_ip(text)))
-
-        return TcpLinks(ends(psutil.CONN_ESTABLISHED), sought=ends(psutil.CONN_SYN_SENT))
-    except (psutil.Error, OSError) as exc:
-        root = "; run as root" if isinstance(exc, psutil.AccessDenied) else ""
-        return TcpLinks(None, f"cannot see the connections of the minion (pid {pid}): {exc}{root}")
-
-
 def locate(running: Running) -> list[SeenMaster]:
     """
-    The configured masters in order, each with its addresses and publish port where known.
+    The configured masters in order, each with its addresses and publish port if known.
 
     The master that this call is about is marked ``current``; it comes last, with ``configured``
     None, when the configuration does not name it (any more).
@@ -279,8 +170,8 @@ def locate(running: Running) -> list[SeenMaster]:
     index = _index(masters, here)
     if index is None:
         return [*masters, replace(here, note="not in the minion's configuration as it is now")]
-    # The address that the minion really uses; the name may have others, or new ones. What salt-call
-    # uses says nothing of the minion.
+    # The address that the minion really uses; the name may have others, or new ones. Salt-call's
+    # address says nothing about the minion's.
     ips = here.ips | (masters[index].ips if running.caller else frozenset())
     masters[index] = replace(here, ips=ips, configured=masters[index].configured)
     return masters
@@ -295,7 +186,7 @@ def _locate(entry: str, running: Running) -> SeenMaster:
         return SeenMaster(entry, host, port)  # resolved by Salt itself already
     try:
         found = SeenMaster(entry, host, port, resolve(host))
-    except (OSError, UnicodeError) as exc:  # the latter where it cannot be a name at all
+    except (OSError, UnicodeError) as exc:  # UnicodeError: it is no possible name
         return SeenMaster(entry, host, port, note=f"{host} does not resolve: {reason_of(exc)}")
     return replace(found, publish_port=_publish_port(found, running))
 
@@ -320,13 +211,13 @@ def judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
     *links*.
     """
     if not master.ips:
-        return master  # whatever kept us from its address is noted already
+        return master  # a note says why its address is unknown
     judged = _judge(master, links, running)
     return replace(judged, ip=_used(judged, links))
 
 
 def _used(master: SeenMaster, links: TcpLinks) -> str | None:
-    """Where its publisher is, or else its requests go; None where that could be several."""
+    """The port of its publisher, or else of its requests; None if several are possible."""
     for port in (master.publish_port, master.port):
         ips = {ip for ip in master.ips if (ip, port) in (links.seen or ())}
         if len(ips) == 1:
@@ -340,8 +231,8 @@ def _judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
     ports = {port for ip, port in links.seen if ip in master.ips}
     if master.publish_port:
         return replace(master, connected=master.publish_port in ports)
-    # Never authenticated from this process, so its publish port is unknown (salt-call knows but
-    # one master's). Ports that are another master's on the same address prove nothing.
+    # Never authenticated from this process, so its publish port is unknown (salt-call knows only
+    # one master's). Ports of another master on the same address prove nothing.
     for (ip, port), publish_port in running.told.items():
         if ip in master.ips:
             ports -= {port, publish_port}
@@ -366,7 +257,7 @@ def masters(running: Running, links: TcpLinks) -> list[SeenMaster]:
     """
     All masters of this minion in configured order, judged, at most one of them ``current``.
 
-    That is the master that asked; where none did, the one that the minion is bound to.
+    That is the master that asked; if none did, the one that the minion is bound to.
     """
     if running.master_type == "disable":
         return []
@@ -383,9 +274,9 @@ def masters(running: Running, links: TcpLinks) -> list[SeenMaster]:
 
 def _bound(judged: list[SeenMaster], links: TcpLinks, running: Running) -> SeenMaster | None:
     """
-    The master to whose request port the minion holds a connection, as it authenticated there: its
-    publisher's connection may lead to another. Where that tells nothing, or all masters at once are
-    asked (hot-hot), the only one that it is connected to.
+    The master to whose request port the minion has a connection, because it authenticated there:
+    its publisher's connection may lead to another. If that is not clear, or for hot-hot, the only
+    one that it is connected to.
     """
     seen = links.seen or frozenset()
     asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
@@ -418,7 +309,7 @@ def current_master(running: Running, links: TcpLinks) -> tuple[dict[str, Any], S
 
 
 def _narrowed(running: Running) -> Running:
-    # Nobody should wait for a name service about masters that were not asked for.
+    # Do not wait for a name service about masters that were not asked for.
     for entry in running.entries if running.asked else ():
         with contextlib.suppress(ValueError):
             if split_entry(entry, running.default_port) == (running.host, running.port):
@@ -439,35 +330,3 @@ def _why_unknown(running: Running, links: TcpLinks, known: list[SeenMaster]) -> 
     if all(master.connected is False for master in known):
         return "the running minion is connected to none of its masters"
     return "; ".join(f"{each.configured}: {each.note}" for each in known if each.note)
-
-
-def ping(channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float) -> dict[str, Any]:
-    """
-    Send one request to *master* that it must work to answer, and time it.
-
-    *channel_opts* is the minion's configuration, from which Salt builds its transport; *timeout*
-    is in seconds, for all of it. Returns ``{"answers": True, "milliseconds": 3.1}``; otherwise
-    ``answers`` is False, or None when there was no address to ask, with ``note`` saying why.
-    """
-    if not master.ips or not master.port:
-        return {"answers": None, "milliseconds": None, "note": "its address is unknown"}
-    source = bare_ip(str(channel_opts.get("source_ip") or ""))
-    started = time.monotonic()
-    try:
-        reply = cleartext_request.ask(
-            channel_opts, master.ips, master.port, {"cmd": "ping"}, timeout, source
-        )
-        if not isinstance(reply, Mapping) or reply.get("cmd") != "ping":
-            raise ValueError("answered, but not to a ping")
-    except Exception as exc:  # Salt's transports raise many kinds, and each means: no answer
-        note = reason_of(exc)
-        return {"answers": False, "milliseconds": None, "note": note}
-    return {"answers": True, "milliseconds": round((time.monotonic() - started) * 1000, 1)}
-
-
-def ping_all(
-    channel_opts: Mapping[str, Any], known: list[SeenMaster], timeout: float
-) -> list[dict[str, Any]]:
-    """:func:`ping` all at the same time: together they take no longer than *timeout*."""
-    with ThreadPoolExecutor(max_workers=max(1, len(known))) as pool:
-        return list(pool.map(lambda each: ping(channel_opts, each, timeout), known))

@@ -1,8 +1,8 @@
 """
-How is a master asked something in clear text, over a connection of its own?
+Clear text requests to a master, over a connection of their own.
 
-As Salt's minions do before they are let in: no key is needed for the transport, and nobody
-authenticates because of it.
+As Salt's minions do before they are accepted: the transport needs no key, and nothing is
+authenticated.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ def ask(
     source: str | None = None,
 ) -> Any:
     """
-    What the master at *ips* and *port* replies to *load*.
+    The reply of the master at *ips* and *port* to *load*.
 
-    *channel_opts* is the minion's configuration, from which Salt builds its transport; *timeout*
-    is in seconds, for all of it; *source* the address to ask from, None for any.
+    *channel_opts* is the minion's configuration, from which Salt builds its transport; *timeout* is
+    in seconds, for the whole request; *source* the address to ask from, None for any.
 
-    :raises Exception: it did not; of Salt's transports and of the network, of many kinds.
+    :raises Exception: there was no reply; many kinds, from Salt's transports and the network.
     """
     from salt.channel.client import ReqChannel  # heavy, and seldom needed
 
     opts = dict(channel_opts)
     opts.pop("source_ret_port", None)  # in use by the minion itself
     end = time.monotonic() + timeout
-    # ZeroMQ waits out the whole timeout even where nobody listens; TCP knows at once.
+    # ZeroMQ waits for the whole timeout even if no process listens; TCP knows at once.
     ip = reachable(ips, port, timeout, source)
     opts.update(where(ip, port))
     with ReqChannel.factory(opts, crypt="clear") as channel:
@@ -49,7 +49,7 @@ def where(ip: str, port: int) -> dict[str, Any]:
 
 def reachable(ips: Iterable[str], port: int, timeout: float, source: str | None) -> str:
     """
-    The first of *ips* where somebody listens.
+    The first of *ips* that accepts a connection.
 
     :raises OSError: that of the last one, when there is none.
     """
@@ -61,8 +61,8 @@ def connect(
     ips: Iterable[str], port: int, timeout: float, source: str | None = None
 ) -> socket.socket:
     """
-    A connection to the first of *ips* where somebody listens, IPv4 first, as Salt chooses
-    (``dns_check`` in ``salt/utils/network.py``): a name may have addresses that nothing serves.
+    A connection to the first of *ips* that accepts one, IPv4 first, as Salt chooses (``dns_check``
+    in ``salt/utils/network.py``): a name may have addresses where nothing listens.
 
     :raises OSError: that of the last one, when there is none.
     """

@@ -1,8 +1,8 @@
 """
-Where do the things that show a minion's master disagree?
+Contradictions in the evidence of a minion's master.
 
-A minion authenticates at one port of a master and listens to another: either connection may lead
-elsewhere, or nowhere, and a connection may outlive the master's wits.
+A minion authenticates at one port of a master and listens to another: either connection may lead to
+another master, or nowhere, and it may stand after the master became unresponsive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.minion.binding import Running, SeenMaster, TcpLinks, split_entry
+from saltext_ha.minion.binding import Running, SeenMaster, split_entry
+from saltext_ha.minion.tcp_links import TcpLinks
 
 
 def remark(
@@ -22,12 +23,12 @@ def remark(
     ping: Mapping[str, Any] | None = None,
 ) -> str | None:
     """
-    What is wrong with *master* in spite of some of the evidence, in words; None: nothing.
+    What is wrong with *master* despite some of the evidence, in words; None: nothing.
 
-    Only a hot-hot minion is to be subscribed to others than its current master as well.
+    Only a hot-hot minion should be subscribed to masters besides its current one.
 
-    :param known: the other masters, judged as well.
-    :param ping: what :func:`~saltext_ha.minion.binding.ping` returned, where it was asked for.
+    :param known: the other masters, also judged.
+    :param ping: the result of :func:`~saltext_ha.minion.pings.ping`, if it was asked for.
     """
     hot = running.type == "list"
     if not (master.current or hot):
@@ -53,7 +54,7 @@ def remark(
 
 
 def _shared(master: SeenMaster, running: Running) -> str | None:
-    """The publisher's port belongs to two masters on one address: a port map that lacks a line."""
+    """Two masters on one address have the same publisher's port: a port map lacks a line."""
     if running.publish_port:
         same = {port for host, port in _entries(running) if host == master.host}
         both = f"are both to publish at {running.publish_port}, this minion's publish_port"

@@ -1,12 +1,12 @@
 """
-What a minion keeps in the folder ``ha`` of its cache folder, where that may be open to others.
+Files of a minion in the folder ``ha`` of its cache folder, which may be open to other users.
 
-Who can make that folder first could have root append to any file through a link in it, wait for
-a pipe, or believe what is told there. So it counts only when it is the minion's own; and what was
-looked at is what is used: its name may stand for another folder a moment later.
+A user who makes that folder first could have root append to any file through a link in it, wait for
+a pipe, or believe false data. So the folder counts only if it is the minion's own. It is used by
+the descriptor that was checked: its name may mean another folder a moment later.
 
-All of it is its owner's alone (0700 and 0600), whatever the umask, and it belongs to whom the cache
-folder does: root may run ``salt-call`` on a minion of another user.
+Its modes are 0700 and 0600, with any umask, and its owner is that of the cache folder: root may run
+``salt-call`` on a minion of another user.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = "ha"
 
 
 def problem(cachedir: str | Path) -> str | None:
-    """Why that folder does not count, and what helps; None where it does, or is not there yet."""
+    """Why that folder does not count, and what to do; None if it does, or does not exist yet."""
     try:
         with _own(Path(cachedir) / FOLDER):
             return None
@@ -47,7 +47,8 @@ def read(path: Path) -> str:
 
 def append(path: Path, line: str) -> None:
     """
-    Add *line* to *path*, a file in that folder, by one write: two writers do not mix their lines.
+    Append *line* to *path*, a file in that folder, by one write: two writers do not mix their
+    lines.
 
     :raises OSError: it cannot be written, is no plain file, or is in a folder that does not count.
     """
@@ -60,7 +61,8 @@ def append(path: Path, line: str) -> None:
 
 def replace(path: Path, text: str) -> None:
     """
-    Put *text* at *path*, a file in that folder, whole or not at all; it is on disk then.
+    Write *text* to *path*, a file in that folder, completely or not at all; it is durable on
+    return.
 
     :raises OSError: it cannot be written, or is in a folder that does not count.
     """
@@ -83,10 +85,10 @@ def replace(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def _own(folder: Path, make: bool = False) -> Iterator[int]:
     """
-    *folder*, which lies in the minion's cache folder, open.
+    The open *folder*, which is in the minion's cache folder.
 
     :param make: create it when it is missing.
-    :raises OSError: it is not there, is a link, belongs to another user than the cache folder, or
+    :raises OSError: it does not exist, is a link, has another owner than the cache folder, or
         others may write in it.
     """
     if make:
@@ -110,7 +112,7 @@ def _own(folder: Path, make: bool = False) -> Iterator[int]:
 
 
 def _make(folder: Path, owner: int) -> None:
-    """Make it when it is missing: under a name that nobody can guess, until it is *owner*'s."""
+    """Make it if it is missing: under a random name until it is *owner*'s."""
     if os.path.lexists(folder):
         return
     new = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
@@ -143,7 +145,7 @@ def _refused(folder: Path) -> PermissionError:
 def _open(name: str, flags: int, folder: int) -> int:
     descriptor = os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     found, owner = os.fstat(descriptor), os.fstat(folder).st_uid
-    # A second name of a file may be that of one elsewhere, which is not the owner's.
+    # A file with a second name may be another user's file elsewhere.
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a plain file", name)

@@ -1,4 +1,4 @@
-"""What does a running minion's configuration say about its masters?"""
+"""What a running minion's configuration says about its masters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import salt.config
 import salt.crypt
 
 from saltext_ha.common.addresses import bare_ip
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, tcp_links
 
 NAMES = "ha_masters"
 """
-The option of a minion that says what its masters are called in their group. It does not stand under
-``ha:``: the file that sets it would replace all of that.
+The option of a minion with the names of its masters in their group. It is not under ``ha:``: the
+file that sets it would replace all of that.
 """
 
 
@@ -24,8 +24,8 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     """
     The values that :mod:`saltext_ha.minion.binding` works on.
 
-    *opts* are the minion's, as a function or an engine of it has them; *sent_by* is the
-    ``__pub_master_id`` of the job.
+    *opts* are those of a function or an engine of the minion; *sent_by* is the ``__pub_master_id``
+    of the job.
     """
     caller = bool(opts.get("caller"))
     entries, default_port, note = _configured(opts)
@@ -51,7 +51,7 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
 
 
 def names(opts: Mapping[str, Any]) -> dict[str, str]:
-    """What masters are called in their group → their entries; what makes no sense is left out."""
+    """Names of masters in their group → their entries; invalid ones are left out."""
     found = opts.get(NAMES)
     if not isinstance(found, Mapping):
         return {}
@@ -62,7 +62,7 @@ def names(opts: Mapping[str, Any]) -> dict[str, str]:
 def bus(opts: Mapping[str, Any]) -> str | int:
     """
     Where a minion with *opts* serves its event bus: the path of a socket, as Salt 3006 to 3008 make
-    it, or a TCP port where ``ipc_mode`` says so; empty where *opts* are none of a minion.
+    it, or a TCP port if ``ipc_mode`` says so; empty if *opts* are not a minion's.
     """
     if opts.get("ipc_mode") == "tcp":
         return _port(opts.get("tcp_pub_port"))
@@ -73,13 +73,15 @@ def bus(opts: Mapping[str, Any]) -> str | int:
 
 
 def pid(opts: Mapping[str, Any], caller: bool) -> int | None:
-    """The process of the running minion; see :func:`saltext_ha.minion.binding.minion_pid`."""
+    """The process of the running minion; see :func:`saltext_ha.minion.tcp_links.minion_pid`."""
     forks = bool(opts.get("multiprocessing", True))
-    return binding.minion_pid(str(opts.get("pidfile") or ""), bus(opts), caller=caller, forks=forks)
+    return tcp_links.minion_pid(
+        str(opts.get("pidfile") or ""), bus(opts), caller=caller, forks=forks
+    )
 
 
 def _port(value: Any) -> int:
-    """*value*, or the default where it is unset or nonsense, as Salt would not start with it."""
+    """*value*, or the default if it is unset or invalid: Salt would not start with that."""
     try:
         return int(value)
     except (TypeError, ValueError):
@@ -87,13 +89,13 @@ def _port(value: Any) -> int:
 
 
 def _own_publish_port(opts: Mapping[str, Any]) -> int | None:
-    # Salt takes 4506 for "not set" and then uses what the master tells.
+    # Salt takes 4506 as "not set", and then uses the port that the master tells.
     port = _port(opts.get("publish_port"))
     return None if port == binding.DEFAULT_REQUEST_PORT else port
 
 
 def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
-    """The masters as written, the request port where an entry names none, and a note."""
+    """The masters as written, the request port for entries without one, and a note."""
     port = _port(opts.get("master_port"))
     now = opts.get("master_list") or opts.get("master") or []
     if not opts.get("multimaster") or isinstance(now, list):
@@ -109,7 +111,7 @@ def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
 
 
 def _read(path: str) -> dict[str, Any] | None:
-    """The configuration file and what it includes, without defaults; None when unreadable."""
+    """The configuration file and its includes, without defaults; None when unreadable."""
     if not Path(path).is_file():  # load_config would write one
         return None
     written: dict[str, Any] = salt.config.load_config(path, "", "", exit_on_config_errors=False)

@@ -1,7 +1,7 @@
 """
-How many are subscribed to this master's publisher? The kernel knows, by established connections.
+How many minions are subscribed to this master's publisher, by its established connections.
 
-Who they are it does not know: there may be a router or a proxy in between.
+The kernel does not know which ones: there may be a router or a proxy in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
     """
     The established connections to the publisher of the master with *opts*.
 
-    :return: None where the system does not let us see them.
+    :return: None if the system does not let us see them.
     """
     port = int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
     mine = _bound_to(opts)
@@ -39,7 +39,7 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
 
 def _of_linux(port: int) -> Iterator[tuple[str, int]]:
     """
-    Local addresses of connections to *port*, and how many; psutil would look into every process.
+    Local addresses of connections to *port* → how many; psutil would look into every process.
     """
     for name in tcp_table.FILES:
         with contextlib.suppress(FileNotFoundError), (PROC / name).open(encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""Which minions left one master for another, as they said on this master's bus?"""
+"""The failovers that minions reported on this master's bus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Failover:
-    """A minion that left one master for another, as it says itself; ``at`` in Unix seconds."""
+    """A minion that left one master for another, by its own report; ``at`` in Unix seconds."""
 
     at: float
     id: str
@@ -33,7 +33,7 @@ class Failovers:
 
     def __init__(self) -> None:
         self.count = 0
-        """How many were heard of since the start."""
+        """How many failovers were reported since the start."""
         self.last: deque[Failover] = deque(maxlen=LISTED)
         """The last of them, the latest first."""
 
@@ -47,11 +47,11 @@ class Failovers:
 
 
 def read_failover(data: Any, at: float) -> Failover | None:
-    """What the watchdog of a minion says; None when it is not that."""
+    """The report of a minion's watchdog; None if the event is none."""
     if not isinstance(data, Mapping):
         return None
-    # Salt puts the id of the minion that sent it beside the data. Of a list of events it does not:
-    # an accepted minion can tell of another's failover, so this is shown, and nothing else.
+    # Salt adds the id of the sending minion to the data, but not in a list of events: an accepted
+    # minion can report another's failover, so this is only shown.
     inner = data.get("data")
     said = inner if isinstance(inner, Mapping) else data
     texts = [data.get("id"), said.get("from"), said.get("to"), said.get("why")]

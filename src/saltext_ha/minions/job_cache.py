@@ -1,7 +1,7 @@
 """
-The jobs that this master has in its job cache, whichever that is: read by Salt's own returners.
+The jobs in this master's job cache of any kind, read by Salt's own returners.
 
-All of it blocks, and reads one file for each job or return with Salt's default cache.
+All methods block; with Salt's default cache they read one file for each job or return.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST = 200
 
 class JobCache:
     """
-    Of one master.
+    The job cache of one master.
 
     :param opts: its configuration.
     """
@@ -37,7 +37,7 @@ class JobCache:
 
     def jobs(self, search: str, limit: int) -> list[dict[str, Any]]:
         """
-        The newest jobs that match, newest first, but for what engines ask minions all the time.
+        The newest jobs that match, newest first, without those that engines publish all the time.
 
         :param search: as :func:`matches` takes it.
         :raises HaError: they cannot be read.
@@ -58,8 +58,8 @@ class JobCache:
 
     def job(self, jid: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """
-        What is known of a job here: how it was published (None: not by this master), and what was
-        returned here, by minion: ``return``, ``retcode``.
+        A job as known here: how it was published (None: not by this master), and what was returned
+        here, by minion: ``return``, ``retcode``.
 
         :raises HaError: it cannot be read.
         """
@@ -84,7 +84,7 @@ class JobCache:
             return self._loaded[name](*args)
         except HaError:
             raise
-        except Exception as exc:  # of databases, of any kind
+        except Exception as exc:  # any kind, from databases
             raise HaError(f"its job cache {self.returner}: {reason_of(exc)[:LONGEST]}") from None
 
 
@@ -107,7 +107,7 @@ def matches(job: Mapping[str, Any], search: str) -> bool:
 
 
 def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
-    """As a cache tells of a job in a list of them, or by itself."""
+    """A job in the form of a list of jobs, or of a single job."""
 
     def of(*names: str) -> Any:
         return next((load[name] for name in names if name in load), None)

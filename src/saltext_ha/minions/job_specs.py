@@ -1,10 +1,10 @@
 """
-What may one master of the group have another one publish? These jobs, and nothing else.
+The jobs that one master of the group may have another one publish; no others.
 
 A spec names one of :data:`FUNCTIONS`, and minions by a plain glob or by their ids; a peer can
-choose neither function nor arguments. What minions answer is cut to what the commands need. Only
-an operator's job (``ha.cmd``) is of any kind: :class:`CommandSpec`; a master takes none of those
-from peers when its configuration says ``ha: commands: False``.
+choose neither other functions nor arguments. The minions' answers are reduced to what the commands
+need. Only an operator's job (``ha.cmd``) can be any job: :class:`CommandSpec`; a master takes none
+of these from peers if its configuration has ``ha: commands: False``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class JobSpec:
     """
     A job for the minions that match ``glob``, or for those of ``ids``.
 
-    ``to`` and ``test`` belong to a move: where to (an entry of the minion's configuration; empty:
-    the next master that answers), and whether it only is to be said what would be done.
+    ``to`` and ``test`` belong to a move: the target (an entry of the minion's configuration; empty:
+    the next master that answers), and whether to report only what would be done.
     """
 
     what: str
@@ -90,7 +90,7 @@ class JobSpec:
         if self.what == REPORT:
             arguments = [list(each) for each in reports.ARGUMENTS]
         if self.what == MOVE:
-            # Said in any case: a minion's own  test: True  must not turn a move into a trial.
+            # Always set: a minion's own test: True must not turn a move into a trial.
             arguments = [{"__kwarg__": True, "test": self.test, "to": self.to or None}]
         target = self.glob or list(self.ids)
         return FUNCTIONS[self.what], target, "glob" if self.glob else "list", arguments
@@ -201,9 +201,9 @@ def is_host(text: str) -> bool:
 
 def answer(what: str, value: Any) -> Any:
     """
-    What a minion returned, as far as it is needed: all of it for a command, made :func:`plain`;
-    True for a ping; what :func:`.reports.shorten` makes of a report; the ids of jobs that run; else
-    a mapping, or ``{"error": text}`` where the function failed or is not there.
+    The part of a minion's return that is needed: all of it for a command, made :func:`plain`; True
+    for a ping; a report shortened by :func:`.reports.shorten`; the ids of running jobs; otherwise a
+    mapping, or ``{"error": text}`` if the function failed or does not exist.
     """
     if what == CMD:
         return plain(value)
@@ -225,10 +225,10 @@ def _is_job(job: Any) -> bool:
 
 def plain(value: Any, depth: int = DEEPEST) -> Any:
     """
-    *value* as both a message to a peer and JSON can hold it: with text for bytes, for the keys of
-    mappings, and for whatever JSON does not know.
+    *value* in a form for messages to peers and for JSON: with text for bytes, for the keys of
+    mappings, and for types that JSON does not know.
 
-    :param depth: nested deeper than that, it is left out.
+    :param depth: values nested deeper are left out.
     """
     if value is None or isinstance(value, bool):
         return value

@@ -1,8 +1,7 @@
 """
-Which master is a minion connected to, by all that the masters have heard of it? Pure: values in,
-values out.
+Which master is a minion connected to, by all evidence of the masters? Pure: values in, values out.
 
-What is not known is said to be so: evidence that has become old makes nobody bound.
+What is not known is shown as unknown: old evidence makes no minion bound.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from saltext_ha.minions.presence import Sight
 
-# What a minion may be.
+# The states of a minion.
 BOUND = "bound"  # its daemon was heard there
 PARTLY = "partly"  # bound to several masters at once, and not heard by all of them
 SEEN = "seen"  # it authenticated or sent something there; salt-call does so, too
@@ -63,11 +62,12 @@ def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any
 
 def reached_by(sights: Mapping[str, Sight], asked: Collection[str]) -> list[str] | None:
     """
-    The masters on which a job has to be published so that this minion hears it: any of them.
+    The masters on any of which a job can be published so that this minion receives it.
 
-    :return: None where that is not sure: nobody has heard of it lately; or it authenticated at one
-        master after it was surely on another one (so does a failover that nobody reports); or it
-        was surely on several, and nobody knows whether it is bound to one at a time.
+    :return: None if that is not certain: no master has heard it lately; or it authenticated at one
+        master after certain evidence of another one, as in a failover that is not reported; or
+        there is certain evidence of several, and it is unknown whether it is bound to one at a
+        time.
     """
     kind, of = _self_description(sights)
     if kind == "list" and of >= len(asked) and any(_is_fresh(each) for each in sights.values()):
@@ -87,7 +87,7 @@ def reached_by(sights: Mapping[str, Sight], asked: Collection[str]) -> list[str]
 
 
 def _doubt(sights: Mapping[str, Sight], masters: list[str]) -> str:
-    """Why it is not sure that a minion is where its daemon was heard: it may have moved."""
+    """Why it is not certain that a minion is where its daemon was heard: it may have moved."""
     if len(masters) > 1:
         last = min(masters, key=lambda name: (sights[name].sure or 0.0, name))
         return f"unless it is hot-hot, it is with {last} only, which heard it last; {ASK}"
@@ -108,11 +108,11 @@ def gone(
     rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None], new: float
 ) -> dict[str, int]:
     """
-    How many of the minions that count as bound to a master are not connected to it any more, where
-    it has fewer connections: after a failover of Salt's own nobody tells the master that was left,
-    nor does a minion that was stopped. Which ones they are is not known.
+    Master → how many of the minions that count as bound to it are not connected any more, if it has
+    fewer connections: neither Salt's own failover nor a stopping minion tells the master that was
+    left. Which minions they are is unknown.
 
-    :param rows: those of all minions, as :func:`locate` makes them.
+    :param rows: of all minions, as :func:`locate` makes them.
     :param connections: how many are connected to each master's publisher; None: not known.
     :param new: seconds; a minion that was heard since may not have been counted.
     """
@@ -123,8 +123,8 @@ def gone(
 
 def accounted(rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None]) -> bool:
     """
-    Whether the connections of all masters are just those of the minions that count as bound there,
-    and there is no other minion: then each is where it was heard, however long ago.
+    Whether the connections of all masters are exactly those of the minions that count as bound
+    there, and there is no other minion: then each is where it was heard, at any time.
     """
     heard = Counter(name for name, _ in _bound_to(rows))
     everywhere = all(row["state"] in (BOUND, PARTLY) for row in rows)
@@ -132,7 +132,7 @@ def accounted(rows: Collection[Mapping[str, Any]], connections: Mapping[str, int
 
 
 def _bound_to(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    """Each master that a minion counts as bound to, and how long ago it heard of it."""
+    """Each master that a minion counts as bound to, and how long ago it was heard there."""
     for row in rows:
         if row["state"] in (BOUND, PARTLY):
             for name in row["masters"]:
@@ -141,12 +141,12 @@ def _bound_to(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
 
 def online(counts: Mapping[str, int], all_asked: bool, lost: int) -> dict[str, int]:
     """
-    How many minions are ``online``, ``offline``, and of how many that is ``unknown``.
+    How many minions are ``online``, ``offline`` and ``unknown``.
 
     :param counts: how many are in each state.
-    :param all_asked: whether every master has answered; else a silent one may be on another.
-    :param lost: connections that are :func:`gone`: of so many minions that were heard it is not
-        known whether they are still there.
+    :param all_asked: whether every master has answered; if not, a silent minion may be on another.
+    :param lost: connections that are :func:`gone`: for so many of the minions that were heard it is
+        unknown whether they are still there.
     """
     here = max(0, counts.get(BOUND, 0) + counts.get(PARTLY, 0) - lost)
     offline = counts.get(SILENT, 0) if all_asked else 0
@@ -154,7 +154,7 @@ def online(counts: Mapping[str, int], all_asked: bool, lost: int) -> dict[str, i
 
 
 def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
-    """State and masters of a minion of which there is no fresh and sure evidence."""
+    """State and masters of a minion without fresh and certain evidence."""
     likely = {
         name: each.likely
         for name, each in sights.items()
@@ -167,7 +167,7 @@ def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
 
 
 def _latest(sight: Sight) -> tuple[float, str]:
-    """Age and kind of the best evidence: what is sure, unless it has become old."""
+    """Age and kind of the best evidence: certain evidence, unless it is old."""
     if sight.sure is not None and sight.sure <= sight.lasts:
         return sight.sure, sight.sure_by
     ages = [
@@ -179,7 +179,7 @@ def _latest(sight: Sight) -> tuple[float, str]:
 
 
 def _self_description(sights: Mapping[str, Sight]) -> tuple[str, int]:
-    """``type`` and ``of``, as the master knows it that heard the minion last."""
+    """``type`` and ``of`` by the master that heard the minion last."""
     told = [each for each in sights.values() if each.type]
     if not told:
         return "", 0

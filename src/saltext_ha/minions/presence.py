@@ -1,15 +1,15 @@
 """
-Which minions has this master heard, when, and by what?
+Which minions this master has heard, when, and by which evidence.
 
-Salt's event bus is the witness: a publisher does not know who listens to it. Two kinds of evidence
-are told apart. *Sure*: only a minion's daemon that is bound to this master does that (it returns a
-job that was published here, says that it has started, beacons, reports of our watchdog).
-*Likely*: the id authenticated or sent something here; ``salt-call`` does so too, perhaps at another
-master than the daemon's. Or Salt has seen a connection from its address.
+The evidence comes from Salt's event bus: a publisher does not know its subscribers. There are two
+kinds. *Sure*: only the daemon of a minion that is bound to this master does that (returns of jobs
+published here, start events, beacons, reports of our watchdog). *Likely*: the id authenticated or
+sent something here, as ``salt-call`` does too, perhaps at another master than the daemon's; or Salt
+has seen a connection from its address.
 
-Kept in memory only. After a restart of the engine nothing is known before it is heard again. An
-accepted minion can make up ids in what it sends; those of which nobody knows a key yet are few at
-any time, and never cost a minion that has one its place.
+Kept in memory only: after a restart of the engine a minion is unknown until it is heard again. An
+accepted minion can invent ids in what it sends; ids without a known key are limited to a few, and
+never displace a minion that has one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LIKELY = ("auth", "return", "event", "presence")
 TYPES = ("str", "list", "failover", "distributed", "func", "disable")
 
 FRESH = 900.0
-"""Seconds for which evidence counts, where the minion did not say when it reports again."""
+"""Seconds for which evidence counts, if the minion did not say when it reports again."""
 LONGEST = 86400.0
 MOST_LASTING = 7200.0
-"""Seconds for which evidence counts at most, whatever the minion says."""
+"""Seconds for which evidence counts at most, even if the minion says more."""
 MAX_IDS = 100_000
 MAX_STRANGERS = 10_000
-"""Ids of which it is not known whether they have an accepted key; more than start at once."""
+"""Ids for which it is unknown whether they have an accepted key; more than start at once."""
 MAX_JOBS = 5_000
 LONGEST_JID = 40
 MAX_OF = 1_000
@@ -48,11 +48,11 @@ FROM_MINION = "_minion_event"  # the command by which Salt takes events of minio
 @dataclass(frozen=True)
 class Sight:
     """
-    What one master knows of one minion. Ages are in seconds, None: never.
+    One master's knowledge of one minion. Ages are in seconds, None: never.
 
-    ``type`` and ``of`` are what the minion said of itself: its ``master_type`` (``list``: bound to
-    several at once) and how many masters it is configured with. ``lasts``: for how long
-    evidence counts.
+    ``type`` and ``of`` are the minion's own statements: its ``master_type`` (``list``: bound to
+    several at once) and how many masters it is configured with. ``lasts``: for how long evidence
+    counts.
     """
 
     sure: float | None = None
@@ -78,7 +78,7 @@ class Sight:
     @classmethod
     def from_wire(cls, raw: Any) -> Sight:
         """
-        What a peer knows.
+        A peer's knowledge.
 
         :raises InvalidRecord: it is none.
         """
@@ -114,7 +114,7 @@ class _Trace:
 
 class Presence:
     """
-    Remembers what the events of this master's bus tell of minions; any thread may use it.
+    Remembers the evidence of minions from the events of this master's bus; any thread may use it.
 
     :param ours: whether an address and a request port, as a minion sees them, are this master's.
     """
@@ -134,12 +134,12 @@ class Presence:
 
     @property
     def listening(self) -> float:
-        """For how many seconds it has been listening."""
+        """Seconds since it began to listen."""
         return self._clock() - self.since
 
     def __call__(self, tag: str, data: Any) -> None:
         """An event of the bus."""
-        # Salt's own cluster carries the events of its other members, too.
+        # In Salt's own cluster the bus also carries events of the other members.
         if not isinstance(data, Mapping) or data.get(FROM_PEER):
             return
         parts = tag.split("/")
@@ -150,8 +150,8 @@ class Presence:
                 case ["salt", "job", jid, "ret", minion_id] if data.get("id") == minion_id:
                     self._returned(jid, minion_id, data)
                 case ["salt", "presence", "present"] if isinstance(data.get("present"), list):
-                    # Salt compares addresses: of a connection, and in cached grains. Minions behind
-                    # one router, or an old daemon's grains, look present as well.
+                    # Salt compares addresses of connections with cached grains. Minions behind one
+                    # router, or old grains, look present as well.
                     for minion_id in data["present"]:
                         self._likely(minion_id, "presence")
                 case ["salt", "auth"] if data.get("act") == "accept":
@@ -163,7 +163,7 @@ class Presence:
 
     def _returned(self, jid: str, minion_id: str, data: Mapping[str, Any]) -> None:
         if jid not in self._jobs:
-            # Of salt-call, or published by another master.
+            # From salt-call, or published by another master.
             if data.get("schedule"):
                 self._sure(minion_id, "schedule")
             else:
@@ -177,17 +177,17 @@ class Presence:
 
     def _sent(self, parts: list[str], data: Mapping[str, Any]) -> None:
         """
-        Something that a minion fired.
+        An event that a minion fired.
 
-        Salt itself puts the id beside the data of one event; of a list of events it fires what
-        they hold as it is. So an accepted minion can speak for another one: nothing but where
-        minions are may be concluded from this.
+        Salt itself adds the id to the data of a single event; events of a list it fires unchanged.
+        So an accepted minion can speak for another one: this may be used only for the location of
+        minions.
         """
         minion_id = data.get("id")
         match parts:
             case ["salt", "minion", named, "start"] if named == minion_id:
                 self._sure(minion_id, "start")
-                self._is(minion_id, "", 0)  # it may have been configured anew
+                self._is(minion_id, "", 0)  # its configuration may have changed
             case ["salt", "ha", "minion", named, "failover"] if named == minion_id:
                 self._sure(minion_id, "failover")
             case ["salt", "ha", "minion", named, "bound"] if named == minion_id:
@@ -200,7 +200,7 @@ class Presence:
             return
         kind, addresses, port = (report.get(key) for key in ("type", "addresses", "port"))
         some = addresses[:MAX_ADDRESSES] if isinstance(addresses, list) else []
-        # A minion that is bound to several masters sends all of them what concerns one.
+        # A minion that is bound to several masters sends events about one to all of them.
         if kind != "list" or any(
             isinstance(address, str) and type(port) is int and self._ours(address, port)
             for address in some
@@ -247,8 +247,8 @@ class Presence:
 
     def hot(self, answered: Mapping[str, int]) -> None:
         """
-        These answered so many masters at once: they are bound to several. What they say of
-        themselves counts more.
+        These minions answered so many masters at once, so they are bound to several. Their own
+        statements count more.
         """
         with self._lock:
             for minion_id, of in answered.items():
@@ -257,7 +257,7 @@ class Presence:
                     self._is(minion_id, "list", of)
 
     def newcomers(self) -> list[str]:
-        """The ids that were heard for the first time since this was asked last."""
+        """The ids that were heard for the first time since the last call."""
         with self._lock:
             new, self._new = sorted(self._new), set()
         return new
@@ -271,7 +271,7 @@ class Presence:
                     _remember(self._traces, minion_id, trace, MAX_IDS)
 
     def sights(self, ids: Iterable[str]) -> dict[str, Sight]:
-        """What is known of those of *ids* that were heard at all."""
+        """The sights of those of *ids* that were ever heard."""
         now = self._clock()
         with self._lock:
             known = [(each, trace) for each in ids if (trace := self._known(each))]
@@ -290,7 +290,7 @@ class Presence:
 
 
 def _remember(known: OrderedDict[str, Any], key: str, value: Any, most: int) -> str:
-    """Put *key* last; the one that was put there longest ago makes room, and is returned."""
+    """Put *key* last; if there are too many, the oldest is removed and returned."""
     known[key] = value
     known.move_to_end(key)
     return known.popitem(last=False)[0] if len(known) > most else ""

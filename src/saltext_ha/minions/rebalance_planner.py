@@ -1,8 +1,8 @@
 """
 Which minion should go where? Pure: values in, values out.
 
-Minions know masters by what stands in their own configuration (an entry: a name or an address),
-the group by the names of its members. Which is which is learnt from minions that are there.
+Minions know masters by the entries of their own configuration (names or addresses), the group by
+the names of its members. The mapping is learnt from minions that are connected to each.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ HOT = "list"
 @dataclass(frozen=True)
 class BoundMinion:
     """
-    A minion that answers the master ``on``. ``entries`` are its masters as it writes them, ``here``
-    is the host of the one that it is with; ``stays``: why it cannot be moved, empty when it can;
-    ``type``: as it says (``list``: it is bound to all its masters at once), empty when it does not.
+    A minion that answers the master ``on``. ``entries`` are its masters as written in its
+    configuration, ``here`` the host of the one that it is connected to; ``stays``: why it cannot be
+    moved, empty if it can; ``type``: its own statement (``list``: it is bound to all its masters at
+    once), empty without one.
     """
 
     on: str
@@ -45,7 +46,7 @@ class RebalanceStep:
 
 
 def found(on: str, answer: Any) -> BoundMinion:
-    """What a minion that answers the master *on* said to ``ha.current_master``."""
+    """The minion by its answer to ``ha.current_master`` from the master *on*."""
     if not isinstance(answer, Mapping) or "error" in answer:
         said = str(answer["error"] if isinstance(answer, Mapping) else answer)
         missing = "is not available" in said
@@ -78,15 +79,15 @@ def host_of(entry: str) -> str:
 
 def names_of(minions: Iterable[BoundMinion], addresses: Mapping[str, set[str]]) -> dict[str, str]:
     """
-    Host, as minions write it → master: where somebody is with it, or where it is an address of
-    that master. What would stand for two masters stands for none, unless it is an address of one
-    of them: one minion that says otherwise keeps no other from being moved.
+    Host, as minions write it → master: if a minion is connected to that master by it, or it is an
+    address of that master. A host that would mean two masters means none, unless it is an address
+    of one of them: so one minion with a wrong answer does not keep others from being moved.
 
     :param addresses: master → its known addresses.
     """
     told: dict[str, set[str]] = {}
     for each in minions:
-        # One that is bound to several at once says which of them asked.
+        # A minion that is bound to several at once says which of them asked.
         if each.here:
             told.setdefault(each.here, set()).add(each.on)
     learnt = set(told)
@@ -100,7 +101,7 @@ def names_of(minions: Iterable[BoundMinion], addresses: Mapping[str, set[str]]) 
 
 
 def ways(minion: BoundMinion, names: Mapping[str, str], allowed: Collection[str]) -> dict[str, str]:
-    """Of *allowed* masters those that *minion* may go to: master → its entry there."""
+    """The *allowed* masters that *minion* may go to: master → its entry in the configuration."""
     there: dict[str, str] = {}
     for entry in minion.entries:
         name = names.get(host_of(entry))
@@ -116,10 +117,10 @@ def drain(
     drained: Collection[str] = (),
 ) -> tuple[list[RebalanceStep], dict[str, str]]:
     """
-    Where the *minions* of one master go: each to the one that has the fewest by then.
+    Where the *minions* of one master go: each to the one with the fewest minions at that point.
 
-    :param load: master that may be gone to → how many minions it has.
-    :param drained: masters that work, and that nobody is to go to.
+    :param load: possible target → how many minions it has.
+    :param drained: masters that work, but get no minions.
     :return: the steps, and minion → why it stays.
     """
     have, steps, stay = Counter(load), [], {}
@@ -145,13 +146,13 @@ def drain(
 
 def goes_on(minion: BoundMinion, hears: Collection[str], all_asked: bool) -> bool | None:
     """
-    Whether a minion that stays is with another master, too; None: nobody knows.
+    Whether a minion that stays is also connected to another master; None: unknown.
 
-    :param hears: the other masters that it has answered, and that stay in service.
-    :param all_asked: whether all others could ask it.
+    :param hears: the other masters that it has answered and that stay in service.
+    :param all_asked: whether all other masters could ask it.
     """
     if minion.type in MOVABLE:
-        # It may find another one by itself, unless it knows none.
+        # It may find another master by itself, unless it knows none.
         return None if len(set(minion.entries)) > 1 else False
     if hears:
         return True
@@ -162,8 +163,9 @@ def level(
     minions: Mapping[str, BoundMinion], names: Mapping[str, str], masters: Collection[str]
 ) -> list[RebalanceStep]:
     """
-    The fewest moves after which the movable *minions* are spread as evenly over *masters* as their
-    configurations let them: always one from the fullest to the emptiest that one may go to.
+    The fewest moves after which the movable *minions* are spread over *masters* as evenly as their
+    configurations allow: each moves one minion from the fullest master to the emptiest possible
+    one.
     """
     on = {i: each.on for i, each in minions.items() if not each.stays and each.on in masters}
     have = Counter(dict.fromkeys(masters, 0))

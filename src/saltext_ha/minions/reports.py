@@ -1,4 +1,4 @@
-"""What minions say of themselves when a master asks whether they could do without another one."""
+"""Reports of minions to a master that asks whether they could do without another one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.model import INFO
 from saltext_ha.minions.safety import KnownMaster, MinionReport
 
-# One job with several functions; each is one that people ask, too.
+# One job with several functions, each of which people can also call.
 FUNCTIONS = ("ha.lint", "ha.masters", "ha.current_master", "config.get")
-# As on a command line. A minion asks all its masters at once, and each has the seconds to answer:
-# when there are many minions, they all come now.
+# As on a command line. A minion asks all its masters at once, and each has that time to answer: of
+# many minions, all ask now.
 ARGUMENTS: tuple[list[str], ...] = (
     [],
     ["ping=True", "timeout=5"],
@@ -36,8 +36,8 @@ Lookup = Callable[[str, int], Collection[str]]
 
 def shorten(answer: Any) -> dict[str, Any]:
     """
-    What is to be known of one minion, to be sent to a peer: bounded, whatever it answered. An
-    answer that makes no sense is a problem of that minion, and of nobody else.
+    The report of one minion, for sending to a peer, of limited size for any answer. An invalid
+    answer is a problem of that minion only.
     """
     try:
         return _shorten(answer)
@@ -90,7 +90,7 @@ def _answers(row: Mapping[str, Any]) -> bool | None:
 
 
 def _here(current: Mapping[str, Any]) -> list[Any]:
-    """Where the master is that asked; nothing where there is a doubt."""
+    """Where the master that asked is; None if that is in doubt."""
     if current.get("connected") is not True or current.get("note"):
         return []
     return [_plain(current.get("address")), _plain(current.get("port"))]
@@ -101,14 +101,14 @@ def _known(value: Any) -> bool | None:
 
 
 def place(host: str, port: int) -> Place:
-    """The same for all ways of writing it."""
+    """The same value for all ways of writing it."""
     return bare_ip(host) or host.lower(), port
 
 
 def met(raw: Any) -> set[Place]:
     """
-    Where a master is, as the minions write it that it was answered by; of a minion whose answer
-    makes no sense, nothing.
+    Where a master is, as written by the minions that answered it; minions with an invalid answer
+    are left out.
     """
     found = set()
     for one in raw.values() if isinstance(raw, Mapping) else ():
@@ -120,8 +120,8 @@ def met(raw: Any) -> set[Place]:
 
 def read(raw: Any, lookup: Lookup) -> dict[str, MinionReport]:
     """
-    The minions that a master, maybe a peer, was answered by. One whose answer makes no sense has
-    that as its problem; the others count.
+    The minions that answered a master, perhaps a peer. One with an invalid answer has that as its
+    problem; the others count.
 
     :raises InvalidRecord: it is no table of minions.
     """
@@ -140,7 +140,7 @@ def _report(one: Mapping[str, Any], lookup: Lookup) -> MinionReport:
     if one.get("problem"):
         return MinionReport(problem=str(one["problem"])[: 2 * MAX_TEXT])
     masters = []
-    # Older peers and minions say less: that is not known then.
+    # Older peers and minions say less: the rest is unknown.
     for host, port, *rest in one["masters"][:MAX_MASTERS]:
         connected, publishes, answers = ([_known(each) for each in rest] + [None] * 3)[:3]
         host, port = str(host)[:MAX_TEXT], int(port or 0)

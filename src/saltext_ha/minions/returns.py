@@ -1,4 +1,4 @@
-"""Who has returned the jobs that we wait for? Also those that another master has published."""
+"""Collects returns of the jobs that we wait for, including jobs published by another master."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Keep = Callable[[Any], Any]
 MAX_JOBS = 256
 MAX_RETURNS = 100_000
 MAX_STRAYS = 10_000
-"""Returns of a job that was published elsewhere; nobody knows whom that was for."""
-OVERHEAD = 300  # bytes that a return takes beside its id and its value
+"""Returns that are kept of a job published elsewhere, whose targets are unknown here."""
+OVERHEAD = 300  # bytes of a return besides its id and value
 
 
 class Return(NamedTuple):
     """
     A return: when it came (``time.monotonic``) and the value.
 
-    ``relayed``: it came to another member of Salt's own cluster, which passed it on. ``retcode``:
-    0 where the function did not fail.
+    ``relayed``: another member of Salt's own cluster received it and passed it on. ``retcode``: 0
+    where the function did not fail.
     """
 
     at: float
@@ -54,16 +54,16 @@ class _Job:
 
 class Returns:
     """
-    Collects the returns of expected jobs off the bus; any thread may use it.
+    Collects the returns of expected jobs from the bus; any thread may use it.
 
-    :param room: what of them may be kept in all.
+    :param room: bytes of them that may be kept in all.
     """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, room: MemoryBudget | None = None
     ) -> None:
         self.arrived: Callable[[], None] = lambda: None
-        """Called at every one of them, in the thread of the bus."""
+        """Called for each of them, in the thread of the bus."""
         self._clock = clock
         self._room = room or MemoryBudget()
         self._expected: dict[str, _Job] = {}
@@ -92,9 +92,9 @@ class Returns:
 
     def expect(self, jids: Iterable[str], seconds: float, keep: Keep | None = None) -> None:
         """
-        From now on, and for so long, note who returns these jobs.
+        From now on, and for so long, note the returns of these jobs.
 
-        :param keep: what to keep of the values; without, nothing.
+        :param keep: returns the part of a value to keep; None: nothing is kept.
         :raises InvalidRecord: too many jobs are waited for; nothing was changed.
         """
         self.forget_old()
@@ -108,7 +108,10 @@ class Returns:
                 job.over = False
 
     def _make_room(self, jids: Collection[str]) -> None:
-        """First goes what is over, then what was published elsewhere; the oldest before others."""
+        """
+        Make room: jobs whose time is over go first, then those published elsewhere, the oldest
+        first.
+        """
         surplus = len(self._expected.keys() | set(jids)) - MAX_JOBS
         others = [(jid, job) for jid, job in self._expected.items() if jid not in jids]
         spare = [jid for jid, job in others if job.over]
@@ -119,7 +122,10 @@ class Returns:
             self._drop(jid)
 
     def over(self, jids: Iterable[str], seconds: float) -> None:
-        """Nobody waits for these jobs any more; what came is kept so long, while there is room."""
+        """
+        No caller waits for these jobs any more; their returns are kept for a time, while there is
+        room.
+        """
         until = self._clock() + seconds
         with self._lock:
             for job in (self._expected.get(jid) for jid in jids):
@@ -128,8 +134,8 @@ class Returns:
 
     def narrow(self, jid: str, targeted: frozenset[str]) -> None:
         """
-        That job was published to these minions: nobody else's return is kept. Who has a part in a
-        job knows its id, and can have Salt fire returns of it under any name.
+        That job was published to these minions: only their returns are kept. A minion of a job
+        knows its id, and can make Salt fire returns of it under any name.
         """
         with self._lock:
             job = self._expected.get(jid)
@@ -148,7 +154,7 @@ class Returns:
             return job.targeted if job else None
 
     def forget_old(self) -> None:
-        """Keep nothing of jobs whose time is over."""
+        """Drop jobs whose time is over."""
         now = self._clock()
         with self._lock:
             for jid in [jid for jid, job in self._expected.items() if job.until < now]:
@@ -158,7 +164,7 @@ class Returns:
         self._room.give(self._expected.pop(jid).held)
 
     def of(self, jid: str) -> dict[str, Return]:
-        """What was returned for that job so far: minion id → return."""
+        """The returns of that job so far: minion id → return."""
         with self._lock:
             job = self._expected.get(jid)
             return dict(job.returned) if job else {}
@@ -170,5 +176,5 @@ class Returns:
             return len(job.returned) if job else 0
 
     def failed(self, jid: str) -> int:
-        """How many of those that have returned it have failed."""
+        """How many of these have failed."""
         return sum(bool(each.retcode) for each in self.of(jid).values())

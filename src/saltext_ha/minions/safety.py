@@ -1,8 +1,8 @@
 """
-Would every minion go on without this master?
+Would every minion keep working without this master?
 
-Pure: values in, reasons why not out. No reason is the only yes: whatever could not be looked at is
-a reason, too.
+Pure: values in, reasons why not out. Only no reason at all is a yes: what could not be checked is a
+reason, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILES_PER_MINION = 4
 #: Sections of check_consistency that say whether another master can take over.
 SECTIONS = ("master_key", "access", "roots")
 LISTED = 1000
-# Not ha.sync by itself: where the revocation is as new as the acceptance, that would spread it.
+# Not ha.sync alone: if the revocation is as new as the acceptance, that would spread it.
 APART = (
     "salt-run ha.history ID says who did it and why; salt-run ha.restore ID keeps the minion; "
     "salt-run ha.sync test=True shows what would become of the rest"
@@ -39,8 +39,8 @@ DIFFERENT = "accepted with different keys"
 @dataclass(frozen=True)
 class Capacity:
     """
-    What a master has for minions: worker threads, files that it may have open, and how many it
-    lets in (0: any number).
+    A master's resources for minions: worker threads, files that it may have open, and how many
+    minions it accepts (0: any number).
     """
 
     workers: int
@@ -50,10 +50,10 @@ class Capacity:
 
 class KnownMaster(NamedTuple):
     """
-    A master that a minion knows, ``written`` as it does. ``members``: who of the group that may be;
-    none: nobody, several: it is not clear which. ``connected``: whether the minion is connected to
-    its publisher; ``answers`` and ``publishes``: whether the minion reaches its request port and
-    its publisher. None: nobody can tell.
+    A master that a minion knows, ``written`` as in its configuration. ``members``: the members of
+    the group that it may be; empty: none of them, several: unclear which. ``connected``: whether
+    the minion is connected to its publisher; ``answers`` and ``publishes``: whether the minion
+    reaches its request port and its publisher. None: unknown.
     """
 
     members: tuple[str, ...]
@@ -66,10 +66,10 @@ class KnownMaster(NamedTuple):
 @dataclass(frozen=True)
 class MinionReport:
     """
-    A minion as it described itself.
+    A minion by its own report.
 
     ``masters`` are those that it knows. ``findings`` are those of ``ha.lint`` that count: code,
-    what it says, what mends it. ``problem``: why it could not say.
+    text, fix. ``problem``: why it could not report.
     """
 
     masters: tuple[KnownMaster, ...] = ()
@@ -82,14 +82,14 @@ class MinionReport:
 @dataclass(frozen=True)
 class GroupFacts:
     """
-    All that is known.
+    All facts for the decision.
 
-    ``unreached`` and ``unasked`` say by master why it, or its minions, could not be asked; ``room``
-    and ``keys`` hold those that could. ``sections`` are those of ``check_consistency``.
-    ``signed``: the masters have different keys, and sign them. ``number``: how many minions the
-    group has, where the rest is about some of them only. ``per_worker``: how many minions a worker
-    thread is trusted with; a rule of thumb for mostly idle ones, as all authenticate again when a
-    master is lost.
+    ``unreached`` and ``unasked``: master → why it, or its minions, could not be asked; ``room`` and
+    ``keys`` have those that could. ``sections`` are those of ``check_consistency``. ``signed``: the
+    masters have different keys, and sign them. ``number``: how many minions the group has, even if
+    the rest is about some of them only. ``per_worker``: how many minions one worker thread can
+    serve; a rule of thumb for mostly idle ones, because all authenticate again when a master is
+    lost.
     """
 
     masters: Sequence[str]
@@ -108,10 +108,10 @@ class GroupFacts:
 @dataclass(frozen=True)
 class UnsafeReason:
     """
-    Why not.
+    One reason why not.
 
-    ``unknown``: it is only that something could not be looked at. ``minions`` are those that it is
-    about, at most :data:`LISTED`, ``count`` how many.
+    ``unknown``: something could not be checked. ``minions`` are the affected ones, at most
+    :data:`LISTED`; ``count`` is how many there are.
     """
 
     about: str
@@ -128,7 +128,7 @@ class UnsafeReason:
 
 
 def accepted(keys: Mapping[str, Mapping[str, Stored]]) -> set[str]:
-    """The ids that are accepted on some master, of what each of them shows."""
+    """The ids that are accepted on any master."""
     return {
         minion_id
         for table in keys.values()
@@ -139,7 +139,7 @@ def accepted(keys: Mapping[str, Mapping[str, Stored]]) -> set[str]:
 
 def judge(group: GroupFacts, lost: str) -> list[UnsafeReason]:
     """
-    The reasons why not all minions would go on without the master *lost*; none: they would.
+    The reasons why not all minions would keep working without the master *lost*; none: they would.
     """
     left = [name for name in group.masters if name != lost]
     if not left:
@@ -150,7 +150,7 @@ def judge(group: GroupFacts, lost: str) -> list[UnsafeReason]:
         *_keys(group, left, everybody),
         *_sections(group, lost),
         *_minions(group, lost, everybody),
-        # A master has no room for a few: all come.
+        # Room is for all minions, not only for the few that were asked about.
         *_capacity(group, left, max(group.number, len(everybody))),
     ]
 
@@ -182,7 +182,7 @@ def _keys(group: GroupFacts, left: Iterable[str], everybody: set[str]) -> Iterat
     for name in left:
         table = group.keys.get(name)
         if table is None:
-            continue  # that is said already
+            continue  # already reported
         wrong: dict[str, list[str]] = defaultdict(list)
         resolve = ""
         for minion_id in sorted(everybody):
@@ -326,7 +326,7 @@ def _capacity(group: GroupFacts, left: Iterable[str], number: int) -> Iterator[U
     for name in left:
         room = group.room.get(name)
         if room is None:
-            continue  # that is said already
+            continue  # already reported
         if number * FILES_PER_MINION > room.open_files:
             yield UnsafeReason(
                 CAPACITY,

@@ -17,7 +17,7 @@ from salt.exceptions import SaltInvocationError
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
-from saltext_ha.minion import binding, evidence, files, options
+from saltext_ha.minion import binding, evidence, files, options, pings, tcp_links
 from saltext_ha.minion.watchdog import journal
 from saltext_ha.salt_bus import proof
 
@@ -97,7 +97,7 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     links = _links(running)
     answer, current = binding.current_master(running, links)
     if ping and current:
-        answer["ping"] = binding.ping_all(__opts__, [current], limit)[0]
+        answer["ping"] = pings.ping_all(__opts__, [current], limit)[0]
     elif ping:
         answer["ping"] = {"answers": None, "milliseconds": None, "note": "no current master"}
     if current is None:
@@ -141,7 +141,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     if ping:
         with ThreadPoolExecutor(max_workers=1) as beside:
             speaking = beside.submit(_publish, known, limit)
-            for row, answer in zip(rows, binding.ping_all(__opts__, known, limit), strict=True):
+            for row, answer in zip(rows, pings.ping_all(__opts__, known, limit), strict=True):
                 row["ping"] = answer
             for row, speaks in zip(rows, speaking.result(), strict=True):
                 row["publishes"] = speaks
@@ -186,7 +186,7 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
     known = binding.masters(running, _links(running))
     rows = [
         {"address": each.host, "port": each.port, "current": each.current} | answer
-        for each, answer in zip(known, binding.ping_all(__opts__, known, limit), strict=True)
+        for each, answer in zip(known, pings.ping_all(__opts__, known, limit), strict=True)
     ]
     answers = [row["answers"] for row in rows]
     __context__["retcode"] = 2 if None in answers or not rows else int(False in answers)
@@ -267,7 +267,7 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     if pid is None:
         __context__["retcode"] = 1
         return answer | {"comment": _no_minion()}
-    place = run.site(__opts__, lambda: binding.established(pid), request.TIMEOUT)
+    place = run.site(__opts__, lambda: tcp_links.established(pid), request.TIMEOUT)
     try:
         plan = request.plan(place, to)
     except HaError as exc:
@@ -348,11 +348,11 @@ def _publish(known: list[binding.SeenMaster], limit: float) -> list[bool | None]
     return publisher.reached(transport, asked, limit, source)
 
 
-def _links(running: binding.Running) -> binding.TcpLinks:
+def _links(running: binding.Running) -> tcp_links.TcpLinks:
     pid = options.pid(__opts__, running.caller)
     if pid is None:
-        return binding.TcpLinks(None, _no_minion())
-    return binding.established(pid)
+        return tcp_links.TcpLinks(None, _no_minion())
+    return tcp_links.established(pid)
 
 
 def _no_minion() -> str:
@@ -376,7 +376,7 @@ def _past(running: binding.Running, current: binding.SeenMaster) -> dict[str, An
     watchdog = here if running.type == "list" else ""
     entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
     pid = options.pid(__opts__, running.caller)
-    started = binding.started_at(pid) if entries and pid else None
+    started = tcp_links.started_at(pid) if entries and pid else None
     since = None if started is None else journal.since(entries, here, started)
     if since is None:
         return {}

@@ -61,7 +61,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
-    """What ``ha.status`` says of the last answer: only what is not as it should be."""
+    """The last answer in ``ha.status``: only what is wrong."""
     counts = {
         name: amount for name, amount in ((answer or {}).get("counts") or {}).items() if amount
     }
@@ -81,7 +81,7 @@ def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
 
 
 def unknown(why: str, screen: Screen) -> list[str]:
-    """That it is unknown whether masters differ."""
+    """Lines that say that it is unknown whether masters differ."""
     return [
         f"{screen.paint('unknown', 'unknown')} whether masters differ: "
         f"{shorten(clean(why), 2 * LONGEST_REASON)}",
@@ -129,7 +129,7 @@ def _headline(
 
 
 def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str]:
-    # The end of a path is what tells it from others: one that is too long gets a line of its own.
+    # The end of a path distinguishes it: one that is too long gets a line of its own.
     path = shorten(clean(difference.get("path")), LONGEST_PATH)
     values: Mapping[str, Any] = difference.get("values") or {}
     fix = f"→ {clean(difference['fix'])}" if difference.get("fix") else ""
@@ -150,7 +150,7 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
 
 
 def _grouped(values: Mapping[str, Any]) -> list[str]:
-    """``m1, m2 [.*]`` and ``m3 absent``: masters that have the same value stand together."""
+    """``m1, m2 [.*]`` and ``m3 absent``: masters with the same value are together."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(_offset(value) or inline(value), []).append(clean(name))

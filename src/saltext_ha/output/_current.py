@@ -21,9 +21,9 @@ def line(
     minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
 ) -> list[str]:
     """
-    Which master it is, since when, and what is odd about it.
+    A minion's master, since when, and what is wrong.
 
-    :param minion: its id; empty where that is not known.
+    :param minion: its id; empty if unknown.
     :param names: address → name of the masters that this one knows.
     """
     since, switches, masters = (data.get(key) for key in ("since_iso", "switches", "masters"))
@@ -47,7 +47,7 @@ def line(
 def masters(
     minion: str, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], screen: Screen
 ) -> list[str]:
-    """All masters of a minion, and what is known of each; as :func:`line`."""
+    """All masters of a minion with their states; arguments as :func:`line`."""
     parts, odd = [], False
     for row in rows:
         inner = row.get("ping")
@@ -79,7 +79,7 @@ def _of_master(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]
 def moved(
     minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
 ) -> list[str]:
-    """Where a minion goes, or why it does not; as :func:`line`."""
+    """Where a minion goes, or why it does not; arguments as :func:`line`."""
     text = clean(data.get("comment"))
     for address in {str(data.get("from")), str(data.get("to"))} & names.keys():
         whole = rf"(?<![\w.:]){re.escape(address)}(?![\w.:])"
@@ -110,8 +110,8 @@ def _odd(data: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
 
 def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
     """
-    Address → name of the masters of the group, where *opts* are those of a master of one, or of a
-    minion that was told (``ha_masters``). Empty elsewhere, and for who may not read them.
+    Address → name of the masters of the group, if *opts* are those of one of them, or of a minion
+    that was told (``ha_masters``). Otherwise empty, as for users who may not read them.
     """
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
@@ -123,7 +123,7 @@ def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
     try:
         settings = mapping.parse(opts)
         return _names(settings.name, settings.address, settings.state_dir)
-    except (HaError, OSError, ValueError):  # of a minion, or not to be read
+    except (HaError, OSError, ValueError):  # on a minion, or not readable
         return {}
 
 
@@ -134,7 +134,7 @@ def _told(opts: Mapping[str, Any]) -> Mapping[str, str]:
     for name, entry in options.names(opts).items():
         with contextlib.suppress(ValueError):
             host, _ = binding.split_entry(entry, binding.DEFAULT_REQUEST_PORT)
-            found[host] = "" if host in found else name  # of two at one address no one knows which
+            found[host] = "" if host in found else name  # of two at one address it is unclear which
     return found
 
 

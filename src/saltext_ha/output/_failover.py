@@ -9,9 +9,9 @@ from saltext_ha.output._text import Screen, clean, count, shorten
 
 
 def config(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """The file, to be written as it is: what is to be said besides are comments in it."""
-    # Its own engine made the text, out of addresses and numbers that were looked at; clean()
-    # would take the indentation away.
+    """The file, to be written unchanged: notes are comments in it."""
+    # Its own engine made the text from checked addresses and numbers; clean() would remove the
+    # indentation.
     lines = str(data.get("text") or "").splitlines()
     notes = [clean(note) for note in data.get("notes") or ()]
     for finding in data.get("findings") or ():

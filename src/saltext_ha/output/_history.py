@@ -1,8 +1,8 @@
 """
-The history as people read it: a line for every write, and below it why it was so.
+The history for people: a line for every write, and an account below it.
 
-The time in a line is when it came to this master. What its writer says stands below, where it is
-another time, or where another master brought it than the one that it names.
+The time in a line is when it came to this master. The writer's own statement is below, if it has
+another time, or if another master than the named one sent it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saltext_ha.output._text import Screen, clean, count, distinct, number, tabl
 INDENT = "    "
 APART = 60.0
 """Seconds between what a line says and when it came, from which on both are shown."""
-EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be out of its mind
+EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be far off
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
@@ -27,7 +27,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
         return ["nothing is recorded of that"]
     times = [_time(_shown_at(write)) for write in writes]
     zones = {zone for _, zone in times}
-    # A listing over the change from summer to winter time says which one in every line.
+    # A listing across a change of summer time names the zone in every line.
     when = f"When ({' '.join(zones)})" if len(zones) == 1 else "When"
     prints = distinct(write.get("fingerprint") or "-" for write in writes)
     rows = [
@@ -46,7 +46,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     whole = [when, "What", "Fingerprint"]
     cells = [[row[name] for name in columns] for row in rows]
     head, *body = table(screen, columns, cells, whole=whole)
-    # Asked for one minion: its name once, not in every line.
+    # For one minion: its name once, not in every line.
     lines = [*map(clean, only), head] if len(only) == 1 else [head]
     for line, write in zip(body, writes, strict=True):
         lines.append(line)
@@ -80,7 +80,7 @@ def _shown_at(write: Mapping[str, Any]) -> Any:
 
 
 def _claimed(write: Mapping[str, Any]) -> str:
-    """What the writer says and this master cannot know, where it is not what was seen here."""
+    """The writer's own statement, if it differs from what was seen here."""
     at, received, sender = write.get("at"), write.get("received"), write.get("from")
     if received is None:
         return ""

@@ -36,7 +36,7 @@ def _call(job: Mapping[str, Any]) -> str:
 
 
 def head(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Which job it is."""
+    """The line that describes the job."""
     job, masters = data.get("job"), ", ".join(map(clean, data.get("published") or []))
     if not job:
         found = "not known how it was published" if data.get("returned") else "no master knows it"
@@ -47,7 +47,7 @@ def head(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def rest(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Who has not returned, or failed."""
+    """The minions that have not returned, or failed."""
     lines = []
     for key, words, colour in (
         ("running", "still at work on it", "pending"),

@@ -40,7 +40,7 @@ def _finding(
     lines = [f"{screen.paint(f'{code} {severity}', style)}  {'  '.join(filter(None, head))}"]
     title, detail = clean(finding.get("title")), clean(finding.get("detail"))
     lines += _wrapped(f"{title} · {shorten(detail, LONGEST_DETAIL)}" if detail else title, screen)
-    # What is the same for many findings is said once.
+    # A text that is the same for many findings is shown once.
     if (code, title) not in explained:
         explained.add((code, title))
         lines += _wrapped(clean(finding.get("why")), screen)

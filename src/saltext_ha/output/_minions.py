@@ -185,7 +185,9 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Those that are not moved: first who would be lost when the drained master is stopped."""
+    """
+    Minions that are not moved: first those that would be lost when the drained master is stopped.
+    """
     master = clean(data.get("master"))
     fates = {
         "lost": screen.paint(f"would be lost with {master}", "error"),
@@ -217,9 +219,9 @@ def _cell(row: Mapping[str, Any], master: str) -> str:
     if cell.get("state") == "hears":
         return f"{float(cell.get('seconds') or 0) * 1000:.0f} ms"
     if cell.get("state") == "silent" and row.get("state") == "ok":
-        return "-"  # it has another master, and is right not to hear this one
+        return "-"  # it has another master, and need not hear this one
     if cell.get("state") == "silent" and row.get("state") != "deaf":
-        return "silent"  # whether it is deaf, or only stopped, nobody knows
+        return "silent"  # whether it does not hear, or is stopped, is unknown
     return _CELL.get(str(cell.get("state")), "?")
 
 
@@ -228,7 +230,7 @@ def _number(value: Any) -> str:
 
 
 def _troubled(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those first that need somebody's attention."""
+    """Minions that need attention first."""
     rank = {state: place for place, state in enumerate(_ORDER)}
     return sorted(rows, key=lambda row: (rank.get(str(row.get("state")), 0), str(row.get("id"))))
 

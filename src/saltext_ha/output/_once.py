@@ -12,14 +12,14 @@ LONGEST = 300
 
 
 def in_status(leader: Mapping[str, Any]) -> str:
-    """Who leads, for the first line of ``ha.status``."""
+    """The leader, for the first line of ``ha.status``."""
     if not leader.get("store"):
         return "takes no part in leading"
     return f"{clean(leader['leader'])} leads" if leader.get("leader") else "nobody leads"
 
 
 def apart(data: Mapping[str, Any]) -> list[str]:
-    """Who answers and takes no part, for ``ha.status``; who does not answer is in its table."""
+    """Masters that answer and take no part in leading, for ``ha.status``."""
     running = {
         row.get("name") for row in data.get("masters") or [] if row.get("state") == "running"
     }
@@ -72,7 +72,7 @@ def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
 
 
 def once(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.once`` returned, but for what the function did."""
+    """Lines for what ``ha.once`` returned, without the return of the function."""
     what = clean(data.get("name") or data.get("function"))
     if data.get("skipped"):
         lines = [f"{what}: skipped here: {clean(data.get('why'))}"]

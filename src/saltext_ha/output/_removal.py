@@ -1,4 +1,4 @@
-"""What one master did, as ``ha.remove_peer`` tells it: whom it introduced, what it decided."""
+"""The answer of ``ha.remove_peer``: the masters that one introduced, and what it decided."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str)
 
 
 def _claim(key: Mapping[str, Any]) -> str:
-    """What stands in the write, where that is another than who brought it."""
+    """The master named in the write, if another one sent it."""
     if key.get("on") == key.get("from"):
         return ""
     by = f" by {clean(key['by'])}" if key.get("by") else ""

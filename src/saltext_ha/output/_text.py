@@ -6,6 +6,7 @@ Not an outputter: Salt's loader skips files that start with an underscore.
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any
 NARROWEST = 12  # a column is not shrunk below this many cells
 GAP = "  "
 LONGEST_REASON = 200
+LONGEST_NOTE = 400
+LISTED = 50  # entries of a list below a table; all of them are in the JSON
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _STYLES = {
     **dict.fromkeys(("ok", "running", "accepted", "same", "active", "done"), "GREEN"),
@@ -25,7 +28,7 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Screen:
-    """What we write on: its width in cells, and Salt's colours (empty texts when not wanted)."""
+    """The terminal: its width in cells, and Salt's colours (empty texts without colour)."""
 
     width: int = 80
     colors: Mapping[str, Any] = field(default_factory=dict)
@@ -39,8 +42,8 @@ class Screen:
 
 def clean(value: Any) -> str:
     """
-    One line of harmless text: what came from a minion or a peer must not drive the terminal,
-    break a table or turn the direction of writing.
+    One line of harmless text: text from a minion or a peer must not control the terminal, break a
+    table or change the direction of writing.
     """
     text = " ".join(str(value).split())
     return "".join("?" if unicodedata.category(char) in _HIDDEN else char for char in text)
@@ -71,7 +74,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """*text* filled up with spaces to *width* cells, on its left when *right* aligned."""
+    """*text* padded with spaces to *width* cells, on the left if *right* aligned."""
     fill = " " * (width - display_width(text))
     return fill + text if right else text + fill
 
@@ -103,8 +106,8 @@ def fingerprint(value: Any, parts: int = 5) -> str:
 
 def distinct(values: Iterable[Any]) -> list[str]:
     """
-    Texts with the fingerprints in them shortened, but never so far that two different ones look
-    alike: the first bytes of a fingerprint can be had by trying keys.
+    Texts with shortened fingerprints, but never so short that two different ones look the same: the
+    first bytes of a fingerprint can be matched by trying keys.
     """
     texts = [clean(value) for value in values]
     parts = 5
@@ -116,7 +119,7 @@ def distinct(values: Iterable[Any]) -> list[str]:
 
 
 def not_asked(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Which masters are missing from an answer, and why: its part ``unknown``."""
+    """The masters missing from an answer, and why: its part ``unknown``."""
     return [
         f"{screen.paint(clean(name), 'unknown')} could not be asked: "
         f"{shorten(clean(why), LONGEST_REASON)}"
@@ -132,9 +135,9 @@ def table(
     whole: Sequence[str] = (),
 ) -> list[str]:
     """
-    Lines of an aligned table. Columns named in *right* are right-aligned. When it is wider than
-    the screen, its widest column is shortened first, none below :data:`NARROWEST`, and those named
-    in *whole* not at all.
+    Lines of an aligned table. Columns named in *right* are right-aligned. If it is wider than the
+    screen, its widest column is shortened first, none below :data:`NARROWEST`, and those in *whole*
+    never.
     """
     cells = [list(columns), *([clean(cell) for cell in row] for row in rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
@@ -175,8 +178,8 @@ def inline(value: Any) -> str:
 
 def excerpts(texts: Sequence[str], width: int) -> list[str]:
     """
-    Each text in at most *width* cells. Texts that would look alike when cut are cut in front too,
-    so that the place where they differ is on the screen.
+    Each text in at most *width* cells. Texts that would look the same when cut are also cut in
+    front, so that the difference is visible.
     """
     cut = [shorten(text, width) for text in texts]
     if len(set(cut)) == len(set(texts)):
@@ -186,3 +189,48 @@ def excerpts(texts: Sequence[str], width: int) -> list[str]:
         start += 1
     start = max(0, start - width // 4)
     return [shorten("…" + text[start:] if start else text, width) for text in texts]
+
+
+def with_notes(
+    screen: Screen,
+    columns: list[str],
+    rows: list[list[str]],
+    entries: Sequence[Mapping[str, Any]],
+    right: list[str],
+) -> list[str]:
+    """A table with a last column of notes, or with the notes below it if they do not fit."""
+    notes = [clean(entry.get("note") or "") for entry in entries]
+    if not any(notes):
+        return table(screen, columns, rows, right)
+    beside = [[*row, note] for row, note in zip(rows, notes, strict=True)]
+    unbounded = Screen(width=sys.maxsize)
+    widest = max(map(display_width, table(unbounded, [*columns, "Note"], beside, right)))
+    if widest <= screen.width:
+        return table(screen, [*columns, "Note"], beside, right)
+    lines = table(screen, columns, rows, right)
+    return lines + [
+        f"  {clean(entry.get('name') or entry.get('id'))}: {shorten(note, LONGEST_NOTE)}"
+        for entry, note in zip(entries, notes, strict=True)
+        if note
+    ]
+
+
+def listed(entries: Iterable[str]) -> list[str]:
+    """Entries below a table, indented, the first :data:`LISTED` of them."""
+    lines = [f"  {entry}" for entry in entries]
+    if len(lines) > LISTED:
+        return [*lines[:LISTED], f"  … {number(len(lines) - LISTED)} more (--out=json has all)"]
+    return lines
+
+
+def notes(data: Mapping[str, Any]) -> list[str]:
+    """The notes of an answer, each on its line."""
+    return [shorten(clean(note), LONGEST_NOTE) for note in data.get("notes") or []]
+
+
+def seen(entry: Mapping[str, Any]) -> str:
+    """How long ago a master was seen."""
+    seconds = entry.get("seen")
+    if seconds is None:
+        return "-" if entry.get("self") else "never"
+    return duration(seconds)

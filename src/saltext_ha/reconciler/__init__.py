@@ -1,1 +1,1 @@
-"""Key store and records, held together: what is seen becomes records, what is known is applied."""
+"""Keeps key store and records in step: local changes become records, records are applied."""

@@ -1,9 +1,9 @@
 """
-The applier: makes the moves that bring this master's key store to what its records say.
+The applier: makes the moves that bring this master's key store in line with its records.
 
 Each move is in the journal, the table ``stored``, before it is made; see :class:`.Applied`. It
-stays there until what the store shows is written down, so a crash between any two lines is
-recovered from by whatever looks at the id next. One thread only; no network here.
+stays there until what the store shows is written down, so after a crash at any point the next look
+at the id recovers. One thread only; no network here.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 class Move(NamedTuple):
-    """What is to become of one id in the store."""
+    """The planned change of one id in the store."""
 
     change: Change
     waiting: Applied
-    """What the journal says of it as long as the store shows nothing by this move."""
+    """The journal entry of the id until the move shows in the store."""
     after: Stored
 
     @property
@@ -47,7 +47,7 @@ class Move(NamedTuple):
 
 @dataclass
 class Applier:
-    """Writes to one key store what one replica says."""
+    """Brings one key store in line with one replica."""
 
     store: KeyStore
     replica: Replica
@@ -57,15 +57,15 @@ class Applier:
     revocations: Revocations
     writer: Writer
     _withdrawn: dict[str, Applied] = field(default_factory=dict)
-    """Moves of which nothing was made, and which are still in the journal: the disk was full."""
+    """Moves that changed nothing, and are still in the journal: the disk was full."""
 
     def carry_out(self, moves: Sequence[Move]) -> None:
         """
-        Make *moves*, each where the store shows what it was planned from, and write down what came
-        of it.
+        Make *moves*, each only if the store still shows what it was planned from, and write down
+        the result.
 
         :raises StoreError: the store cannot be written. :raises ReplicaError: the replica cannot.
-            What is left is done when the ids are looked at next.
+            The rest is done when the ids are looked at next.
         """
         point("apply.begin")
         try:
@@ -74,7 +74,7 @@ class Applier:
             self._withdraw(moves)
             raise
         self._withdraw(acted)
-        for move in acted:  # somebody was faster: first that is recorded
+        for move in acted:  # the store was changed meanwhile: record that first
             self.work.settle(move.minion_id)
         faster = {move.minion_id for move in acted}
         moves = [move for move in moves if move.minion_id not in faster]
@@ -95,12 +95,12 @@ class Applier:
 
     def recover(self) -> None:
         """
-        Take the moves of which nothing was made out of the journal: what the store shows next is by
-        somebody else. To be called before anything is observed.
+        Remove moves that changed nothing from the journal: what the store shows next is not their
+        result. Call it before anything is observed.
 
         :raises ReplicaError: it cannot be written.
         """
-        if not self._withdrawn:  # mostly
+        if not self._withdrawn:  # the usual case
             return
         with self.replica.transaction():
             for minion_id, waiting in self._withdrawn.items():
@@ -110,9 +110,9 @@ class Applier:
 
     def clear_the_way(self, minion_id: str) -> None:
         """
-        Remove what is no key where the id is to be changed. On 3006 and 3007 anybody who reaches
-        the master can leave it under any id, where it is accepted with the others
-        (``salt-key -A``), and it must not keep a decision about that id out.
+        Remove entries that hold no key from ids that are to be changed. On 3006 and 3007 any host
+        that reaches the master can send one for any id; ``salt-key -A`` accepts it with the others.
+        It must not block a decision about that id.
         """
         applied = self.replica.applied(minion_id)
         if not applied.dirty:
@@ -125,16 +125,16 @@ class Applier:
             return
         was_due = self.revocations.due
         state, key = applied.stored.slot or (None, None)
-        # A pending key was deleted before something else could knock.
+        # A pending key was deleted before this entry was sent.
         spoilt = state in junk and state != PENDING
         log.warning("ha: what was there was no key, and is removed: id=%s", ascii(minion_id))
         with self.replica.transaction():
             if state and (spoilt or key not in known):
-                # First: that it is gone must not be taken for an operator who deleted the id.
+                # First: its removal must not look like an operator's deletion of the id.
                 stored = Stored(denied=applied.stored.denied)
                 self.replica.set_applied(minion_id, applied._replace(stored=stored))
             if ACCEPTED in junk:
-                # Salt takes more for a key than we do: text around it, for instance.
+                # Salt accepts more as a key than we do: with text around it, for instance.
                 self.revocations.due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
@@ -151,9 +151,9 @@ class Applier:
 
     def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
-        The store was brought to what *made* are for: write down what it shows now, and tell of it.
+        The store shows the result of *made*: write down what it shows now, and announce it.
 
-        :param missing: ids of which somebody had taken away what was to be removed or replaced.
+        :param missing: ids whose entry was already gone when it was to be removed or replaced.
         """
         at = time.monotonic()
         self.races.expire(at)
@@ -172,11 +172,11 @@ class Applier:
                 if after == ABSENT:
                     self.revocations.is_gone(minion_id)
                 if there and there.slot in shown.extra and there.key not in keys:
-                    # It stood beside what counted, and no record knows it: it is news now.
+                    # It was beside the entry that counted, and no record knows it: now it is news.
                     after = Stored(denied=there.denied)
                 elif not as_meant:
-                    # Somebody acted while we did, on what stood there before: it is compared with
-                    # that, and written down as made without knowing our move.
+                    # An operator acted at the same time, on what the store showed before: it is
+                    # compared with that, and recorded as made without knowing our move.
                     continue
                 done = NEVER if after == ABSENT else Applied(after)
                 mark = content.mark if content and there == after else 0
@@ -189,16 +189,16 @@ class Applier:
                 self.writer.announce_key(move.minion_id, move.waiting.stored, move.after)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
-        """*moves* failed: of those that changed nothing, nothing was made."""
+        """*moves* failed: find those that changed nothing."""
         untouched = []
         for move in moves:
-            with contextlib.suppress(StoreError):  # it may have been begun
+            with contextlib.suppress(StoreError):  # it may have been started
                 if self._is_as_planned(move):
                     untouched.append(move)
         self._withdraw(untouched)
 
     def _withdraw(self, moves: Iterable[Move]) -> None:
-        """Nothing was made of *moves*."""
+        """*moves* changed nothing."""
         self._withdrawn.update((move.minion_id, move.waiting) for move in moves)
         with contextlib.suppress(ReplicaError):
             self.recover()

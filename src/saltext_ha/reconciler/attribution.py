@@ -1,16 +1,16 @@
 """
-Who acts on keys, as far as Salt's event bus tells.
+Who changes keys, as far as Salt's event bus says.
 
-``salt/key`` names nobody. A call of the key wheel (salt-api, eauth, the reactor) is framed by two
+``salt/key`` names no user. A call of the key wheel (salt-api, eauth, the reactor) comes between two
 events that do::
 
     salt/wheel/<jid>/new    fun: wheel.key.accept, user: alice, fun_args: [web*]
     salt/key                id: web1, act: accept
     salt/wheel/<jid>/ret
 
-Salt 3006 and 3007 do so in two calls, one within the other: the outer one has the name of the
-user and no arguments, the inner one the arguments and the user ``UNKNOWN``. ``salt-key`` run as
-root, or Python code on the master, uses no wheel or names no user: that stays unknown.
+Salt 3006 and 3007 make two nested calls: the outer one has the name of the user and no arguments,
+the inner one the arguments and the user ``UNKNOWN``. ``salt-key`` run as root, and Python code on
+the master, use no wheel or name no user: their user stays unknown.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MAKES = {
     "wheel.key.delete": DELETED,
     "wheel.key.delete_dict": DELETED,
 }
-# What is remembered at most: calls that are under way or ended a moment ago.
+# Calls that are remembered at most: those under way, and those that ended a moment ago.
 MAX_CALLS = 64
 LINGER = 5.0  # seconds; a change that fires no event is found by a pass over the store
 AT_ONCE = 0.5  # seconds; events of one call come over several connections
 LONGEST = 600.0  # seconds; the end of a call may never be heard of
 LONGEST_NAME = 40
 LONGEST_JID = 40
-# Minions can have Salt fire such events: they must not cost memory, or time for each change.
+# Minions can make Salt fire such events: they must cost neither memory nor time per change.
 MOST_NAMED = 10_000
 MOST_NAMED_IN_ALL = 40_000
 MOST_GLOBS = 50
@@ -57,7 +57,7 @@ class _Call:
     fun: str
     began: float
     asked: bool = False
-    """Whether its arguments are known, and are not those of another call."""
+    """Whether its own arguments are known."""
     names: set[str] = field(default_factory=set)
     globs: set[str] = field(default_factory=set)
     over: float | None = None
@@ -87,12 +87,12 @@ class WheelCalls:
         self._lock = threading.Lock()
 
     def heard(self, tag: str, data: Any) -> None:
-        """Take in an event of the master's bus, of whatever kind."""
+        """Take in any event of the master's bus."""
         jid, _, end = tag.removeprefix(PREFIX).partition("/")
         if not tag.startswith(PREFIX) or not isinstance(data, Mapping) or len(jid) > LONGEST_JID:
             return
-        # Most of what a minion sends has its id in it. With "pretag" it can have Salt fire one that
-        # has not: names are for people to ask each other, and nothing is decided by them.
+        # Most of a minion's events have its id. With "pretag" it can make Salt fire one that has
+        # not; but names are only for people, and nothing is decided by them.
         fun = data.get("fun")
         if "id" in data or not isinstance(fun, str) or fun not in MAKES:
             return
@@ -112,7 +112,7 @@ class WheelCalls:
             return
         outer = [c for c in self._calls.values() if (c.fun, c.asked, c.over) == (fun, False, None)]
         for call in outer:
-            # Of several, one is meant. Which one, Salt does not tell.
+            # One of several calls is meant; Salt does not say which.
             call.add(arguments)
             call.asked = len(outer) == 1
 
@@ -124,19 +124,19 @@ class WheelCalls:
                 del self._calls[jid]
 
     def _is_full(self) -> bool:
-        """Whether the oldest has to make room for another one."""
+        """Whether the oldest must be dropped for another one."""
         named = sum(len(call.names) for call in self._calls.values())
         return len(self._calls) >= MAX_CALLS or named > MOST_NAMED_IN_ALL
 
     def who(self, minion_id: str, state: str, within: float = LINGER) -> str:
         """
-        Who is bringing *minion_id* into *state* (accepted, rejected, deleted), or has just done so.
+        The user who is bringing *minion_id* into *state* (accepted, rejected, deleted), or just
+        did.
 
         :param within: how many seconds ago the call may have ended.
-        :return: a user name, ``alice or bob`` when it may have been either, empty when nobody is
-            known to.
+        :return: a user name, ``alice or bob`` if it may be either, empty if none is known.
         """
-        if not self._calls:  # mostly
+        if not self._calls:  # the usual case
             return ""
         with self._lock:
             self._forget()
@@ -149,7 +149,7 @@ class WheelCalls:
 
 
 def name(user: Any) -> str:
-    """*user* as a name that may be shown and sent to peers; empty when it is none."""
+    """*user* as a name that may be shown and sent to peers; empty when it is no name."""
     text = user if isinstance(user, str) else ""
     return "".join(char if char.isprintable() else "?" for char in text)[:LONGEST_NAME].strip()
 
@@ -159,7 +159,7 @@ def _is_cheap(glob: str) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All that may name minions in the arguments of a wheel function, wherever it stands."""
+    """All that may name minions in the arguments of a wheel function, at any position."""
     if isinstance(value, str):
         yield from value.split(",")
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What is claimed of a master's nodes beyond what it vouches for is taken out of the records."""
+"""Removes claims of a master's nodes beyond what it vouches for from the records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from saltext_ha.replication.vouching import MAX_COUNTER, Vouch, sift
 
 
 class Claims:
-    """Those of the records of one replica; see ``replication/vouching.py``."""
+    """The claims in the records of one replica; see ``replication/vouching.py``."""
 
     name_of: Callable[[bytes], str] = staticmethod(lambda owner: "")
-    """The name of the peer with that certificate, by its fingerprint; empty: it is none."""
+    """The name of the peer with a certificate, by its fingerprint; empty: it is no peer's."""
 
     def __init__(self, replica: Replica, writer: Writer, reconciler: Reconciler) -> None:
         self._replica = replica
@@ -26,26 +26,27 @@ class Claims:
 
     def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
         """
-        Take in what a master vouches for that was met, before anything of it is merged.
+        Take in what a master that was met vouches for, before any of its records is merged.
 
         :param sender: its name.
-        :return: by the names of masters, what is wrong with records of before: somebody wrote in
-            the name of that master. What it did not write is taken out of them.
+        :return: by name of a master, what is wrong with earlier records: another one wrote in its
+            name. What it did not write is removed from them.
         """
         disowned = self.believe(vouched, sender)
         with self._replica.transaction():
-            pass  # writes down what they vouch for, where nothing was to be taken out
+            pass  # writes the vouches down even if nothing was removed
         return disowned
 
     def believe(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
-        """Believe them, whatever they come with; :meth:`meet` says what is returned."""
+        """Take vouches that came with any message; returns the same as :meth:`meet`."""
         vouches = list(vouched)
         self._replica.vouched.take(vouches)
         highs = self._replica.vouched.highs
         false: dict[str, set[str]] = {}
         for vouch in vouches:
             if vouch.node == self._replica.node:
-                # This machine was set back under its running engine: those dots are used up.
+                # This machine was restored to an earlier state under its running engine: those dots
+                # are used up.
                 self._replica.counter = max(self._replica.counter, vouch.high)
             if self._replica.nodes.seen_of(vouch.node) > highs.get(vouch.node, MAX_COUNTER):
                 false.setdefault(self.name_of(vouch.owner) or sender, set()).add(vouch.node)
@@ -53,10 +54,10 @@ class Claims:
 
     def _take_out(self, false: set[str], owner: str) -> list[str]:
         """
-        Take what was claimed of these nodes beyond what their master vouches for out again.
+        Remove claims of these nodes beyond what their master vouches for.
 
-        What is written instead is noted as come from that master, *owner*, which may have claimed
-        it itself: it must not look like a decision that was made here, or by who passed it on.
+        What is written instead is noted as sent by that master, *owner*, which may have made the
+        claim itself: it must not look like a decision made here, or by a peer that passed it on.
         """
         highs, owners = self._replica.vouched.highs, self._replica.vouched.owners
         reasons = []
@@ -67,7 +68,7 @@ class Claims:
                 if all(counter <= highs.get(n, counter) for n, counter in record.context):
                     continue
                 sound, reason = sift(record, None, highs, owners)
-                if sound is None:  # what it showed stays, in the name of this master
+                if sound is None:  # its state stays, in this master's name
                     bare = record._replace(values=(), context=())
                     sound = decide(bare, {}, self._writer.value(record.state or DELETED))
                 after[key] = sound

@@ -1,4 +1,4 @@
-"""Tombstones that a group drops, and what its members that missed that do; see design.md, §4."""
+"""Tombstones that a group drops, and members that missed it; see design.md, §4."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from saltext_ha.replication.vouching import bounded
 
 
 class Dropping(NamedTuple):
-    """Which tombstones a group drops: (id, fingerprint) each, and what all masters have had."""
+    """
+    The tombstones that a group drops: (id, fingerprint) each, and the writes that all masters have
+    had.
+    """
 
     keys: Sequence[tuple[str, bytes]]
     horizon: Mapping[str, int]
@@ -22,7 +25,7 @@ class Dropping(NamedTuple):
 
 
 class Tombstones:
-    """Those in one replica."""
+    """The tombstones in one replica."""
 
     def __init__(self, replica: Replica, writer: Writer, reconciler: Reconciler) -> None:
         self._replica = replica
@@ -31,16 +34,16 @@ class Tombstones:
 
     def drop(self, root: bytes, dropping: Dropping) -> bool:
         """
-        Drop tombstones that every master has, when the records here still have the digest *root*.
+        Drop tombstones that every master has, if the records here still have the digest *root*.
 
-        The horizon says what every master has had by now, so that an old copy of a replica which
-        offers one of them again is told from somebody who knows something new. That holds for a
-        replica only that equals the others at this moment; otherwise nothing is done.
+        The horizon says which writes every master has had, so that an old copy of a replica which
+        offers one of them again is recognised. It is true only for a replica that equals the others
+        at this moment; otherwise nothing is done.
         """
         if self._replica.records.root != root:
             return False
         with self._replica.transaction():
-            # A replica that was rebuilt has not seen whose writes came before; this one may have.
+            # A rebuilt replica has not seen earlier writes; this one may have.
             seen, highs = self._replica.nodes.seen(), self._replica.vouched.highs
             had = join(bounded(dropping.horizon, seen, highs), seen)
             self._replica.dropped.raise_horizon(had, dropping.epoch)
@@ -58,14 +61,14 @@ class Tombstones:
 
     def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:
         """
-        A peer dropped these records long ago: the key was deleted, and all masters knew.
+        A peer dropped these records earlier: the key was deleted, and all masters knew.
 
-        A tombstone is dropped here, too. Any other state is of an old copy of this master's
-        replica, and the key is deleted here now.
+        A tombstone is dropped here, too. Any other state comes from an old copy of this master's
+        replica; then the key is deleted here now.
 
-        :param told: (id, fingerprint) → digest of the record as it was offered to the peer; one
-            that has changed since says something new.
-        :return: what is to be pushed.
+        :param told: (id, fingerprint) → digest of the record as it was offered to the peer; a
+            record that has changed since is kept.
+        :return: the records to push.
         """
         changed: list[Record] = []
         keys: dict[str, list[bytes]] = {}

@@ -1,12 +1,12 @@
 """
 Hints from Salt's event bus: an id to look at now, instead of at the next pass over the store.
 
-``salt/key`` follows ``salt-key`` and the key wheel, ``salt/auth`` a minion that knocks. Neither is
-the truth: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Who did it is told by
-the events of the key wheel, if at all: see :mod:`saltext_ha.reconciler.attribution`.
+Salt fires ``salt/key`` after ``salt-key`` and the key wheel, ``salt/auth`` when a minion knocks.
+They are only hints: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Only events of
+the key wheel name the user: see :mod:`saltext_ha.reconciler.attribution`.
 
-In Salt's own cluster the bus carries the events of the other masters, too, with ``__peer_id``.
-They say what was done there; a process of Salt's may do the same here in this moment.
+In Salt's own cluster the bus also carries the events of the other masters, with ``__peer_id``. They
+say what was done there; a process of Salt may do the same here at this moment.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.salt_bus.intake import FROM_PEER
 
-# Minions can have Salt fire such events; what more there is, a look at the folders finds.
+# Minions can make Salt fire such events; beyond this number, a look at the folders finds changes.
 MOST_WAITING = 10_000
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
-# What Salt calls it: 3006 and 3007 the first of each, 3008 the second.
+# Salt's names: the first of each in 3006 and 3007, the second in 3008.
 ACTS = {
     "accept": ACCEPTED,
     "accepted": ACCEPTED,
@@ -41,7 +41,7 @@ class Hint(NamedTuple):
     """
     *minion_id* may have changed; ``gone``: Salt says that it was deleted.
 
-    ``by``: who decided it; empty when nobody is known to have decided anything.
+    ``by``: the user who decided it; empty if none is known.
     """
 
     minion_id: str
@@ -50,7 +50,7 @@ class Hint(NamedTuple):
 
 
 def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
-    """What an event says about keys, if anything, given the wheel calls that were heard before."""
+    """The hint that an event gives, if any, given the wheel calls that were heard before."""
     if not isinstance(data, Mapping) or not isinstance(data.get("id"), str):
         return None
     if tag == KEY_TAG and data.get(FROM_PEER):
@@ -61,7 +61,7 @@ def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
         by = calls.who(minion_id, state, AT_ONCE) or OPERATOR
         return Hint(minion_id, by, state == DELETED)
     if tag == AUTH_TAG:
-        # Where keys are accepted automatically, this is all that tells of it.
+        # Automatic acceptance fires no other event.
         by = (calls.who(minion_id, ACCEPTED) or MINION) if act == "accept" else ""
         return Hint(minion_id, by, False)
     return None
@@ -69,11 +69,11 @@ def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
 
 class Hints:
     """
-    Takes in the events of the bus, and keeps the hints among them until the engine gets to them.
+    Takes in the events of the bus, and keeps the hints among them for the engine.
 
-    Made inside the event loop, told from any thread.
+    Construct it inside the event loop; it may be called from any thread.
 
-    :param calls: the wheel calls that the same bus told of.
+    :param calls: the wheel calls heard on the same bus.
     """
 
     def __init__(self, calls: WheelCalls) -> None:
@@ -89,7 +89,7 @@ class Hints:
         if hint:
             # Knocks leave room for what operators do.
             most = MOST_WAITING if is_knock(hint) else 2 * MOST_WAITING
-            with self._lock:  # here, not in the loop, whose queue has no end
+            with self._lock:  # here, not in the loop, whose queue is unlimited
                 first = not self._waiting
                 if len(self._waiting) < most:
                     self._waiting[hint] = None
@@ -98,8 +98,8 @@ class Hints:
 
     async def next(self) -> list[Hint]:
         """
-        Some that came, deletions first and knocks last, so that no flood of knocks holds up what
-        operators do; waits until there is one.
+        A batch of hints, deletions first and knocks last, so that a flood of knocks does not delay
+        operators; waits until there is one.
         """
         await self._came.wait()
         with self._lock:
@@ -112,12 +112,12 @@ class Hints:
 
 
 def is_knock(hint: Hint) -> bool:
-    """Whether it tells of no operator's doing."""
+    """Whether no operator caused it."""
     return not hint.gone and hint.by in ("", MINION)
 
 
 def tasks(hints: Iterable[Hint]) -> list[Task]:
-    """What operators did one after the other; knocks, which may be thousands, together."""
+    """Hints of operators one by one; knocks, which may be thousands, together."""
     hints = dict.fromkeys(hints)
     one_by_one = [Task([h.minion_id], h.by, deleted=h.gone) for h in hints if not is_knock(h)]
     together = []

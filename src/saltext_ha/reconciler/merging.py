@@ -1,4 +1,4 @@
-"""What counts of a peer's records, and what becomes of them beside those that are known here."""
+"""Which part of a peer's records counts, and how they merge with those known here."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Merged:
     """What :meth:`.Keeper.learn` did."""
 
     learned: int = 0
-    """How many records taught us something."""
+    """How many records were news."""
     records: list[Record] = field(default_factory=list)
-    """Records that changed here on the way, to be pushed to the peers."""
+    """Records that were changed here while merging, to be pushed to the peers."""
     dropped: list[Record] = field(default_factory=list)
-    """Records that all masters dropped, and of which the peer is to be told so."""
+    """Records that all masters dropped; the peer is told so."""
     refused: list[str] = field(default_factory=list)
-    """What was wrong with records, of which only a part counts, or nothing."""
+    """What was wrong with records that count in part, or not at all."""
     disowned: dict[str, list[str]] = field(default_factory=dict)
-    """As :meth:`.Keeper.meet` returns it."""
+    """See :meth:`.Keeper.meet`."""
 
 
 @dataclass
@@ -52,14 +52,14 @@ class Merger:
         """
         Write *theirs*, of one id, to the replica; inside a transaction only.
 
-        :param merged: there comes what all masters dropped, and what was wrong.
-        :return: those that taught something, merged with *ours*.
+        :param merged: receives what all masters dropped, and what was wrong.
+        :return: those that were news, merged with *ours*.
         """
         changed: Records = {}
         for record in theirs:
             known = changed.get(record.fingerprint) or ours.get(record.fingerprint)
             if known and mends(known, record):
-                # It comes on purpose, or of a member that was down when it was written anew.
+                # It is malicious, or from a member that was down when it was rewritten.
                 merged.refused.append(
                     f"record of {record.minion_id!a}: it claims writes that no master made, and "
                     "says nothing that is not known here"
@@ -84,7 +84,7 @@ class Merger:
         return changed
 
     def _sifted(self, record: Record, known: Record | None, merged: Merged) -> Record | None:
-        """What of a peer's *record* counts; see ``replication/vouching.py``."""
+        """The part of a peer's *record* that counts; see ``replication/vouching.py``."""
         vouched = self.replica.vouched
         if is_sound(record, vouched.highs):
             return record
@@ -95,9 +95,9 @@ class Merger:
 
     def _settle_dispute(self, ours: Record, theirs: Record, met: Record, merged: Merged) -> Record:
         """
-        Each of two records claims to have seen, and overruled, all that the other says, which
-        cannot be by honest means; nothing would be left. The strictest of it holds, as a decision
-        of this master's, which knew both: so all masters come to the same.
+        Each of two records claims to have seen, and overruled, all that the other says. No honest
+        masters do that, and nothing would be left. The strictest value holds, as a decision of this
+        master, which knew both: so all masters come to the same result.
         """
         merged.refused.append(
             f"record of {ours.minion_id!a}: it and the one that is known here each claim to have "
@@ -111,11 +111,11 @@ class Merger:
 
     def _named_apart(self, record: Record, known: Record | None, merged: Merged) -> Record:
         """
-        One write says one thing about one key. A value under the name of a write that is known to
-        say something else would stand in no history: it is written anew under a name of this
-        master's, which is noted as come from the sender.
+        One write says one thing about one key. A value with the name of a known write that says
+        something else would be in no history: it is written again under a name of this master, and
+        noted as sent by the sender.
 
-        Which of the two the writer made, nobody here can tell; so none is left out.
+        Which of the two the writer made is unknown here; so both stay.
         """
         there = known.values if known else ()
         double = [

@@ -1,8 +1,8 @@
 """
-How many ids may be recorded that nobody has decided about: strangers choose these, and any number.
+How many undecided ids may be recorded: strangers choose them, and can send any number.
 
-What is over stays in the key store as Salt put it there. No peer hears of it, and it is recorded
-when there is room. An operator's decision about it is recorded at once, as any.
+Further ids stay in the key store as Salt wrote them. Peers do not hear of them, and they are
+recorded when there is room. An operator's decision about one is recorded at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 MINUTE = 60.0
 SHARE = 0.1
-"""Of the limits: with room for fewer nobody looks at those that wait."""
+"""The share of the limits that must be free before waiting ids are looked at."""
 
 
 class Newcomers:
@@ -22,13 +22,13 @@ class Newcomers:
     New ids of one master's key store that are pending; one thread only.
 
     :param most: how many may be pending in all.
-    :param per_minute: how many come in within a minute, once :meth:`begin_counting` was called:
-        what lies in the folder when the engine starts has gathered over a longer time.
+    :param per_minute: how many are admitted in a minute, once :meth:`begin_counting` was called:
+        those in the folder when the engine starts have gathered over a longer time.
     """
 
     def __init__(self, most: int, per_minute: int) -> None:
         self.waiting: dict[str, None] = {}
-        """Ids that are in the store, and are not recorded."""
+        """Ids that are in the store and not recorded."""
         self._most = most
         self._per_minute = per_minute
         self._counts = False
@@ -37,7 +37,7 @@ class Newcomers:
         self._room = 0.0
 
     def begin_counting(self, now: float) -> None:
-        """From now on only so many a minute; *now* in seconds of one clock for all calls."""
+        """Limit the rate from now on; *now* in seconds of one clock for all calls."""
         self._counts, self._at = True, now
         self._allowance = float(self._per_minute)
 
@@ -45,7 +45,7 @@ class Newcomers:
         """
         How much room there is, for the calls of :meth:`admit` that follow.
 
-        :param pending: how many ids are pending now. :param at_once: whatever comes in a minute.
+        :param pending: how many ids are pending now. :param at_once: ignore the rate.
         """
         grown = self._allowance + (now - self._at) * self._per_minute / MINUTE
         self._allowance, self._at = min(grown, float(self._per_minute)), now
@@ -54,7 +54,7 @@ class Newcomers:
             self._room = min(self._room, self._allowance)
 
     def admit(self, minion_id: str) -> bool:
-        """Whether a new id may be recorded; one that may not is kept in mind."""
+        """Whether a new id may be recorded; one that may not is remembered as waiting."""
         if self._room >= 1:
             self._room -= 1
             self._allowance = max(0.0, self._allowance - 1)
@@ -70,11 +70,13 @@ class Newcomers:
         return False
 
     def discard(self, minion_id: str) -> None:
-        """The id is gone, or was decided about."""
+        """The id is gone, or was decided."""
         self.waiting.pop(minion_id, None)
 
     def due(self, pending: int, now: float) -> list[str]:
-        """Those that there is room for now; none while that is too little to be worth a look."""
+        """
+        Waiting ids that there is room for now; none while the room is too small to be worth a look.
+        """
         if not self.waiting:
             return []
         self.look(pending, now)
@@ -84,7 +86,7 @@ class Newcomers:
         return list(islice(self.waiting, int(self._room)))
 
     def note(self) -> str:
-        """What an operator is told; empty when none waits."""
+        """The message for operators; empty when none waits."""
         if not self.waiting:
             return ""
         return (

@@ -1,8 +1,8 @@
 """
-The observer: what ids show in this master's key store, and which of it is a local change.
+The observer: what the key store shows for ids, and which of it is a local change.
 
-Salt tells little about its keys, and people copy files. So what counts is the store itself,
-compared with what was last seen or applied; see ``replication/change.py`` for what it means.
+Salt fires few events about keys, and people copy files. So the store itself counts, compared with
+what was last seen or applied; ``replication/change.py`` says what a difference means.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ OPERATOR = "operator"
 
 
 class Sighting(NamedTuple):
-    """What one id shows, and can be believed."""
+    """What the store shows for one id, and can be believed."""
 
     content: Content
     applied: Applied
-    """What it is compared with."""
+    """What ``content`` is compared with."""
     news: bool = False
-    """Whether it shows something else, or was deleted meanwhile."""
+    """Whether it differs, or was deleted meanwhile."""
     held: bool = False
-    """Its key is held, and nothing stands in its place."""
+    """Its key is held, and its slot is empty."""
     unseen: bytes | None = None
-    """A key that is not meant by what was done to the id."""
+    """A key that the change of the id does not concern."""
     raced: Known | None = None
-    """The id was deleted in a race, by somebody who knew this of its keys."""
+    """The id was deleted in a race, by an operator who knew this of its keys."""
 
 
 class LocalChange(NamedTuple):
-    """A local change of one id, as it was written to the replica."""
+    """A local change of one id, as written to the replica."""
 
     changed: Records
     known: Known
-    """What somebody who looks at the store now can know of the id's keys."""
+    """What an operator who looks at the store now can know of the id's keys."""
 
 
 @dataclass
 class Observer:
     """
-    Watches one key store, and writes what changed there to one replica.
+    Watches one key store, and writes local changes to one replica.
 
-    :param who: the name of the one who is bringing an id into a state, as far as Salt tells; asked
-        when a change is found that no event pointed to.
+    :param who: returns the user who is bringing an id into a state, as far as Salt says; called for
+        a change that no event told of.
     :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
-        were deleted on another member, but leaves this master's AES key as it is.
+        were deleted on another member, but does not rotate this master's AES key.
     """
 
     store: KeyStore
@@ -90,8 +90,8 @@ class Observer:
         """
         Look at *ids*, of *task*.
 
-        :return: what is believed, by id; and the ids that are to be looked at again in a moment. Of
-            the others, which are held, or refused, or wait, nothing is to be recorded.
+        :return: what is believed, by id; and the ids to look at again in a moment. The others are
+            held, refused or waiting; nothing of them is recorded.
         """
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
@@ -108,7 +108,7 @@ class Observer:
             else:
                 if minion_id in held and not task.released:
                     if self.holds.is_held(minion_id, found.content, found.applied, task.by):
-                        # Where it is to be brought back, there is nothing to overwrite.
+                        # If it is to be restored, there is nothing to overwrite.
                         if found.applied.dirty and found.content.stored.slot is None:
                             seen[minion_id] = found._replace(held=True)
                         continue
@@ -130,14 +130,14 @@ class Observer:
         """
         Write down the change of one id that has *records*; inside a transaction.
 
-        :return: None where it is none: an apply of ours was interrupted, and is to be finished.
+        :return: None if it is no change: our own apply was interrupted, and must be finished.
         """
         content, applied, _, _, unseen, raced = seen
         now = content.stored
         known = dict(contexts(records) if applied.known is None else applied.known)
         by = ""
         if task.adopted:
-            # A decision that is known of a key holds, whatever the store shows.
+            # A known decision about a key holds, even if the store shows something else.
             writes = [
                 write
                 for write in change.unversioned(now, task.outdated)
@@ -159,9 +159,9 @@ class Observer:
                 writes = change.knocked_again(now)
             by = task.by or self.who(minion_id, now.state if now.state in DECISIONS else DELETED)
             if not by and applied != NEVER:
-                by = OPERATOR  # what has never been seen here may have come with the folder
+                by = OPERATOR  # a key never seen here may have come with the folder
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
-                # Our own removal, finished before a crash; or one that Salt did by halves.
+                # Our own removal, finished before a crash; or one that Salt did not complete.
                 self.revocations.due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
@@ -192,17 +192,17 @@ class Observer:
         return LocalChange(changed, known)
 
     def newcomers_due(self) -> list[str]:
-        """Of the ids that wait, those that there is room for."""
+        """The waiting ids that there is room for."""
         return self.newcomers.due(self._pending(), time.monotonic())
 
     def _pending(self) -> int:
-        """How many ids nobody has decided about."""
+        """How many ids are undecided."""
         return self.replica.counts().get(PENDING, 0)
 
     def _find(self, minion_id: str, certain: bool) -> Sighting | None:
         """
-        What one id shows. None when that is no key, and it is noted as refused, or, where it is
-        not *certain*, when it cannot be told yet.
+        What the store shows for one id. None if that is no key: it is noted as refused, or, unless
+        *certain*, not known yet.
         """
         content = self.store.read(minion_id, certain)
         if content is None:
@@ -214,13 +214,13 @@ class Observer:
         elif not content.stored.slot and not content.stored.denied:
             self.refused.discard(minion_id)
         applied = self.replica.applied(minion_id)
-        # Which minion has such an id in truth is recorded a moment later.
+        # A minion that really has such an id is recorded a moment later.
         if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
             return None
         return Sighting(content, applied)
 
     def _compared(self, minion_id: str, seen: Sighting, task: Task) -> Sighting:
-        """*seen*, with whether it is news."""
+        """*seen*, with the note whether it is news."""
         content, applied = seen.content, seen.applied
         if task.deleted:
             at = time.monotonic()
@@ -229,21 +229,24 @@ class Observer:
                 return seen._replace(news=True, raced=raced)
         if content.stored != applied.stored:
             return seen._replace(news=True)
-        # Salt says that it was deleted, and it is pending as before. When it has knocked since, its
-        # entry is another one; else nobody deleted it: minions can have Salt fire such events.
+        # Salt says that it was deleted, and it is pending as before. If the minion has knocked
+        # since, its entry is a new one. If not, it was not deleted: minions can make Salt fire such
+        # events.
         pending = applied.stored.state == PENDING and not applied.dirty
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
         return seen._replace(news=again)
 
     def _vanished(self, minion_id: str, seen: Sighting) -> bool:
-        """Whether the id's key is gone, and not by our own hand."""
+        """Whether the id's key is gone, and we did not remove it."""
         applied = seen.applied
         if not applied.stored.slot or seen.content.stored.slot:
             return False
         return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
 
     def _must_wait(self, minion_id: str, content: Content) -> bool:
-        """Whether an id is new, and too many others are; for people who decide there is room."""
+        """
+        Whether an id is new, and there are too many others; a decision by an operator has room.
+        """
         if content.stored.state in DECISIONS or self.replica.applied(minion_id) != NEVER:
             known = True
         else:
@@ -261,10 +264,9 @@ def contexts(records: Records) -> Known:
 
 def _may_have_shown(applied: Applied, now: Stored) -> Stored:
     """
-    What the store showed before *now*. An apply that was begun and not finished may have put a
-    decided key there which is only pending now: then somebody deleted it in between. Whether it
-    came to put it there is not known; a key that has to be accepted again does less harm than one
-    that was deleted and is not.
+    What the store showed before *now*. An unfinished apply may have put a decided key there which
+    is only pending now: then an operator deleted it in between. It is unknown whether the apply got
+    that far. A key that must be accepted again does less harm than a deleted one that comes back.
     """
     decided = [aim for aim in applied.aims if aim[1] == now.key and aim[0] in DECISIONS]
     if applied.stored.slot or now.state != PENDING or not decided:
@@ -274,8 +276,8 @@ def _may_have_shown(applied: Applied, now: Stored) -> Stored:
 
 def _without_held(seen: Sighting) -> Sighting:
     """
-    *seen*, of an id whose key is held, as somebody sees it who acts on it: who decides about
-    another key in an emptied store does not see the held one.
+    *seen*, for an id whose key is held, as an operator sees it: a decision about another key in an
+    emptied store is made without seeing the held one.
     """
     now, before = seen.content.stored, seen.applied.stored
     if not now.slot or now.key == before.key or change.still_accepted(before, now):

@@ -3,8 +3,8 @@ Is the key store the one that this master wrote last?
 
 A wiped folder, an empty mount point and a backup that was copied over the keys look like the work
 of an operator. So a master signs its key store with a token that changes every hour, and remembers
-it in its replica: no signature means another or an emptied store, an old one an older copy of the
-store, and one that is newer than the replica knows an older copy of the replica.
+it in its replica. No signature means another store or an emptied one; an old signature an older
+copy of the store; one that the replica does not know yet an older copy of the replica.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MISSING = "missing"
 OLDER = "older"
 """The store was signed before the last time: it is a copy."""
 NEWER = "newer"
-"""It was signed after all that the replica knows of: the replica is an old copy."""
+"""It was signed later than the replica knows: the replica is an old copy."""
 
 
 class Provenance:
@@ -40,7 +40,7 @@ class Provenance:
         self._replica = replica
         self._name = name
         owner, *tokens = replica.meta.signatures or [name]
-        # A master that was given another name, or the replica of another one, signs anew.
+        # A master with a new name, or with the replica of another master, signs again.
         self._tokens = tokens if owner == name else []
         self._signed = float("-inf")
 
@@ -71,17 +71,17 @@ class Provenance:
 
     def sign(self) -> None:
         """
-        Sign the store anew: it is ours as it is.
+        Sign the store again, as it is now.
 
-        :raises StoreError: it cannot be written; the signature that it bears is good still.
+        :raises StoreError: it cannot be written; its present signature stays valid.
         """
         borne = self._store.signature(self._name)
         number = 1 + max(_number(borne or ""), _number(self.token))
         token = f"{number}.{secrets.token_hex(8)}.{self._replica.dropped.epoch}"
         if borne in self._tokens:
-            # Either is right until the new one is known to be there.
+            # Both are valid until the new one is known to be written.
             self._remember([borne, token])
-        # A store that bears none of ours must not be expected to bear one before it does.
+        # Expect a signature only once the store has one.
         point("sign.write")
         self._store.sign(self._name, token)
         point("sign.done")
@@ -89,13 +89,13 @@ class Provenance:
         self._signed = time.monotonic()
 
     def forget(self) -> None:
-        """What the store bears counts for nothing until it is signed again."""
+        """The store's signature does not count until it is signed again."""
         self._remember([])
 
     def predates_dropping(self) -> bool:
         """
-        Whether records may have been dropped since the store was signed: a key in it that no
-        record knows may be one that was deleted.
+        Whether records may have been dropped since the store was signed: then a key in it without a
+        record may have been deleted.
         """
         if not self._replica.dropped.epoch:
             return False
@@ -110,6 +110,6 @@ class Provenance:
 
 
 def _number(token: str) -> int:
-    """How often the store had been signed: the first part of a token; 0 for anything else."""
+    """How often the store was signed: the first part of a token; 0 for anything else."""
     number = token.partition(".")[0]
     return int(number) if number.isdecimal() and len(number) < 20 else 0

@@ -1,7 +1,7 @@
 """
-Races for an id: somebody took its key away while we were putting another entry there.
+Races for an id: its key was removed by another process while we were writing another entry.
 
-If that was a deletion, Salt's event says so in a moment; else they moved the key as we did.
+If that was a deletion, Salt's event says so in a moment; otherwise the key was moved, as by us.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from saltext_ha.keystore.base import Content
 from saltext_ha.replica.serializers import Known
 from saltext_ha.replication.placement import Stored
 
-# How long after Salt deleted a key its event may come.
+# Seconds after Salt deleted a key in which its event may come.
 EVENT_DELAY = 10.0
 
 
 class Race(NamedTuple):
-    """What is remembered of one while that event may come."""
+    """A race, remembered while that event may come."""
 
     known: Known
-    """What they could know of the id's keys."""
+    """What the operator could know of the id's keys."""
     slot_mark: int
-    """Of what we put there."""
+    """The slot mark of the entry that we wrote."""
     until: float
 
 
@@ -35,9 +35,10 @@ class Races:
 
     def add(self, minion_id: str, known: Known, slot_mark: int, at: float) -> None:
         """
-        Somebody raced us for an id *at* that time.
+        There was a race for an id *at* that time.
 
-        :param known: what they could know of its keys. :param slot_mark: of what we put there.
+        :param known: what the operator could know of its keys. :param slot_mark: of the entry that
+            we wrote.
         """
         self._races[minion_id] = Race(known, slot_mark, at + EVENT_DELAY)
 
@@ -45,18 +46,18 @@ class Races:
         self, minion_id: str, content: Content, applied: Stored, now: float
     ) -> Known | None:
         """
-        What was known of the keys of an id, which Salt said was deleted, when that was done while
-        we put there what still is there.
+        What the operator knew of the keys of an id that Salt reports as deleted, if it was deleted
+        while we wrote the entry that is still there.
 
         :param content: what the store shows of it. :param applied: what was last applied.
-        :return: None when it was not done then, or a key was put there anew since.
+        :return: None if it was deleted at another time, or a new key was written since.
         """
         race = self._races.get(minion_id)
         if race is None or race.until < now:
             return None
         if content.stored.slot != applied.slot or content.slot_mark != race.slot_mark:
             return None
-        # Its event has come: that counts until it is written down, however full the disk is.
+        # Its event has come: keep it until it is written down, even while the disk is full.
         self._races[minion_id] = race._replace(until=math.inf)
         return race.known
 

@@ -1,11 +1,11 @@
 """
-One way from what the store shows and what is heard to what it should show.
+The one path by which the store and the records change.
 
 :meth:`Reconciler.reconcile` looks at ids, and in one transaction writes down what changed here,
-what arrived, and the moves that follow; the applier makes these. What causes it, an event, a pass,
-a peer, an operator or a retry, makes no difference: it goes by what is there. Nothing else changes
-the store, and nothing else of the records but the dropping of tombstones. One thread only; no
-network here.
+what arrived, and the moves that follow; the applier makes these. The cause (an event, a pass, a
+peer, an operator or a retry) makes no difference: only the present state counts. Nothing else
+changes the store, and apart from this only the dropping of tombstones changes records. One thread
+only; no network here.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Reconciler:
 
     def weigh(self, ids: Iterable[str]) -> list[list[str]]:
         """
-        What is too much at once among *ids* is held back, before any part of them is believed.
+        Hold changes of *ids* that are too many at once, before any part of them is believed.
 
-        :return: *ids* in portions to reconcile one after the other; none is forgotten when
-            that is interrupted.
+        :return: *ids* in batches to reconcile one after the other; none is forgotten if that is
+            interrupted.
         """
         ids = in_order({*ids, *self.work.ids(), *self.observer.newcomers_due()})
         self.work.begin(ids)
@@ -68,11 +68,11 @@ class Reconciler:
 
     def reconcile(self, task: Task, *, strict: bool = False) -> list[Record]:
         """
-        Do all that is to be done about the ids of *task*.
+        Do all that is due for the ids of *task*.
 
         :param strict: a store that cannot be written is an error; otherwise it is tried again.
         :return: the records that changed here, by what the store shows; to be pushed to the peers.
-        :raises HaError: it could not be written down, or the store not be read.
+        :raises HaError: the replica could not be written, or the store not be read.
         """
         changed = [] if task.blind else self._ask_whose_it_is()
         ids, blind = in_order(task.ids), task.blind or not self.mode.believes
@@ -85,12 +85,12 @@ class Reconciler:
 
     def adopt(self) -> list[Record]:
         """
-        Take the store's content in as nobody's work: after the replica was lost and the
-        knowledge of peers was pulled, or when the store is an older copy of itself.
+        Record the store's content without attribution: after the replica was lost and the peers'
+        records were pulled, or if the store is an older copy of itself.
 
-        Where a decision about a key is known, it holds, whatever the store shows; the rest is
-        recorded as if it had happened now. But once the group has dropped records since the store
-        was signed, an unknown accepted key may be one that was deleted: it is pending then.
+        A known decision about a key holds, even if the store shows something else; the rest is
+        recorded as if it had happened now. But if the group has dropped records since the store was
+        signed, an unknown accepted key may have been deleted: then it becomes pending.
         """
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
@@ -106,10 +106,10 @@ class Reconciler:
 
     def apply(self) -> list[Record]:
         """
-        Bring the store to what the records say, wherever that is still to be done.
+        Bring the store in line with the records, where that is still due.
 
         :return: as :meth:`reconcile`.
-        :raises StoreError: when the store cannot be written; what is left is done another time.
+        :raises StoreError: when the store cannot be written; the rest is done later.
         """
         if self.mode.never:
             self.revocations.leave_to_others()
@@ -124,18 +124,18 @@ class Reconciler:
         return changed
 
     def unfinished(self) -> bool:
-        """Whether an apply left something, for instance an entry that cannot be written."""
+        """Whether an apply is unfinished, for instance because an entry cannot be written."""
         return self.mode.able and bool(self.replica.dirty() or self.revocations.due)
 
     def _ask_whose_it_is(self) -> list[Record]:
-        """See whether the store is to be believed; one that is an older copy is adopted."""
+        """Check whether the store can be believed; one that is an older copy is adopted."""
         if self.mode.adopting:
             return []
         found = self.holds.look()
         if found == OLDER:
             return self.adopt()
         if found == NEWER:
-            # As good as lost: what it knows is out of date.
+            # An out-of-date replica counts as lost.
             log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
             self.mode.adopting = True
             with self.replica.transaction():
@@ -159,16 +159,16 @@ class Reconciler:
                     if strict:
                         raise
         finally:
-            if moved:  # at once: the master may be paused when it is the turn of apply
+            if moved:  # now: the master may be paused before apply runs
                 with contextlib.suppress(HaError):
                     self.revocations.follow_up()
         return changed
 
     def _write_down(self, ids: Sequence[str], task: Task) -> tuple[list[Record], list[Move]]:
         """
-        Write down what *ids* show, what is heard of them, and the moves that follow.
+        Write down what *ids* show, what arrived about them, and the moves that follow.
 
-        :return: what changed here, and the moves.
+        :return: the local changes, and the moves.
         """
         self.replica.bring(ids)
         seen: dict[str, Sighting] = {}
@@ -184,7 +184,7 @@ class Reconciler:
         may_matter = task.revise or self.replica.held.count
         if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
             if not (task.blind or task.adopted or self.holds.is_ours()):
-                # The folder was taken away, or another one put there, while it was being read.
+                # The folder was removed or replaced while it was being read.
                 seen, unsettled = {}, set(ids)
             point("reconcile.begin")
             with self.replica.transaction():
@@ -213,8 +213,8 @@ class Reconciler:
         """
         :meth:`_write_down` of one id.
 
-        :param seen: None where it was not looked at, or is not believed.
-        :param settled: whether all that was done to it is recorded.
+        :param seen: None if it was not looked at, or is not believed.
+        :param settled: whether all local changes of it are recorded.
         """
         row = was = self.replica.applied(minion_id)
         before = records = self.replica.get(minion_id)
@@ -222,13 +222,13 @@ class Reconciler:
         local = self.observer.record(minion_id, seen, records, task) if seen and seen.news else None
         if local:
             records = records | local.changed
-            # What somebody else left beside the entry that counts is tidied up as what we left.
+            # Further entries beside the one that counts are removed, whoever left them.
             aims = now.extra | (frozenset() if task.adopted else was.aims)
             row = Applied(Stored(now.state, now.key, now.denied), local.known, aims)
         heard: Records = {}
         if task.revise:
             if local and now == place(records.values(), row.stored):
-                # It is as the records say: somebody who acts on it next knows them all.
+                # It is as the records say: an operator who acts on it next knows them all.
                 row = row._replace(known=contexts(records))
             self.replica.received(task.receipt)
             heard = task.revise(minion_id, records)
@@ -252,7 +252,7 @@ class Reconciler:
             if steps:
                 row = row._replace(aims=row.aims | plan.aims(desired))
         if seen and local:
-            # What was refused is looked at again after a restart, to be reported again.
+            # A refused id is looked at again after a restart, and reported again.
             whole = (now.key is None or now.key in records) and not seen.content.junk
             self.replica.set_applied(minion_id, row, seen.content.mark if whole else 0)
         elif row != was:
@@ -261,5 +261,5 @@ class Reconciler:
 
 
 def _all_known(now: Stored, records: Records) -> bool:
-    """Whether all entries have records: else one may be no key, which is to be removed first."""
+    """Whether all entries have records: if not, one may be no key, and must be removed first."""
     return all(key in records for _, key in now.entries)

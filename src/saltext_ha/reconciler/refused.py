@@ -1,7 +1,7 @@
 """
-What lies in this master's key store and cannot be recorded, or cannot be changed.
+Entries of this master's key store that cannot be recorded, or cannot be changed.
 
-It stays where it is, no peer hears of it, and people are told why.
+They stay where they are, peers do not hear of them, and operators are told why.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ SHOWN = 3
 
 
 class RefusedIds:
-    """The ids that something is refused of at present, :data:`MAX_REFUSED` of them at most."""
+    """The ids with a refused entry, at most :data:`MAX_REFUSED`."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
         """Id → the last reason."""
 
     def add(self, minion_id: str, reason: str) -> None:
-        """Something of an id is refused; logged when that is news."""
+        """An entry of an id is refused; logged when that is news."""
         if self.reasons.get(minion_id) != reason and len(self.reasons) < MAX_REFUSED:
             log.warning("ha refused: id=%s reason=%s", ascii(minion_id), reason)
             self.reasons[minion_id] = reason
 
     def discard(self, minion_id: str) -> None:
-        """Nothing of an id is refused, or not any more."""
+        """No entry of an id is refused any more."""
         self.reasons.pop(minion_id, None)
 
     def new_record(
         self, minion_id: str, key: bytes, text: str, state: str, others: Iterable[Record]
     ) -> Record | None:
         """
-        The record of a key that has none yet, without a value; None, and the id is refused, when it
-        is to have none.
+        An empty record for a key that has none yet; None, and the id is refused, if it must not
+        have one.
 
         :param key: the fingerprint of *text*. :param state: what the store shows it as.
         :param others: the records of the id's other keys.
@@ -63,7 +63,7 @@ class RefusedIds:
         return Record(minion_id, key, text)
 
     def note(self) -> str:
-        """What an operator is told of them; empty when nothing is refused."""
+        """The message for operators; empty when nothing is refused."""
         if not self.reasons:
             return ""
         shown = sorted(self.reasons.items())[:SHOWN]

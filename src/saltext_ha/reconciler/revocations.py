@@ -1,4 +1,6 @@
-"""What follows when keys went: the AES key is rotated, and caches are cleaned, once for all."""
+"""
+What follows when keys are revoked: the AES key is rotated and caches are cleaned, once for all.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,11 @@ Revoke = Callable[[Iterable[str] | None, bool], None]
 
 class Revocations:
     """
-    Those that are still to be followed up. That a rotation is due outlives a crash.
+    Revocations whose rotation and cleaning are still due. A due rotation survives a crash.
 
-    :param revoke: rotates the AES key and cleans caches, in this order; called once for all that is
-        learned or applied together, with the ids that have no key any more, or None where these are
-        not known since a crash, and whether any key was accepted: otherwise there is nothing to
-        rotate for.
+    :param revoke: rotates the AES key and cleans caches, in this order. Called once for all that is
+        learned or applied together, with the ids that have no key any more (None if unknown after a
+        crash), and whether any key was accepted: if not, no rotation is needed.
     """
 
     def __init__(self, store: KeyStore, replica: Replica, work: WorkQueue, revoke: Revoke) -> None:
@@ -33,7 +34,7 @@ class Revocations:
 
     @property
     def due(self) -> bool:
-        """Whether the AES key is to be rotated; set inside a transaction only."""
+        """Whether a rotation of the AES key is due; set inside a transaction only."""
         return self._replica.meta.revocation_due
 
     @due.setter
@@ -46,7 +47,7 @@ class Revocations:
             self._gone.add(minion_id)
 
     def leave_to_others(self) -> None:
-        """Who deletes keys here cleans up after them."""
+        """Salt, which deleted the key here, cleans its caches."""
         if self._gone and not self.due:
             self._gone.clear()
 
@@ -72,5 +73,5 @@ class Revocations:
         content = self._store.read(minion_id)
         if content is not None and content.stored == ABSENT:
             return True
-        self._work.add([minion_id])  # the store takes it for known now
+        self._work.add([minion_id])  # the store takes it as read now
         return False

@@ -9,12 +9,12 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hints
 
 FOLDER_INTERVAL = 0.5
-# Where folders change all the time, passes over the store are to cost no more than this part of a
-# processor: what Salt does is told by its events, too.
+# If folders change all the time, passes over the store may cost at most this share of a processor:
+# Salt's events tell of changes, too.
 WATCH_SHARE = 0.05
-# What happens in the folders is seen by their times, and a regular pass finds next to nothing.
+# The folders' times show changes, and a regular pass finds next to nothing.
 REGULAR_SHARE = 0.005
-# However much a pass costs, it is not put off for more than this many intervals.
+# A pass of any cost is delayed by at most this many intervals.
 LONGEST = 10
 
 
@@ -22,8 +22,8 @@ class Scanner:
     """
     Has *core* look.
 
-    :param interval: seconds between two passes over a store where nothing seems to happen; longer
-        where these would cost too much, see :func:`pause`.
+    :param interval: seconds between two passes over a store that seems unchanged; longer if passes
+        would cost too much, see :func:`pause`.
     """
 
     def __init__(self, core: Core, hints: Hints, interval: float) -> None:
@@ -32,7 +32,7 @@ class Scanner:
         self._interval = interval
 
     def start(self, tasks: Tasks) -> None:
-        """Look, as three of *tasks*, for as long as these run."""
+        """Start looking, in three of *tasks*."""
         tasks.start("follow hints", self._follow_hints())
         tasks.start("watch folders", self._watch_folders())
         tasks.start("scan", self._scan_regularly())
@@ -63,7 +63,7 @@ class Scanner:
 
 def pause(interval: float, cost: float, share: float) -> float:
     """
-    Seconds until the next pass, after one that cost *cost* seconds of a processor, of which passes
-    are to take this *share*; *interval* at least.
+    Seconds until the next pass, after one that took *cost* seconds of a processor, if passes may
+    take this *share* of one; at least *interval*.
     """
     return min(max(interval, cost / share), interval * LONGEST)

@@ -7,10 +7,11 @@ ENFORCE, OBSERVE, PAUSED = "enforce", "observe", "paused"
 
 class WriteMode:
     """
-    What is done with the key store. All that want to know it, or to tell it, ask this.
+    What is done with the key store; the one place that decides and tells it.
 
     :param configured: ``ha: mode``.
-    :param in_cluster: why it is left to Salt's own cluster; empty without one, or with ``repair``.
+    :param in_cluster: why Salt's own cluster writes it instead; empty without one, or with
+        ``repair``.
     :param adopting: as the attribute.
     """
 
@@ -20,17 +21,19 @@ class WriteMode:
         self._configured = configured
         self._in_cluster = in_cluster
         self.shared = ""
-        """Why a store that is another master's, too, is left alone; empty when it is not shared."""
+        """Why a store that another master shares is not written; empty when it is not shared."""
         self.paused = ""
         """That it is paused, since when and by whom, in words; empty when it is not."""
         self.adopting = adopting
-        """Whether the replica was lost: before peers were asked, nothing is recorded or written."""
+        """Whether the replica was lost: until peers are asked, nothing is recorded or written."""
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""
 
     @property
     def never(self) -> str:
-        """Why this master never writes its key store, whatever an operator says; else empty."""
+        """
+        Why this master never writes its key store, even on an operator's word; empty if it may.
+        """
         return self._in_cluster or self.shared
 
     @property
@@ -45,7 +48,7 @@ class WriteMode:
 
     @property
     def able(self) -> bool:
-        """Whether the store is to be brought to what the records say, unless it is in doubt."""
+        """Whether the store is brought in line with the records, unless it is in doubt."""
         return not (self.adopting or self.why_not)
 
     @property

@@ -1,4 +1,4 @@
-"""What this master writes about keys, in its own name: values, what met, and what it announces."""
+"""What this master writes about keys in its own name: values, accounts, announcements."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from saltext_ha.replication.record import DELETED, Record, Value
 
 class Writer:
     """
-    Writes to one replica; inside a transaction only, where nothing else is said.
+    Writes to one replica; inside a transaction only, unless a method says otherwise.
 
     :param name: this master's name, written into values for people to read.
-    :param announce: told, by tag and data, what reactors may want to know.
+    :param announce: called with tag and data of events for reactors.
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class Writer:
         self._announce = announce
 
     def value(self, state: str, by: str = "") -> Value:
-        """A write of now, under the next name that this node has for one."""
+        """A write of now, under the next name of this node."""
         return Value(self._replica.next_dot(), state, self.clock(), by, self._name)
 
     def explain(
         self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
     ) -> None:
-        """Write down for people what met, and announce a conflict."""
+        """Write down accounts for people, and announce a conflict."""
         for account in accounts(before, after):
             self._replica.history.explain(minion_id, account, self.clock())
             if account.kind == BEGAN:
@@ -44,7 +44,7 @@ class Writer:
                 self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
-        """Tell of a key that was moved from *before* to *after*; in no transaction."""
+        """Announce a key that was moved from *before* to *after*; outside a transaction."""
         state, key = after.slot or (DELETED, before.key)
         data = {
             "id": minion_id,

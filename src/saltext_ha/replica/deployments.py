@@ -1,7 +1,8 @@
 """
-Which versions of trees were made current, in replica.db: the table ``deployment``. For people only.
+The history of deployments, in replica.db: the table ``deployment``. For people only.
 
-What can be gone back to stands in the register of a tree; this goes on for as long as the history.
+The deployments that can be gone back to are in the register of a tree; this table is kept as long
+as the history.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from saltext_ha.replica.history import Receipt, sqlite_glob
 from saltext_ha.replication.deployment import KEPT, Entry
 
 MOST = 10_000
-"""Lines of all trees together; older ones are dropped."""
+"""Rows of all trees together, at most; older ones are dropped."""
 HERE = Receipt("", 0.0)
-"""Of a deployment that was made on this master."""
+"""The sender of a deployment that was made on this master."""
 
 
 class DeployedLine(NamedTuple):
@@ -24,8 +25,8 @@ class DeployedLine(NamedTuple):
     One deployment of the history.
 
     ``number``, ``at``, ``by``, ``on``, ``source`` and ``message`` are as its writer says.
-    ``received`` (Unix seconds) is when it came here; ``sender`` the peer that brought it, empty
-    where it was made here.
+    ``received`` (Unix seconds) is when it came here; ``sender`` the peer that sent it, empty if it
+    was made here.
     """
 
     tree: str
@@ -40,13 +41,13 @@ class DeployedLine(NamedTuple):
 
 
 class Deployments:
-    """Of *db*, an open replica.db; everything that writes is called inside a transaction."""
+    """The table in *db*, an open replica.db; methods that write are called inside a transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def wrote(self, tree: str, entries: Iterable[Entry], receipt: Receipt = HERE) -> None:
-        """Remember deployments of a *tree*, as far as they are not known yet."""
+        """Remember deployments of a *tree* that are not known yet."""
         sender, received = receipt
         self._db.executemany(
             "INSERT OR IGNORE INTO deployment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -55,7 +56,7 @@ class Deployments:
                 for e in entries
             ],
         )
-        # A peer may claim what it likes.
+        # A peer may send any number.
         self._db.execute(
             "DELETE FROM deployment WHERE (tree, number, at, on_master) IN ("
             "SELECT tree, number, at, on_master FROM deployment"
@@ -67,9 +68,9 @@ class Deployments:
         self, glob: str = "*", limit: int = 100, since: float | None = None, by: str = "*"
     ) -> list[DeployedLine]:
         """
-        The last *limit* deployments of trees that match *glob*, those first that came here last.
+        The last *limit* deployments of trees that match *glob*, the last received first.
 
-        :param since: nothing that came before this, in Unix seconds.
+        :param since: leave out what was received before this time, in Unix seconds.
         :param by: a glob over the names of those who deployed.
         """
         rows = self._db.execute(
@@ -81,8 +82,7 @@ class Deployments:
 
     def prune(self, before: float) -> None:
         """
-        Drop those that came before *before*, in Unix seconds, but for those that can be gone back
-        to.
+        Drop those received before *before*, in Unix seconds, except those that can be gone back to.
         """
         self._db.execute(
             "DELETE FROM deployment WHERE received < ? AND number <= ("

@@ -1,7 +1,7 @@
 """
 What replica.db remembers of tombstones that the group has dropped (``sync/retention.py``).
 
-Not which they were, but within which writes they lay, and how often some were dropped.
+Not the tombstones themselves, but up to which writes they were dropped, and how often.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from saltext_ha.replica.meta import Meta
 
 
 class Dropped:
-    """What *db* remembers of them, an open replica.db; *meta* is its table of that name."""
+    """What the open replica.db *db* remembers of them; *meta* is its table of that name."""
 
     def __init__(self, db: sqlite3.Connection, meta: Meta) -> None:
         self._db = db
         self._meta = meta
 
     def horizon(self) -> dict[str, int]:
-        """The writes that all masters have had: a record of such that is not here was dropped."""
+        """
+        The writes that all masters have had: a record of such a write that is not here was dropped.
+        """
         return dict(self._db.execute("SELECT node, counter FROM horizon"))
 
     @property

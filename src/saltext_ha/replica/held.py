@@ -1,4 +1,4 @@
-"""Changes that are held back: the table ``held`` of replica.db."""
+"""Changes that are held: the table ``held`` of replica.db."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from saltext_ha.replica.history import sqlite_glob
 
 
 class HeldIds:
-    """Those of *db*, an open replica.db; what changes it is called inside a transaction."""
+    """The table in *db*, an open replica.db; methods that write are called inside a transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self.count = 0
-        """How many ids are held back; may be read from any thread."""
+        """How many ids are held; may be read from any thread."""
         self._changed = True
         self.committed()
 
     def all(self, glob: str = "*") -> dict[str, float]:
-        """Ids that match *glob* whose change is held back, and since when (Unix seconds)."""
+        """Ids that match *glob* whose change is held, and since when (Unix seconds)."""
         if glob == "*":
-            # Asked for each change: SQLite plans a query anew whenever its pattern is bound.
+            # Called for each change: SQLite plans a query again whenever its pattern is bound.
             return dict(self._db.execute("SELECT id, since FROM held ORDER BY id"))
         rows = self._db.execute(
             "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
@@ -29,7 +29,7 @@ class HeldIds:
         return dict(rows)
 
     def add(self, ids: Iterable[str], since: float) -> None:
-        """Remember changes that are held back."""
+        """Remember changes that are held."""
         self._changed = True
         self._db.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", [(i, since) for i in ids])
 
@@ -39,7 +39,7 @@ class HeldIds:
         self._db.executemany("DELETE FROM held WHERE id = ?", [(i,) for i in ids])
 
     def committed(self) -> None:
-        """What was changed is durable."""
+        """Called when the transaction is durable."""
         if self._changed:
             self.count = int(self._db.execute("SELECT count(*) FROM held").fetchone()[0])
             self._changed = False

@@ -1,10 +1,10 @@
 """
-What replica.db tells of the past: who wrote what about which key, and why it went as it did.
+The history in replica.db: who wrote what about which key, and which decisions met.
 
-For people only; nothing is decided by it, and the clocks in it order nothing but the listing.
+For people only: nothing is decided by it, and its clocks order only the listing.
 
-A write says itself when, where and by whom it was made. Beside that stands when it came here by
-this master's clock, and the pinned peer that sent it: that, no other master can choose.
+A write says when, where and by whom it was made. Two more columns cannot be chosen by another
+master: when the write came here, by this master's clock, and the pinned peer that sent it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.record import Dot, Record
 
 VIA = " via "
-"""Between a name and the command that was used: ``root via ha.resolve``."""
+"""Separates a name from the command that was used: ``root via ha.resolve``."""
 BATCH = 500
 HERE = 0
 """Stands for this master among the senders; peers have numbers from 1 on."""
 MAX_GLOB, MAX_STARS = 256, 4
 
 Place = tuple[float, str, int]
-"""Where pruning has got to: when the last line that was looked at came, its node and counter."""
+"""The progress of pruning: of the last line looked at, when it came, its node and counter."""
 BEGINNING: Place = (float("-inf"), "", 0)
 AccountPlace = tuple[float, bytes]
 BEGINNING_OF_ACCOUNTS: AccountPlace = (float("-inf"), b"")
 
 
 class Receipt(NamedTuple):
-    """From which pinned peer records came, and when, by this master's clock (Unix seconds)."""
+    """
+    The pinned peer that sent records, and when they came, by this master's clock (Unix seconds).
+    """
 
     sender: str
     at: float
@@ -46,8 +48,8 @@ class Receipt(NamedTuple):
 
 class Write(NamedTuple):
     """
-    A line of the history with the name of the write. ``sender`` is the peer that brought it, None
-    where that is unknown.
+    A line of the history with the name of the write. ``sender`` is the peer that sent it, None if
+    unknown.
     """
 
     node: str
@@ -64,12 +66,12 @@ class Write(NamedTuple):
 
 class Line(NamedTuple):
     """
-    One line of the history: a write (``state``, ``by``, ``on``), or an ``account`` of what met
-    here, seen at ``at`` by the clock of this master.
+    One line of the history: a write (``state``, ``by``, ``on``), or an ``account`` of decisions
+    that met here, seen at ``at`` by the clock of this master.
 
     ``at``, ``by`` and ``on`` are as the writer says. ``received`` (Unix seconds) is when the line
-    came, by this master's clock; ``sender`` the peer that brought it, empty where it was made here,
-    None where nobody knows: it is older than the column.
+    came, by this master's clock; ``sender`` the peer that sent it, empty if it was made here, None
+    if unknown: it is older than the column.
     """
 
     minion_id: str
@@ -85,7 +87,7 @@ class Line(NamedTuple):
 
 class History:
     """
-    The history in *db*, an open replica.db; everything that writes is called inside a transaction.
+    The history in *db*, an open replica.db; methods that write are called inside a transaction.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -93,9 +95,9 @@ class History:
 
     def wrote(self, records: Iterable[Record], receipt: Receipt | None = None) -> None:
         """
-        Remember who wrote the values of *records*, as far as that is not known yet.
+        Remember who wrote the values of *records*, where that is not known yet.
 
-        :param receipt: who sent them, and when they came; None: they were made here, as they say.
+        :param receipt: who sent them, and when they came; None: they were made here.
         """
         number = self._number(receipt.sender) if receipt else HERE
         self._db.executemany(
@@ -119,7 +121,7 @@ class History:
         )
 
     def _number(self, sender: str) -> int | None:
-        """That of a peer; None where it has no name."""
+        """The number of a peer; None if it has no name."""
         if not sender:
             return None
         self._db.execute("INSERT OR IGNORE INTO sender (name) VALUES (?)", (sender,))
@@ -127,7 +129,7 @@ class History:
         return int(row[0])
 
     def explain(self, minion_id: str, account: Account, at: float) -> None:
-        """Remember what was seen to happen to *minion_id*, once."""
+        """Remember once what happened to *minion_id*."""
         body = msgpack.packb(account)
         name = hashlib.blake2b(minion_id.encode() + b"\n" + body, digest_size=16).digest()
         self._db.execute(
@@ -141,11 +143,11 @@ class History:
         self, glob: str = "*", limit: int = 100, since: float | None = None, by: str = "*"
     ) -> list[Line]:
         """
-        The last *limit* lines about ids that match *glob*, those first that came here last. Writes
-        of other masters are here as far as this one ever held them.
+        The last *limit* lines about ids that match *glob*, the last received first. Of other
+        masters' writes, those that this master ever held are here.
 
-        :param since: nothing that came before this, in Unix seconds.
-        :param by: a glob over the names of those who decided; their commands are no part of them.
+        :param since: leave out what was received before this time, in Unix seconds.
+        :param by: a glob over the names of those who decided, without their commands.
         """
         chosen = (sqlite_glob(glob), float("-inf") if since is None else since)
         name = sqlite_glob(by)
@@ -170,7 +172,7 @@ class History:
             for minion_id, key, at, body in accounts
         )
         lines += islice((line for line in told if _names(line, by)), limit)
-        # What met is told after the decisions that did.
+        # An account follows the decisions that it tells of.
         lines.sort(
             key=lambda line: (line.received, line.account is not None, line.at), reverse=True
         )
@@ -180,14 +182,14 @@ class History:
 
     def told_by(self, names: Sequence[str], since: float, after: Place, limit: int) -> list[Write]:
         """
-        The next *limit* writes that came from a peer of *names*, or are said to have been made on
-        one, in the order of :data:`Place`; those that were made here are not among them.
+        The next *limit* writes that were sent by a peer of *names*, or name one as where they were
+        made, in the order of :data:`Place`; without those made here.
 
-        :param since: nothing that came before this, in Unix seconds.
-        :param after: where to go on; :data:`BEGINNING` at first.
+        :param since: leave out what was received before this time, in Unix seconds.
+        :param after: where to continue; :data:`BEGINNING` at first.
         """
         marks = ", ".join("?" * len(names))
-        # One bound, and no other beside it: the index then leads to where the page begins.
+        # One bound only: with it the index leads straight to the beginning of the page.
         start = max(after, (since, "", 0))
         return [
             Write(*row)
@@ -214,14 +216,14 @@ class History:
         ]
 
     def said(self, dot: Dot) -> tuple[str, bytes, str] | None:
-        """What a write is known to be about, and to say: id, key and state."""
+        """The id, key and state of a write, if it is known."""
         row = self._db.execute(
             "SELECT id, key, state FROM history WHERE node = ? AND counter = ?", dot
         ).fetchone()
         return (row[0], row[1], row[2]) if row else None
 
     def decisions(self, minion_id: str, key: bytes) -> list[tuple[Dot, str]]:
-        """The writes about a key with their states, those first that came here last."""
+        """The writes about a key with their states, the last received first."""
         return [
             (Dot(node, counter), state)
             for node, counter, state in self._db.execute(
@@ -235,13 +237,12 @@ class History:
 
     def prune(self, before: float, place: Place) -> Place | None:
         """
-        Drop lines that came before *before* (Unix seconds), from *place* on, a limited number of
-        them.
+        Drop a limited number of lines received before *before* (Unix seconds), from *place* on.
 
-        A line stays, however old, while the record of its key does, when it is the last one about
-        that key or tells of a value that still stands.
+        A line of any age stays as long as its key has a record, if it is the last one about that
+        key or tells of a value that still counts.
 
-        :return: where to go on, or None at the end.
+        :return: where to continue, or None at the end.
         """
         rows = self._db.execute(
             "SELECT received, node, counter, id, key, EXISTS ("
@@ -264,7 +265,7 @@ class History:
         return received, node, counter
 
     def prune_accounts(self, before: float, place: AccountPlace) -> AccountPlace | None:
-        """The same for what met: the last account of a key, or of several keys of an id, stays."""
+        """The same for accounts: the last one of a key, or of several keys of an id, stays."""
         rows = self._db.execute(
             "SELECT at, name, id, key, EXISTS ("
             "  SELECT 1 FROM account AS later WHERE later.id = told.id AND later.key = told.key"
@@ -297,7 +298,7 @@ def sqlite_glob(glob: str) -> str:
     """
     A shell's glob as SQLite writes it: a shell negates a set by "!", SQLite by "^".
 
-    :raises InvalidRecord: matching it could take SQLite for ever; every star multiplies.
+    :raises InvalidRecord: matching it could take SQLite for ever; every star multiplies the time.
     """
     if len(glob) > MAX_GLOB or glob.count("*") > MAX_STARS:
         raise InvalidRecord(f"takes a glob of at most {MAX_GLOB} characters and {MAX_STARS} stars")

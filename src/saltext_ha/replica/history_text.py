@@ -1,4 +1,4 @@
-"""A line of the history as plain data, and in words why it went as it did."""
+"""A line of the history as plain data, and an account of it in words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _of_key(line: Line, here: str) -> dict[str, Any]:
 
 
 def iso(at: float) -> str:
-    """A time in ISO 8601, local to this master; empty where it is none."""
+    """A time in ISO 8601, local to this master; empty for a number that is no time."""
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(at))
     except (OverflowError, ValueError, OSError):
@@ -113,6 +113,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _shower(keys: Sequence[bytes]) -> Callable[[bytes], str]:
-    """How to show *keys*: short, but not so that two different ones look alike."""
+    """How to show *keys*: short, but so that different ones look different."""
     short = len({minion_key.show(key) for key in keys}) == len(set(keys))
     return lambda key: minion_key.show(key, short=short)

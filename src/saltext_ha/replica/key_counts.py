@@ -1,7 +1,7 @@
 """
-How many ids stand in which state, and which of them are in conflict: kept along as keys change.
+How many ids are in which state, and which are in conflict; updated as keys change.
 
-Pages, scrapes and peers ask for it every few seconds; to count 100 000 rows takes 25 ms each time.
+Pages, scrapes and peers ask every few seconds; counting 100 000 rows takes 25 ms each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from saltext_ha.replication.record import DENIED, Record
 
 
 class Tally:
-    """What *db*, an open replica.db, holds at present; told of each change when it is committed."""
+    """The counts of *db*, an open replica.db; told of each change when it is committed."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._states = Counter(
@@ -47,7 +47,7 @@ class Tally:
             self._states[DENIED] += sign * bool(shown.denied)
 
     def known(self, minion_id: str, records: Iterable[Record]) -> None:
-        """These are all records of an id now."""
+        """An id has these records now."""
         if len(accepted_keys(records)) > 1:
             self._conflicts.add(minion_id)
         else:

@@ -1,4 +1,4 @@
-"""What a master remembers of itself in replica.db, beside the keys: the table ``meta``."""
+"""What a master remembers of itself in replica.db, apart from keys: the table ``meta``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Iterable
 
 
 class Meta:
-    """The table ``meta`` of *db*, an open replica.db; what sets is called inside a transaction."""
+    """
+    The table ``meta`` of *db*, an open replica.db; methods that write are called inside a
+    transaction.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def get(self, name: str) -> str:
-        """A value as it is written there; empty when it never was."""
+        """A value; empty when it was never set."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row else ""
 
@@ -41,7 +44,7 @@ class Meta:
 
     @property
     def shared_with(self) -> list[str]:
-        """The masters whose key store is this master's own, too (``sync/shared_store.py``)."""
+        """The masters that share this master's key store (``sync/shared_store.py``)."""
         return self.get("shared_with").split()
 
     @shared_with.setter
@@ -60,8 +63,8 @@ class Meta:
     @property
     def paused(self) -> bool:
         """
-        Whether the store is not to be written for now: an operator said so, or the configured
-        mode is observe and no operator has said ``ha.resume`` since.
+        Whether the store must not be written: an operator paused it, or the configured mode is
+        observe and no operator has run ``ha.resume`` since.
         """
         return (self.get("paused") or ("1" if self.mode == "observe" else "0")) == "1"
 
@@ -71,7 +74,7 @@ class Meta:
 
     @property
     def paused_by(self) -> str:
-        """Since when it is paused, and by whom, in words; empty where no operator said so."""
+        """Since when it is paused, and by whom, in words; empty if no operator paused it."""
         return self.get("paused_by") if self.get("paused") == "1" else ""
 
     @paused_by.setter
@@ -80,7 +83,7 @@ class Meta:
 
     @property
     def mode(self) -> str:
-        """The configured mode; a change of it takes an earlier ``ha.resume`` back."""
+        """The configured mode; a change of it cancels an earlier ``ha.resume``."""
         return self.get("mode")
 
     @mode.setter

@@ -1,5 +1,5 @@
 """
-How far each node has written, as far as this replica has seen: the table ``node`` of replica.db.
+How far each node has written, as seen by this replica: the table ``node`` of replica.db.
 
 A node is a name under which one replica writes; its counter names the writes.
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 
 
 class Nodes:
-    """Those of *db*, an open replica.db; what changes it is called inside a transaction."""
+    """The table in *db*, an open replica.db; methods that write are called inside a transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def saw(self, counters: Mapping[str, int]) -> None:
-        """Nodes have written as far as that."""
+        """Note how far nodes have written."""
         self._db.executemany(
             "INSERT INTO node VALUES (?, ?) ON CONFLICT (node)"
             " DO UPDATE SET counter = max(counter, excluded.counter)",
@@ -29,12 +29,12 @@ class Nodes:
         return dict(self._db.execute("SELECT node, counter FROM node"))
 
     def seen_of(self, node: str) -> int:
-        """The highest counter seen of one."""
+        """The highest counter seen of one node."""
         row = self._db.execute("SELECT counter FROM node WHERE node = ?", (node,)).fetchone()
         return int(row[0]) if row else 0
 
     def unsee(self, highs: Mapping[str, int]) -> None:
-        """No node has written beyond these, whatever was claimed."""
+        """Note that no node has written beyond these, though it was claimed."""
         for table in ("node", "horizon"):
             self._db.executemany(
                 f"UPDATE {table} SET counter = min(counter, ?) WHERE node = ?",  # nosec B608
@@ -43,8 +43,7 @@ class Nodes:
 
     def forget(self, context: Iterable[tuple[str, int]], most: int, own: str) -> None:
         """
-        Forget that the writes of a poisoned *context* were seen, but for those that are in the
-        history and below *most*.
+        Forget the writes of a poisoned *context*, except those in the history and below *most*.
 
         :param own: the node of this replica, of which nothing is forgotten.
         """

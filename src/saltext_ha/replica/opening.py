@@ -1,4 +1,4 @@
-"""How replica.db is opened: made where there is none, checked, brought up to date, and locked."""
+"""How replica.db is opened: created if missing, checked, upgraded and locked."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def database(path: Path | None) -> sqlite3.Connection:
     :raises ReplicaError: when it is of a newer release, locked or cannot be created.
     """
     if path:
-        # SQLite would go by the umask; its journal has the mode of the file. Where it cannot be
-        # made, SQLite says why.
+        # SQLite would use the umask; its journal gets the mode of the file. If the file cannot be
+        # created, SQLite says why.
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with explained(path):
@@ -32,7 +32,7 @@ def database(path: Path | None) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous=FULL")
         # KiB: the indexes of 100 000 keys, so that filling them does not read them again.
         db.execute("PRAGMA cache_size=-8000")
-        # Two processes on one replica would both believe their own counters.
+        # Two processes on one replica would each count writes on their own.
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         flaw = db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -50,12 +50,12 @@ def database(path: Path | None) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterator[None]:
-    """Say what keeps replica.db from being opened, and close it then."""
+    """Close replica.db on an error, and say why it cannot be opened."""
     try:
         yield
     except (sqlite3.Error, ReplicaError) as exc:
         if db:
-            db.close()  # another try must not find it locked
+            db.close()  # otherwise the next try finds it locked
         if isinstance(exc, ReplicaError):
             raise
         if "locked" in str(exc):
@@ -70,7 +70,7 @@ def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterat
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process has the replica at *path* open, on whichever host."""
+    """Whether a process on any host has the replica at *path* open."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", timeout=0, uri=True)) as db:
             db.execute("SELECT 1 FROM sqlite_master").fetchone()

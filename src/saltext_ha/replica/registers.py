@@ -8,9 +8,9 @@ from typing import Literal
 
 class Registers:
     """
-    One table of *db*, an open replica.db: ``tree`` has what is current of each tree, ``run`` the
-    last runs under each name. What a body says is for ``trees/register_rows.py`` and
-    ``once/run_rows.py``.
+    One table of *db*, an open replica.db: ``tree`` has the current version of each tree, ``run``
+    the last runs under each name. ``trees/register_rows.py`` and ``once/run_rows.py`` read the
+    bodies.
     """
 
     def __init__(self, db: sqlite3.Connection, table: Literal["tree", "run"]) -> None:

@@ -1,9 +1,9 @@
 """
-replica.db: what this master knows of the group's keys, and what it last applied to its own store.
+replica.db: what this master knows of the group's keys, and last applied to its own store.
 
 SQLite with a write-ahead log and ``synchronous=FULL``: a transaction that has returned survives
-kill -9 and power loss. Everything that must happen after a merge (apply, revoke) is written down
-in the same transaction, so that a crash anywhere in between is finished at the next start.
+kill -9 and power loss. What must follow a merge (apply, revoke) is written down in the same
+transaction, so that after a crash the next start finishes it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ Records = dict[bytes, Record]
 
 @dataclass
 class Done:
-    """What a transaction did, to be kept along with once it is committed."""
+    """What a transaction changed; counts and digests follow once it is committed."""
 
     digests: list[tuple[DigestTree, int, bytes]] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)
     written: dict[Receipt | None, list[Record]] = field(default_factory=dict)
-    """By whom they were sent; None: they were made here."""
+    """Who sent them; None: they were made here."""
     moved: list[tuple[Stored, Stored]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     """Ids whose records changed."""
     said: dict[Dot, tuple[str, bytes, str]] = field(default_factory=dict)
-    """What its writes are about and say, as :meth:`.History.said`."""
+    """Its writes, as :meth:`.History.said` returns them."""
     receipt: Receipt | None = None
-    """Who sent what is put now."""
+    """Who sent the records that are put now."""
 
 
 class Replica:
@@ -74,10 +74,10 @@ class Replica:
 
     ``records`` and ``placements`` are digest trees over the records and over what the key store
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
-    ``meta`` what this master remembers of itself; ``dropped`` what it does of dropped tombstones;
-    ``vouched`` how far masters say that they have written, ``nodes`` how far that was seen;
-    ``held`` is what is held back; ``trees`` what is current of each tree, and ``deployments`` what
-    was; ``runs`` the last runs under each name.
+    ``meta`` what this master remembers of itself; ``dropped`` what it remembers of dropped
+    tombstones; ``vouched`` how far masters say that they have written, ``nodes`` how far that was
+    seen; ``held`` the changes that are held; ``trees`` the current version of each tree,
+    ``deployments`` their history; ``runs`` the last runs under each name.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -89,7 +89,7 @@ class Replica:
         """
         self._path = path
         self.version = 0
-        """Another one whenever anything may have changed; by it answers can be kept."""
+        """A number that is another one whenever anything may have changed; for caching answers."""
         self._db = opening.database(path)
         with opening.explained(path, self._db):
             self.meta = Meta(self._db)
@@ -117,10 +117,10 @@ class Replica:
 
     def index(self) -> None:
         """
-        Make what the first filling of a replica does without, to be the faster. A replica that is
-        opened with records in it has that.
+        Make the indexes that are left out while a replica is first filled, to be faster. A replica
+        that is opened with records in it has them.
 
-        :raises ReplicaError: when it cannot be written; all works without, more slowly.
+        :raises ReplicaError: when it cannot be written; everything works without them, but slower.
         """
         try:
             self._db.executescript(schema.INDEXES)
@@ -130,10 +130,10 @@ class Replica:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """
-        All or nothing: what happens inside is durable on return, and undone on an exception.
+        All or nothing: what is written inside is durable on return, and undone on an exception.
 
-        What was put inside is seen there by :meth:`get` and :meth:`applied`, and by the other
-        methods afterwards.
+        Inside, :meth:`get` and :meth:`applied` see what was put; the other methods see it
+        afterwards.
 
         :raises ReplicaError: when it cannot be written (disk full, read-only).
         """
@@ -157,7 +157,7 @@ class Replica:
             if isinstance(exc, sqlite3.Error):
                 raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
             raise
-        # Should this node's name be found on writes that it does not remember (its file was an old
+        # If writes under this node's name come that it does not remember (its file was an old
         # copy), it must not use their dots again.
         self.counter = max(self.counter, done.nodes.get(self.node, 0))
         self.vouched.flushed()
@@ -182,7 +182,7 @@ class Replica:
     # -- who writes here
 
     def next_dot(self) -> Dot:
-        """The name of the next write of this node; inside a transaction only."""
+        """The name of this node's next write; inside a transaction only."""
         self.counter += 1
         self._done.nodes[self.node] = self.counter
         return Dot(self.node, self.counter)
@@ -192,10 +192,11 @@ class Replica:
         Write under a new node name from now on.
 
         A node's counter may never name two different writes, and this file may be an old copy. So
-        every start takes a new name; it appears in the contexts of what is written under it only.
+        every start takes a new name, which appears only in the contexts of what is written under
+        it.
 
-        :param owner: the fingerprint of the certificate from which the name is to follow, so that
-            this master can vouch for it; empty: it does not.
+        :param owner: the fingerprint of the certificate from which the name follows, so that this
+            master can vouch for it; empty: it cannot.
         """
         nonce = secrets.token_bytes(8)
         node = node_of(owner, nonce)
@@ -209,9 +210,9 @@ class Replica:
 
     def own_word(self) -> Vouch | None:
         """
-        How far this replica has written under its present name, durably, yet to be signed; None
-        when the name follows from no certificate. May be called from any thread: at the moment in
-        which another name is taken, it is None.
+        How far this replica has durably written under its present name, unsigned; None if the name
+        follows from no certificate, and at the moment when another name is taken. May be called
+        from any thread.
         """
         owner, nonce = self._named
         high = self.vouched.highs.get(node_of(owner, nonce)) if owner else None
@@ -220,11 +221,11 @@ class Replica:
     # -- records
 
     def bring(self, ids: Iterable[str]) -> None:
-        """Read at once what :meth:`get` and :meth:`applied` will be asked of *ids*."""
+        """Read in one go what :meth:`get` and :meth:`applied` will return for *ids*."""
         self._rows.bring(ids)
 
     def brought(self, ids: Iterable[str]) -> Iterator[str]:
-        """*ids*, however many, each when it was brought."""
+        """*ids*, any number of them, each after :meth:`bring`."""
         for batch in batches(ids):
             self.bring(batch)
             yield from batch
@@ -262,7 +263,7 @@ class Replica:
         return {(minion_id, key): digest for minion_id, key, digest in rows}
 
     def ids(self) -> Iterator[str]:
-        """Every id with a record or in the store, sorted."""
+        """Every id that has a record or is in the store, sorted."""
         rows = self._db.execute("SELECT id FROM record UNION SELECT id FROM stored ORDER BY 1")
         return (row[0] for row in rows)
 
@@ -278,16 +279,18 @@ class Replica:
         self._done.touched.add(record.minion_id)
 
     def said_otherwise(self, record: Record, value: Value) -> bool:
-        """Whether the write that *value*, of *record*, names is known to say something else."""
+        """Whether *value* of *record* has the name of a known write that says something else."""
         said = self.history.said(value.dot) or self._done.said.get(value.dot)
         return said not in (None, (record.minion_id, record.fingerprint, value.state))
 
     def received(self, receipt: Receipt | None) -> None:
-        """What is put from now on in this transaction came by *receipt*; None: it is made here."""
+        """
+        Records put from now on in this transaction came by *receipt*; None: they are made here.
+        """
         self._done.receipt = receipt
 
     def drop(self, record: Record) -> None:
-        """Forget *record*, which is as it stands here; inside a transaction only."""
+        """Forget *record*, which must be the one stored here; inside a transaction only."""
         self._done.digests.append(
             (self.records, bucket_of(record.minion_id), record_digest(record))
         )
@@ -326,7 +329,7 @@ class Replica:
         """
         Write down what was applied, or that it is still to be; inside a transaction only.
 
-        :param mark: the key store's mark of what it shows; None leaves the one that is there.
+        :param mark: the key store's mark of what it shows; None keeps the present one.
         """
         old = self._rows.shown(minion_id)
         digest = serializers.placement_digest(minion_id, applied.stored)
@@ -348,8 +351,8 @@ class Replica:
 
     def accepted(self, glob: str = "*", after: str = "", most: int = -1) -> list[str]:
         """
-        The ids that match *glob* and whose key is accepted in the store, in order: those that
-        follow *after*, at most *most* of them, if that is not negative.
+        The ids that match *glob* and whose key is accepted in the store, in order: those after
+        *after*, and at most *most* of them, unless that is negative.
         """
         rows = self._db.execute(
             "SELECT id FROM stored WHERE state = 'accepted' AND id > ? AND id GLOB ?"
@@ -364,7 +367,7 @@ class Replica:
         return {minion_id: serializers.stored(body) for minion_id, body in rows}
 
     def dirty(self) -> list[str]:
-        """Ids whose store is still to be brought to what the records say."""
+        """Ids whose store still differs from what the records say."""
         return [row[0] for row in self._db.execute("SELECT id FROM stored WHERE dirty")]
 
     def counts(self) -> dict[str, int]:
@@ -384,10 +387,7 @@ class Replica:
         return row is not None
 
     def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
-        """
-        Those of *ids* that the store shows with an accepted key, or whose key was revoked; each
-        when it was brought.
-        """
+        """Those of *ids* that the store shows with an accepted key, or whose key was revoked."""
         for minion_id in self.brought(ids):
             if self.applied(minion_id).stored.state == ACCEPTED or any(
                 record.state in (DELETED, REJECTED) for record in self.get(minion_id).values()
@@ -400,8 +400,8 @@ class Replica:
 
     def shown_counts(self) -> dict[str, int]:
         """
-        :meth:`counts`, as the store really is: of what is held, a key that was accepted is not
-        there, and any other is.
+        :meth:`counts` of the store as it really is: of held ids, an accepted key is not in the
+        store, any other is.
         """
         counts = Counter(self.counts())
         if self.held.count:

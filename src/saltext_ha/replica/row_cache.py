@@ -1,9 +1,9 @@
 """
-The rows of replica.db about ids that are being worked on: read and written many at once.
+A cache of rows of replica.db for the ids that are being worked on, read and written in bulk.
 
-Who looks at five hundred ids asks for each several times, and writes some of them twice in one
-transaction. A statement each would cost more than all the rest of the work. Nobody else writes the
-file, so what was read or written here stays true until a transaction is undone.
+A batch of five hundred ids reads each several times, and writes some twice in one transaction. A
+statement for each would cost more than the rest of the work. No other process writes the file, so
+the cache stays true until a transaction is undone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.record import Record, record_digest
 
 MAX_IDS = 2000
-"""How many ids are kept between transactions: some batches."""
+"""Ids that are kept between transactions: a few batches."""
 PER_STATEMENT = 250
 """Ids in one SELECT; SQLite before 3.32 takes at most 999 parameters, an id needs two."""
 
@@ -55,21 +55,21 @@ class Rows:
     # -- reading
 
     def bring(self, ids: Iterable[str]) -> None:
-        """Read at once what will be asked of *ids*."""
+        """Read in one go the rows of *ids*."""
         self._make_room()
         ids = list(ids)
         self._bring_records([i for i in ids if i not in self._records])
         self._bring_shown([i for i in ids if i not in self._shown])
 
     def records(self, minion_id: str) -> dict[bytes, Kept]:
-        """The records of an id by fingerprint; not to be changed."""
+        """The records of an id by fingerprint; the caller must not change them."""
         if minion_id not in self._records:
             self._make_room()
             self._bring_records([minion_id])
         return self._records[minion_id]
 
     def shown(self, minion_id: str) -> Shown:
-        """What the store shows of an id, as far as written down."""
+        """What the store shows of an id, as it was last written down."""
         if minion_id not in self._shown:
             self._make_room()
             self._bring_shown([minion_id])
@@ -78,7 +78,7 @@ class Rows:
     # -- writing
 
     def put(self, record: Record) -> tuple[bytes, bytes]:
-        """Have *record* written by :meth:`flush`; its digest before (empty: none) and now."""
+        """Mark *record* to be written by :meth:`flush`; its digest before (empty: none) and now."""
         known = self.records(record.minion_id)
         old = known.get(record.fingerprint)
         new = known[record.fingerprint] = Kept(record, record_digest(record))
@@ -86,17 +86,17 @@ class Rows:
         return old.digest if old else b"", new.digest
 
     def drop(self, record: Record) -> None:
-        """Have *record* deleted by :meth:`flush`."""
+        """Mark *record* to be deleted by :meth:`flush`."""
         self.records(record.minion_id).pop(record.fingerprint, None)
         self._to_write[record.minion_id, record.fingerprint] = None
 
     def show(self, minion_id: str, shown: Shown) -> None:
-        """Have *shown* written by :meth:`flush`, or the id's row deleted."""
+        """Mark *shown* to be written by :meth:`flush`, or the id's row to be deleted."""
         row = NOTHING if shown.applied == NEVER else shown
         self._shown[minion_id] = self._to_show[minion_id] = row
 
     def flush(self) -> None:
-        """Write all that was put since; before the end of a transaction."""
+        """Write all that was put; before the end of a transaction."""
         self._db.executemany(
             "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
             [(bucket_of(i), i, key) for (i, key), kept in self._to_write.items() if kept is None],
@@ -119,7 +119,7 @@ class Rows:
         self._to_show.clear()
 
     def undo(self) -> None:
-        """The transaction was undone: nothing of what was put holds."""
+        """The transaction was undone: forget all that was put."""
         for unwritten in (self._records, self._shown, self._to_write, self._to_show):
             unwritten.clear()
 
@@ -135,7 +135,7 @@ class Rows:
         found: dict[str, dict[bytes, Kept]] = {minion_id: {} for minion_id in ids}
         for *row, digest in self._select("id, key, pub, body, digest", "record", ids):
             found[row[0]][row[1]] = Kept(serializers.record(*row), digest)
-        # At the end: what could not be read must not count as empty.
+        # Last: if reading fails, these ids must not count as empty.
         self._records.update(found)
 
     def _bring_shown(self, ids: list[str]) -> None:

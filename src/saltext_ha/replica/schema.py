@@ -1,8 +1,8 @@
 """
-The tables of replica.db, as the list of steps that led to them.
+The tables of replica.db, as a list of migrations.
 
-A new release appends a step and changes none that was released: a file of any older release is
-then brought up to date by the steps that it lacks, and a new file by all of them.
+A new release appends a migration and never changes a released one: a file of any older release gets
+the migrations that it lacks, a new file all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CREATE TABLE horizon (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT R
 CREATE INDEX record_deleted ON record (id) WHERE state = 'deleted';
 """
 
-# What met, and why it went as it did; ``name`` is the same however often that is seen.
+# Decisions that met, and which one holds; ``name`` is the same each time the same is seen.
 ACCOUNTS = """
 CREATE TABLE account (
     name BLOB PRIMARY KEY, id TEXT NOT NULL, key BLOB NOT NULL, at REAL NOT NULL,
@@ -55,13 +55,14 @@ CREATE INDEX account_id ON account (id);
 CREATE INDEX account_at ON account (at);
 """
 
-# With the state in it: else SQLite looks each of them up in the table, to see that it is accepted.
+# With the state in the index: otherwise SQLite looks up each row in the table to see that it is
+# accepted.
 COVERING = """
 DROP INDEX record_accepted;
 CREATE INDEX record_accepted ON record (id, state) WHERE state = 'accepted';
 """
 
-# They are in INDEXES now.
+# These are in INDEXES now.
 UNORDERED = """
 DROP INDEX record_accepted;
 DROP INDEX history_id;
@@ -75,8 +76,8 @@ CREATE TABLE vouched (
 ) WITHOUT ROWID;
 """
 
-# When a line came here by this master's clock, and from whom; what was known before came nobody
-# knows whence, at the time that it says.
+# When a line came here by this master's clock, and from whom. Older lines have no sender, and the
+# time that they say.
 RECEIVED = """
 CREATE TABLE sender (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 ALTER TABLE history ADD COLUMN received REAL NOT NULL DEFAULT 0;
@@ -89,7 +90,7 @@ CREATE INDEX history_received ON history (received);
 # Which version of each tree is current; see replication/deployment.py.
 TREES = "CREATE TABLE tree (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
 
-# Who made a version current, and when; of all that this master ever heard of.
+# Who made a version current, and when: all deployments that this master ever heard of.
 DEPLOYMENTS = """
 CREATE TABLE deployment (
     tree TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL,
@@ -114,26 +115,25 @@ MIGRATIONS: Sequence[str] = (
     DEPLOYMENTS,
     RUNS,
 )
-"""What leads from version n to version n + 1 of the schema, by n."""
+"""The migration from version n of the schema to n + 1, by n."""
 
 INDEXES = """
 CREATE INDEX IF NOT EXISTS record_accepted ON record (id, state) WHERE state = 'accepted';
 CREATE INDEX IF NOT EXISTS history_id ON history (id);
 """
 """
-What the first filling of a replica does without.
+Left out while a replica is first filled.
 
-These are in the order of ids, while keys come in that of buckets: kept along, each of their pages
-is written again and again, a fifth of the work with 100 000 keys. At the end it takes 0.2 s.
+These indexes are sorted by id, while keys come by bucket: kept up to date, each of their pages is
+written again and again, a fifth of the work with 100 000 keys. Made at the end, they take 0.2 s.
 """
 
 
 def migrate(db: sqlite3.Connection, version: int, node: str) -> None:
     """
-    Bring a file of *version* (0: an empty one) up to date, wholly or not at all.
+    Upgrade a file of *version* (0: an empty one), completely or not at all.
 
-    :param node: the name under which an empty one is to write: a crash must not leave a replica
-        that writes under no name.
+    :param node: the node name of an empty file: a crash must not leave a replica without one.
     """
     steps = [*MIGRATIONS[version:]]
     if version == 0:

@@ -1,4 +1,4 @@
-"""How records, and what the key store shows, are written in the columns of replica.db."""
+"""How records, and what the key store shows, are serialized in the columns of replica.db."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Applied(NamedTuple):
     """
     What was last seen or applied for an id.
 
-    ``known``: the contexts of the id's records when the store last agreed with them, that is what
-    an operator who looks at this store can have known; None when it agrees with them now.
-    ``aims``: all that the store may show meanwhile by our own doing (:func:`.plan.aims`).
+    ``known``: the contexts of the id's records when the store last agreed with them, which is what
+    an operator who looks at this store can know; None when it agrees with them now. ``aims``: all
+    that the store may show meanwhile because of our own moves (:func:`.plan.aims`).
     """
 
     stored: Stored
@@ -29,7 +29,7 @@ class Applied(NamedTuple):
 
     @property
     def dirty(self) -> bool:
-        """Whether the store is still to be brought to what the records say."""
+        """Whether the store still differs from what the records say."""
         return self.known is not None
 
 
@@ -38,9 +38,9 @@ NEVER = Applied(ABSENT)
 
 def placement_digest(minion_id: str, stored: Stored) -> bytes:
     """
-    16 bytes for what a store shows in an id's slot; empty when the slot is.
+    16 bytes for what a store shows in an id's slot; empty when the slot is empty.
 
-    Denied keys are left out: Salt's files keep one of them an id, the last that knocked there.
+    Denied keys are left out: Salt's files keep one per id, the last that knocked there.
     """
     if not stored.slot:
         return b""
@@ -77,12 +77,12 @@ def stored(body: bytes) -> Stored:
 
 
 def of_doing(known: Known | None, aims: Iterable[tuple[str, bytes]]) -> bytes:
-    """What is under way with an id that is dirty; see :class:`Applied`."""
+    """The work in progress on a dirty id; see :class:`Applied`."""
     return bytes(msgpack.packb([known, sorted(aims)]))
 
 
 def doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]]]:
-    """The inverse of :func:`of_doing`; nothing is under way where there is no body."""
+    """The inverse of :func:`of_doing`; without a body nothing is in progress."""
     if body is None:
         return None, frozenset()
     known, aims = msgpack.unpackb(body, strict_map_key=False)

@@ -1,10 +1,10 @@
 """
-A state folder is one master's: who uses it, and who else tried to.
+Each master needs a state folder of its own: which master uses this one, and which other tried to.
 
-Masters that share ``pki_dir`` share ``<pki_dir>/ha`` by default. The second would be the first: it
-has its certificate, takes all of ``ha: masters`` for itself, and founds the group once more. So an
-engine writes down in the folder whose it is; another master is turned away as long as that engine
-runs, and leaves word there, for the first one's operator to see.
+Masters that share ``pki_dir`` share ``<pki_dir>/ha`` by default. The second would take itself for
+the first: it has its certificate, finds itself in all of ``ha: masters``, and founds the group
+again. So an engine writes its master's name into the folder. As long as it runs, another master is
+refused, and leaves a note there for the first one's operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from saltext_ha.replica.replica import REPLICA_FILE
 
 TENANT_FILE = "tenant.json"
 TURNED_AWAY_FILE = "turned-away.json"
-REMEMBERED = 3600.0  # seconds for which it counts that another master tried
+REMEMBERED = 3600.0  # seconds for which the note of another master counts
 WHAT_TO_DO = (
     "give each master a pki_dir of its own (keys are replicated; salt-ha invite "
     "share_master_key=True, or ha: share_master_key, hands master.pem over); or, where they are to "
@@ -34,7 +34,9 @@ WHAT_TO_DO = (
 
 @dataclass(frozen=True)
 class OwningMaster:
-    """A master as its configuration names it, and *when* (seconds since the epoch) it was there."""
+    """
+    A master as its configuration names it, and *when* (seconds since the epoch) it used the folder.
+    """
 
     name: str
     url: str
@@ -45,8 +47,8 @@ class OwningMaster:
 
 
 def move_in(config: HaConfig) -> None:
-    """Note that the folder is that of this master, whose engine has replica.db open."""
-    # Where the disk is full, the engine has worse to tell.
+    """Write down that this master, whose engine has replica.db open, uses the folder."""
+    # On a full disk the engine reports worse.
     with contextlib.suppress(OSError):
         _write(config, TENANT_FILE)
         (config.state_dir / TURNED_AWAY_FILE).unlink(missing_ok=True)
@@ -54,7 +56,7 @@ def move_in(config: HaConfig) -> None:
 
 def conflict(config: HaConfig) -> str:
     """
-    Why this master must not use its state folder: the engine of another one does; else empty.
+    Why this master must not use its state folder: another one's engine uses it; empty if none does.
     """
     tenant = _tenant(config)
     if tenant is None or tenant.name == config.name:
@@ -68,7 +70,7 @@ def conflict(config: HaConfig) -> str:
 
 def restart_due(config: HaConfig) -> str:
     """
-    Why this master is to be restarted first: its engine runs with another address; else empty.
+    Why this master must be restarted first: its engine runs with another address; empty if not.
     """
     tenant = _tenant(config)
     if tenant is None or tenant.name != config.name:
@@ -82,22 +84,22 @@ def restart_due(config: HaConfig) -> str:
 
 
 def _tenant(config: HaConfig) -> OwningMaster | None:
-    """Whose engine uses the folder, where it is not one of just this configuration."""
+    """The master whose engine uses the folder, unless it has exactly this configuration."""
     tenant = _read(config.state_dir / TENANT_FILE)
     if tenant is None or (tenant.name, tenant.url) == (config.name, config.url):
         return None
-    # Else it has another name or address now.
+    # Otherwise it has another name or address now.
     return tenant if in_use(config.state_dir / REPLICA_FILE) else None
 
 
 def check(config: HaConfig, test: bool = False) -> None:
     """
-    Turn this master away where the engine of another one uses its state folder. That one's status
-    and lint then say so.
+    Refuse this master if another one's engine uses its state folder. That one's status and lint
+    then say so.
 
-    :param test: leave no word.
-    :raises TrustError: it does; says whose, and what to do. Or its own runs with an older
-        configuration: then no word is left.
+    :param test: leave no note.
+    :raises TrustError: another one does; says which, and what to do. Or its own engine runs with an
+        older configuration: then no note is left.
     """
     if why := restart_due(config):
         raise TrustError(why)
@@ -112,7 +114,8 @@ def check(config: HaConfig, test: bool = False) -> None:
 
 def turned_away(config: HaConfig) -> str:
     """
-    That another master tried to use this one's state folder within the hour; else empty.
+    Says that another master tried to use this one's state folder within the hour; empty if none
+    did.
     """
     other = _read(config.state_dir / TURNED_AWAY_FILE)
     if other is None or time.time() - other.when > REMEMBERED:

@@ -11,15 +11,15 @@ from saltext_ha.replication.vouching import Vouch
 
 MOST_NODES = 16_384
 """
-Of one certificate: a start an hour for two years. More are not remembered, and count as nodes that
-nobody vouches for.
+Of one certificate: a start an hour for two years. More are not remembered, and count as nodes
+without a vouch.
 """
 
 
 class Vouched:
     """
-    Of *db*, an open replica.db. What is taken counts at once, and is written with the next
-    transaction, which is the one that writes the records that came with it.
+    The table in *db*, an open replica.db. A vouch that is taken counts at once, and is written with
+    the next transaction, the one of the records that came with it.
 
     ``highs`` and ``owners`` are what ``replication/vouching.py`` takes. Reading is for any thread.
     """
@@ -38,13 +38,13 @@ class Vouched:
 
     def members(self, owners: frozenset[bytes]) -> None:
         """
-        The certificates of all that belong to the group, former ones too: of their nodes nobody
-        claims more than they vouch for. Nobody has to wait for the word of one that was removed.
+        The certificates of all members, former certificates too: a claim of their nodes beyond
+        their vouch does not count. For a master that was removed no vouch is needed.
         """
         with self._lock:
             self._members = owners
             highs = {n: v.high for n, v in self._known.items() if v.owner in owners}
-            if self._own:  # it is not in the table before this replica takes another name
+            if self._own:  # only in the table once this replica takes another name
                 highs[self._own] = self.highs[self._own]
             self.highs = highs
 
@@ -57,7 +57,7 @@ class Vouched:
         return [vouch for vouch in list(self._known.values()) if vouch.owner in owners]
 
     def take(self, vouches: Iterable[Vouch]) -> None:
-        """Believe *vouches*, whose proofs were checked."""
+        """Take *vouches*, whose proofs were checked."""
         with self._lock:
             for vouch in vouches:
                 node, known = vouch.node, self._known.get(vouch.node)
@@ -73,7 +73,7 @@ class Vouched:
                     self.highs[node] = max(vouch.high, self.highs.get(node, 0))
 
     def wrote(self, node: str, high: int, owner: bytes = b"") -> None:
-        """This replica has written up to there under its present name, which may be a new one."""
+        """Note how far this replica has written under its present name, which may be a new one."""
         with self._lock:
             if node != self._own:
                 if self._own not in self._known:
@@ -90,5 +90,5 @@ class Vouched:
         )
 
     def flushed(self) -> None:
-        """What was taken is durable."""
+        """Called when the transaction is durable."""
         self._unwritten.clear()

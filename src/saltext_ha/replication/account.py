@@ -1,8 +1,8 @@
 """
-Why an id's records came to say what they say: what is worth telling people about a change.
+Why an id's records say what they say: what people are told about a change.
 
-A record keeps concurrent decisions side by side, and shows one state. An operator whose
-decision is undone wants to know which other one met it, and why that one holds.
+A record keeps concurrent decisions side by side, and shows one state. An operator whose decision is
+overruled wants to know by which other one, and why that one holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import ACCEPTED, DECISIONS, Record, Value, visible
 
 HOLDS = "holds"
-"""Different decisions about one key met; the outcome is the state that holds."""
+"""Different decisions about one key were made at once; the outcome is the state that holds."""
 BEGAN = "conflict"
 """Two or more keys of one id are accepted now."""
 ENDED = "conflict over"
@@ -22,7 +22,7 @@ ENDED = "conflict over"
 
 
 class Decision(NamedTuple):
-    """One decision that had a part in it."""
+    """One of the decisions that led to it."""
 
     key: bytes
     state: str
@@ -33,10 +33,10 @@ class Decision(NamedTuple):
 
 class Account(NamedTuple):
     """
-    What happened, and the decisions that made it so.
+    What happened, and the decisions that led to it.
 
-    ``key`` is the key that it is about, empty when it is about several; ``outcome`` the state that
-    holds (:data:`HOLDS` only). Decisions ``accepted`` of :data:`ENDED` are those that stay.
+    ``key`` is the key that it is about, empty for several; ``outcome`` the state that holds
+    (:data:`HOLDS` only). Decisions ``accepted`` of :data:`ENDED` are those that stay.
     """
 
     kind: str
@@ -46,13 +46,13 @@ class Account(NamedTuple):
 
 
 def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[Account]:
-    """What is to be told about the way of one id's records from *before* to *after*."""
+    """What people are told when the records of one id change from *before* to *after*."""
     told = [
         account
         for key, record in after.items()
         if len(record.values) > 1 and (account := _met(before.get(key), record))
     ]
-    if len(after) < 2:  # mostly; no change takes a key out
+    if len(after) < 2:  # the usual case; no change removes a record
         return told
     were, are = accepted_keys(before.values()), accepted_keys(after.values())
     if len(are) > 1 and not set(are) <= set(were):
@@ -64,14 +64,14 @@ def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> l
 
 
 def _met(before: Record | None, record: Record) -> Account | None:
-    """Decisions of different kinds that stand side by side, one of them new here."""
+    """Concurrent decisions of different kinds, one of them new here."""
     decisions = _decisions(record)
     outcome = visible({value.state for value in decisions})
     if outcome is None or all(value.state == outcome for value in decisions):
         return None
     if before and set(decisions) <= set(before.values):
         return None
-    # What holds comes first, then as it happened.
+    # The decision that holds comes first, the others by time.
     ordered = sorted(decisions, key=lambda value: (value.state != outcome, value.at, value.dot))
     return Account(HOLDS, record.fingerprint, outcome, _told(record, ordered))
 
@@ -84,7 +84,9 @@ def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decis
 
 
 def _revoked(record: Record) -> tuple[Decision, ...]:
-    """What took the access of a key away. All of it is new: one such decision would have before."""
+    """
+    The decisions that revoked a key. All are new: an earlier one would have revoked it before.
+    """
     return _told(record, [value for value in _decisions(record) if value.state != ACCEPTED])
 
 

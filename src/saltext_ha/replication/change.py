@@ -1,5 +1,5 @@
 """
-What happened on a master whose key store shows something else than was last seen or applied.
+What happened on a master whose key store differs from what was last seen or applied.
 
 ``salt-key`` speaks of ids, not of keys: deleting or rejecting an id is meant for every key that
 this master knows under it. The answer is a list of writes; each becomes one value of a record.
@@ -29,21 +29,21 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     """
     writes: list[StateWrite] = []
     if still_accepted(before, now):
-        # Whatever was left beside it knocked while it was away, and will again.
+        # Other entries are of minions that knocked while it was away, and will knock again.
         knocks = (key for state, key in sorted(now.entries) if state == PENDING)
         writes += [StateWrite(key, PENDING) for key in knocks if key not in states]
     elif now.slot != before.slot:
         writes += _slot_writes(before, now, states)
-    if now.denied == before.denied:  # mostly
+    if now.denied == before.denied:  # the usual case
         return writes
     written = {write.key for write in writes}
     for key in sorted(now.denied - before.denied - written):
-        # A pair that holds a place or lost one to another pending key needs no new observation.
+        # A key that is in the slot, or lost it to another pending key, needs no new observation.
         if states.get(key) in (None, DELETED):
             writes.append(StateWrite(key, DENIED))
     gone = before.denied - now.denied - written
     if not now.denied - before.denied:
-        # With a new denied key in its place the old one was pushed out by Salt, not by anybody.
+        # With a new denied key in its place, Salt replaced the old one; no operator removed it.
         writes += [
             StateWrite(k, DELETED) for k in sorted(gone) if states.get(k) in (PENDING, DENIED)
         ]
@@ -53,16 +53,17 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
 def still_accepted(before: Stored, now: Stored) -> bool:
     """
     Whether the accepted key of *before* is there, though Salt may take another entry for the slot:
-    3008 reads a pending one first. It left that while the key folder was away.
+    3008 reads a pending one first. Salt wrote that entry while the key folder was away.
     """
     return before.state == ACCEPTED and now.state != REJECTED and before.slot in now.entries
 
 
 def unversioned(now: Stored, outdated: bool) -> list[StateWrite]:
     """
-    The writes for what a store shows of which nobody knows how it came there.
+    The writes for what a store shows when it is unknown how it came there.
 
-    *outdated*: it may show what was deleted and forgotten; an accepted key is but a knock then.
+    *outdated*: it may show keys that were deleted and forgotten; an accepted key then counts only
+    as a knock.
     """
     writes = [StateWrite(key, DENIED) for key in sorted(now.denied)]
     if now.slot:
@@ -77,7 +78,7 @@ def knocked_again(now: Stored) -> list[StateWrite]:
 
 
 def deleted(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -> list[StateWrite]:
-    """The writes for an id that was deleted while *before* was on its way there; it is *now*."""
+    """The writes for an id that was deleted while *before* was being applied, and shows *now*."""
     return _delete_all(states, Stored(denied=now.denied - before.denied))
 
 
@@ -88,7 +89,7 @@ def _slot_writes(
         return _delete_all(states, now)
     state, key = now.slot
     if state == ACCEPTED:
-        # An accepted key that made room for another is gone by the hand of somebody who saw both.
+        # An accepted key was replaced by another: the operator who did that saw both.
         ousted = before.key if before.state == ACCEPTED and before.key != key else None
         return [*(_delete(ousted, now) if ousted else ()), StateWrite(key, ACCEPTED)]
     if state == REJECTED:
@@ -96,12 +97,12 @@ def _slot_writes(
         return [*(write for k in others for write in _delete(k, now)), StateWrite(key, REJECTED)]
     writes = []
     if before.slot:
-        # Salt never turns a decided key or another pending one into this pending one: in between
-        # somebody deleted the id, and then the minion knocked again.
+        # Salt never turns a decided key, or another pending one, into this pending one: an operator
+        # deleted the id in between, and the minion knocked again.
         writes = _delete_all(states, now)
         if states.get(key) in (ACCEPTED, REJECTED):
             writes.append(StateWrite(key, DELETED))
-    # Else nobody did: a decision that is known and does not show here is still to be applied.
+    # Otherwise none did: a known decision that does not show here is still to be applied.
     if states.get(key) != PENDING:
         writes.append(StateWrite(key, PENDING))
     return writes
@@ -118,6 +119,6 @@ def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[StateWr
 
 
 def _delete(key: bytes, now: Stored) -> list[StateWrite]:
-    """Delete *key*; if it is denied now, it has knocked again since."""
+    """Delete *key*; if it is denied now, its minion has knocked again since."""
     deleted = [StateWrite(key, DELETED)]
     return [*deleted, StateWrite(key, DENIED)] if key in now.denied else deleted

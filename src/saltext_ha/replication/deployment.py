@@ -1,9 +1,9 @@
 """
-Which version of a tree is current: a register that merges as a key's record does.
+Which version of a tree is current: a register that merges like a key's record.
 
-Values that were written without knowing of each other stay side by side (see :mod:`.record`). Where
-they name different versions that is a conflict: every master goes on serving what it serves, until
-the next deployment, which knows of both. What a peer sends counts as far as a record's would
+Values that were written without knowing of each other stay side by side (see :mod:`.record`). If
+they name different versions, that is a conflict: every master goes on serving what it serves, until
+the next deployment, which knows of both. What a peer sends is checked as a record is
 (:mod:`.vouching`).
 """
 
@@ -18,7 +18,7 @@ from saltext_ha.replication.vouching import Highs, Owners
 KEPT = 5
 """Deployments that can be gone back to, the current one among them."""
 MOST_NUMBER = 2**40
-"""Of a deployment; it is for people."""
+"""Characters of a deployment's texts, at most; they are for people."""
 
 
 class Entry(NamedTuple):
@@ -39,7 +39,9 @@ class Entry(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """What somebody made current, and the deployments that can be gone back to, newest first."""
+    """
+    One write: the version made current, and the deployments that can be gone back to, newest first.
+    """
 
     dot: Dot
     kept: tuple[Entry, ...]
@@ -51,19 +53,19 @@ class Deployment(NamedTuple):
 
     @property
     def version(self) -> bytes:
-        """The version of the tree that it made current."""
+        """The version of the tree that this write made current."""
         return self.kept[0].version
 
 
 class Register(NamedTuple):
-    """All that is known of what is current of one tree."""
+    """All that is known of the current version of one tree."""
 
     values: tuple[Deployment, ...] = ()
     context: tuple[tuple[str, int], ...] = ()
 
     @property
     def current(self) -> Deployment | None:
-        """What is to be served; None: nothing was deployed, or there is a conflict."""
+        """The version to serve; None: nothing was deployed, or there is a conflict."""
         return None if self.conflict or not self.values else max(self.values, key=_newest)
 
     @property
@@ -93,7 +95,9 @@ def merge(ours: Register, theirs: Register) -> Register:
 
 
 def sifted(theirs: Register, ours: Register, highs: Highs, owners: Owners) -> tuple[Register, str]:
-    """What of *theirs* counts that a peer sent, and what was wrong with the rest, or nothing."""
+    """
+    The part of *theirs*, from a peer, that counts; and what was wrong with the rest, or nothing.
+    """
     values, seen, reason = register.sifted(
         theirs.values, theirs.context, ours.context, highs, owners
     )
@@ -101,7 +105,7 @@ def sifted(theirs: Register, ours: Register, highs: Highs, owners: Owners) -> tu
 
 
 def disclaimed(known: Register, highs: Highs) -> Register:
-    """*known* without writes that masters, met since, have not made; what was deployed stays."""
+    """*known* without writes that their masters, met since, did not make; deployments stay."""
     return known._replace(context=register.disclaimed(known.values, known.context, highs))
 
 
@@ -113,7 +117,7 @@ def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) ->
     :param old: what was served before the first deployment: number 0, where this is the first.
     """
     before = known.entries or ([old] if old else [])
-    # A member that turned may have used up all numbers: counting begins anew then.
+    # A malicious member may have used up all numbers: then counting begins anew.
     number = 1 + max((old.number for old in before if old.number < MOST_NUMBER), default=0)
     kept = (entry._replace(number=number), *before[: KEPT - 1])
     return Register((Deployment(dot, kept),), register.seen_with(known.context, dot))

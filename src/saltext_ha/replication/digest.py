@@ -4,12 +4,11 @@ Finding what differs between two masters without sending what does not.
 Items are in 65 536 buckets by a hash of their minion id; a node of the tree is the XOR of what
 lies below it, so that one change costs one XOR a level. Two masters compare the root, then the
 256 children that differ, then buckets (Merkle trees as in Dynamo, DeCandia et al., 2007, §4.7).
-The XOR is no defence against a forger: those who could forge are authenticated masters.
+The XOR does not protect against forgery; only authenticated masters could forge.
 
-Strangers choose ids, and can choose tens of thousands that fall into one bucket. So a bucket that
-is large is divided once more, into parts, by a hash that is keyed with a salt. The asking
-master draws a new salt for each comparison, and nobody can choose ids for a salt that
-is not drawn yet.
+Strangers choose ids, and can choose tens of thousands that fall into one bucket. So a large bucket
+is divided once more, into parts, by a hash that is keyed with a salt. The asking master draws a new
+salt for each comparison, so ids cannot be chosen for it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_PARTS = 8192
 PER_PART = 32  # ids, about
 
 
-@functools.lru_cache(maxsize=4096)  # each id is asked for several times while it is worked on
+@functools.lru_cache(maxsize=4096)  # each id is asked for several times during one change
 def bucket_of(minion_id: str) -> int:
     """The bucket of an id, 0 … 65 535; the same on every master."""
     return int.from_bytes(hashlib.blake2b(minion_id.encode(), digest_size=2).digest(), "big")
@@ -57,14 +56,14 @@ def digests_of_parts(items: Iterable[tuple[str, bytes]], salt: bytes, parts: int
 
 def in_order(ids: Iterable[str]) -> list[str]:
     """
-    *ids* sorted by bucket, as replica.db keeps them: who goes through many in this order touches
-    each page of it once.
+    *ids* sorted by bucket, as replica.db keeps them: reading many in this order touches each page
+    once.
     """
     return sorted(ids, key=lambda minion_id: (bucket_of(minion_id), minion_id))
 
 
 class DigestTree:
-    """XOR digests over buckets. All items are 16-byte digests; adding one twice takes it out."""
+    """XOR digests over buckets. All items are 16-byte digests; adding one twice removes it."""
 
     def __init__(self, items: Iterable[tuple[int, bytes]] = ()) -> None:
         self._leaves = [0] * BUCKETS
@@ -83,7 +82,7 @@ class DigestTree:
         return self._root.to_bytes(16, "big")
 
     def toggle(self, bucket: int, digest: bytes) -> None:
-        """Put an item in, or take it out when it is in."""
+        """Add an item, or remove it if it is in."""
         number = int.from_bytes(digest, "big")
         self._leaves[bucket] ^= number
         self._inner[bucket // FANOUT] ^= number

@@ -2,7 +2,7 @@
 Which local changes are too large to be believed.
 
 A wiped, unmounted or restored key folder looks like an operator who deleted everything. Such a
-change is held back until somebody confirms it; it is not recorded, so no peer hears of it.
+change is held until an operator confirms it; it is not recorded, so no peer hears of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class RevocationGuard:
     """
     Counts accepted keys that went away on this master within *window* seconds.
 
-    Up to ``max(minimum, fraction × accepted keys)`` are believed; what goes beyond is held.
+    Up to ``max(minimum, fraction × accepted keys)`` are believed; more are held.
     """
 
     def __init__(self, fraction: float, minimum: int, window: float = 60.0) -> None:
@@ -25,10 +25,10 @@ class RevocationGuard:
 
     def allows(self, ids: Collection[str], accepted: int, now: float) -> bool:
         """
-        Whether the accepted keys of *ids* may go, of *accepted* there were before; remembers a yes.
+        Whether the accepted keys of *ids* may go, out of *accepted* before; remembers a yes.
 
-        An id that comes again, because what was believed could not be recorded, counts once.
-        *now* is any steadily growing time in seconds.
+        An id that is asked for again, because its change could not be recorded, counts once. *now*
+        is any steadily growing time in seconds.
         """
         begin = now - self._window
         self._believed = {i: at for i, at in self._believed.items() if at > begin}

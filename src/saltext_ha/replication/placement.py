@@ -19,8 +19,8 @@ class Stored(NamedTuple):
     """
     The key store's content for one id.
 
-    ``state`` and ``key`` are the slot as Salt reads it; ``extra`` are further slot entries that an
-    interrupted move left behind; ``denied`` the denied keys. Keys are fingerprints.
+    ``state`` and ``key`` are the slot as Salt reads it; ``extra`` are further slot entries, left by
+    an interrupted move; ``denied`` the denied keys. Keys are fingerprints.
     """
 
     state: str | None = None
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
     @property
     def entries(self) -> frozenset[tuple[str, bytes]]:
-        """All slot entries, the one that counts and those left behind."""
+        """All slot entries: the one that counts, and those left by an interrupted move."""
         return self.extra | {self.slot} if self.slot else self.extra
 
     @property
@@ -68,7 +68,7 @@ def place(records: Iterable[Record], current: Stored) -> Stored:
     all masters choose the same. Pending pairs that find the slot taken are denied, as Salt does.
     """
     records = tuple(records)
-    if len(records) == 1:  # mostly
+    if len(records) == 1:  # the usual case
         return _place_one(*records)
     keys: dict[str | None, set[bytes]] = {}
     for record in records:

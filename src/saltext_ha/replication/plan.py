@@ -1,10 +1,10 @@
 """
 The steps that bring a key store from what it shows to what it should show.
 
-Every step is whole by itself, and the new entry is written before the old one is removed. So at
-any moment in between Salt finds a key under the id, and the stricter state wins: Salt reads a
-rejected file before any other, and on 3008 a pending one before an accepted one. After a crash the
-same two values give the remaining steps.
+Every step is atomic, and the new entry is written before the old one is removed. So at any moment
+Salt finds a key under the id, and the stricter state wins: Salt reads a rejected file before any
+other, and on 3008 a pending one before an accepted one. After a crash the same two values give the
+remaining steps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def steps(
     *one_denied*: the store can hold one denied key an id only (files do), so one is enough.
     """
     plan: list[Step] = []
-    if current == desired:  # mostly
+    if current == desired:  # the usual case
         return plan
     if desired.slot and current.slot != desired.slot:
         plan.append(Step(PUT, *desired.slot))
@@ -54,7 +54,7 @@ def steps(
         stale = frozenset() if missing else stale
     plan += [Step(DENY, "", key) for key in missing]
     for state, key in sorted(current.entries):
-        # An entry of the same state lies in the same place: writing the new one replaced it.
+        # An entry of the same state has the same place: writing the new one replaced it.
         replaced = desired.slot is not None and state == desired.state
         if (state, key) != desired.slot and not replaced and key in known:
             plan.append(Step(REMOVE, state, key))
@@ -71,7 +71,7 @@ def outcome(now: Stored, desired: Stored, todo: Sequence[Step], one_denied: bool
 
 
 def revokes(before: Stored, after: Stored) -> bool:
-    """Whether the way from *before* to *after* takes the access of an accepted key away."""
+    """Whether the change from *before* to *after* revokes an accepted key."""
     return before.state == ACCEPTED and after.slot != before.slot
 
 
@@ -82,8 +82,8 @@ def aims(desired: Stored) -> frozenset[tuple[str, bytes]]:
 
 def is_between(seen: Stored, before: Stored, aimed: frozenset[tuple[str, bytes]]) -> bool:
     """
-    Whether *seen* can be our own move, interrupted half way, from *before* to any of the states
-    whose :func:`aims` are in *aimed*.
+    Whether *seen* can be our own interrupted move from *before* to any of the states whose
+    :func:`aims` are in *aimed*.
 
     Several, because the records may have changed again before the move was finished.
     """

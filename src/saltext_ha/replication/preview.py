@@ -1,8 +1,8 @@
 """
-What would masters show once they know all that each of them knows? Computed, nothing is stored.
+What masters would show if each knew what all of them know; computed only, nothing is stored.
 
-The same merge and the same placement as for real; so a plan can only differ from what is done
-later by what happens in between.
+It uses the real merge and placement, so the result differs from a plan only by what happens in
+between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Records = Mapping[bytes, Record]
 
 
 class SideKnowledge(NamedTuple):
-    """What one side knows of an id: its records by fingerprint, and what its store shows."""
+    """One side's knowledge of an id: its records by fingerprint, and what its store shows."""
 
     records: Records
     shown: Stored
@@ -66,7 +66,7 @@ def meeting(
     sides: Mapping[str, Mapping[str, SideKnowledge]], one_denied: Mapping[str, bool]
 ) -> tuple[list[SideChange], list[str]]:
     """
-    What changes where when *sides* (name → id → what is known) meet.
+    What changes on which side when *sides* (name → id → what is known) exchange their records.
 
     :param one_denied: by side, as :func:`settled` takes it.
     :return: the changes by id, and the ids that will be in conflict.

@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class Dot(NamedTuple):
-    """The name of one write: the *counter*-th of *node*."""
+    """The name of a write: the *counter*-th of *node*."""
 
     node: str
     counter: int
@@ -59,23 +59,23 @@ class Record(NamedTuple):
     @property
     def state(self) -> str | None:
         """The visible state, or None when the record holds no value."""
-        if len(self.values) == 1:  # mostly
+        if len(self.values) == 1:  # the usual case
             return self.values[0].state
         return visible({value.state for value in self.values})
 
     @property
     def decided(self) -> bool:
-        """Whether an operator's decision about the key is known, and not undone by another."""
+        """Whether an operator's decision about the key is known, and not overruled by another."""
         return any(value.state in DECISIONS for value in self.values)
 
 
 def visible(states: Iterable[str]) -> str | None:
     """
-    The one state that concurrent *states* amount to.
+    The one state that concurrent *states* result in.
 
     Rejected over deleted over accepted over pending over denied, so that a revocation wins over a
-    grant made without knowing of it; but an observation beside a tombstone is that observation: a
-    minion may knock again, it opens nothing.
+    grant made without knowing of it. But an observation beside a tombstone is that observation: a
+    minion that knocks again gets no access by that.
     """
     held = set(states)
     if REJECTED in held:
@@ -85,7 +85,7 @@ def visible(states: Iterable[str]) -> str | None:
 
 
 def strictest(values: Iterable[Value]) -> Value:
-    """The one of *values* that opens least, the same on every master."""
+    """The strictest of *values*, the same one on every master."""
     return min(values, key=lambda value: (_STRICTEST_FIRST.index(value.state), value))
 
 
@@ -95,7 +95,7 @@ def covers(context: Context, dot: Dot) -> bool:
 
 
 def join(*contexts: Context) -> dict[str, int]:
-    """The smallest context that has seen all that any of *contexts* has."""
+    """The smallest context that has seen every write that any of *contexts* has."""
     joined: dict[str, int] = {}
     for context in contexts:
         for node, counter in context.items():
@@ -104,7 +104,7 @@ def join(*contexts: Context) -> dict[str, int]:
 
 
 def merge(ours: Record, theirs: Record) -> Record:
-    """The record that has seen what both have; both must be of the same pair."""
+    """The merge of both records, which must be of the same pair."""
     if ours.context == theirs.context and ours.values == theirs.values:
         return ours
     our_context, their_context = dict(ours.context), dict(theirs.context)
@@ -128,8 +128,8 @@ def surviving(
     """
     The values that two replicas of one register leave together.
 
-    :param one_of: which of two counts that stand under one name. One write is one value; a member
-        that forged another one must not make both of them vanish.
+    :param one_of: chooses between two values with the name of one write. A member that forged one
+        of them must not make both vanish.
     """
     kept = set()
     for dot, value in ours.items():
@@ -149,14 +149,14 @@ def within(record: Record, horizon: Context) -> bool:
 
 def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Record:
     """
-    *theirs* without the values that *horizon* has seen, and that *ours* does not have.
+    *theirs* without the values that *horizon* has seen and *ours* does not have.
 
-    All masters had those, so they were overwritten or dropped here since, and whatever *ours* says
-    was said knowing them. A record that was written after its tombstone had been dropped does not
-    have that in its context, and would lose to it wherever it has not been dropped yet.
+    All masters had those, so they were overwritten or dropped here since, and what *ours* says was
+    written knowing them. A record that was written after its tombstone was dropped does not have
+    that tombstone in its context, and would lose to it where it is not dropped yet.
 
-    Not so with what a master wrote that was lost before all others had it, although they had later
-    writes of its. Where nothing would be left without that, it counts.
+    The exception is a write of a master that was lost before all others had that write, though they
+    have later writes of it. If nothing would be left without such values, they count.
     """
     there = ours.values if ours else ()
     kept = tuple(v for v in theirs.values if v in there or not covers(horizon, v.dot))
@@ -167,7 +167,7 @@ def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Re
 
 
 def decide(record: Record, known: Context, value: Value) -> Record:
-    """*record* after a decision made by somebody who had seen *known*: it replaces all of that."""
+    """*record* after a decision made with knowledge of *known*, all of which it replaces."""
     kept = {v for v in record.values if not covers(known, v.dot)}
     return _written(record, kept, value)
 
@@ -176,7 +176,7 @@ def observe(record: Record, known: Context, value: Value) -> Record:
     """
     *record* after a minion knocked: earlier observations in *known* are replaced, decisions stay.
 
-    A tombstone thus stays beside the knock, and still wins over an acceptance that did not know it.
+    So a tombstone stays beside the knock, and still wins over an acceptance that did not know it.
     """
     kept = {v for v in record.values if v.state not in OBSERVATIONS or not covers(known, v.dot)}
     return _written(record, kept, value)

@@ -1,9 +1,9 @@
 """
-A register that several masters write: what is common to those of trees and of runs.
+A register that several masters write: the common part of those of trees and of runs.
 
-It merges as a key's record does (see :mod:`.record`): values that were written without knowing of
-each other stay side by side, and a write replaces what its writer knew. What a peer sends counts as
-far as a record's would (:mod:`.vouching`). What a value says is for those who keep the register.
+It merges like a key's record (see :mod:`.record`): values that were written without knowing of each
+other stay side by side, and a write replaces what its writer knew. What a peer sends is checked as
+a record is (:mod:`.vouching`). The owner of the register says what a value means.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from saltext_ha.replication.record import Dot, join, surviving
 from saltext_ha.replication.vouching import Highs, Owners, sound
 
 MOST_VALUES = 64
-"""Side by side: one of each master. Of more those of the highest rank count."""
+"""Concurrent values at most, one of each master. Of more, those of the highest rank count."""
 
 Seen = tuple[tuple[str, int], ...]
-"""The writes that a register has ever seen: (node, counter), by node."""
+"""The writes that a register has ever seen: (node, counter) each, sorted by node."""
 
 
 class Valued(Protocol):
-    """A value, by the name of its write."""
+    """A value with the name of its write."""
 
     @property
     def dot(self) -> Dot: ...
@@ -42,10 +42,10 @@ def merge(
     rank: Callable[[V], Any],
 ) -> tuple[tuple[V, ...], Seen]:
     """
-    Values and context of the register that has seen what both have.
+    Values and context of the merge of both registers.
 
-    Where each claims to have seen, and replaced, all values of the other, which cannot be by honest
-    means, all of them stand side by side: else nothing would be left.
+    If each claims to have seen, and replaced, all values of the other, which no honest masters do,
+    all values stay side by side: otherwise none would be left.
 
     :param rank: which values count where there are more than :data:`MOST_VALUES`: the highest.
     """
@@ -62,15 +62,17 @@ def sifted(
     theirs: Iterable[V], their_seen: Seen, our_seen: Seen, highs: Highs, owners: Owners
 ) -> tuple[tuple[V, ...], Seen, str]:
     """
-    Values and context of what counts of a register that a peer sent, and what was wrong with the
-    rest, empty when nothing was; see :func:`.vouching.sound`.
+    Values and context of the part of a peer's register that counts; and what was wrong with the
+    rest, empty when nothing was. See :func:`.vouching.sound`.
     """
     values, context, reason = sound(theirs, dict(their_seen), dict(our_seen), highs, owners)
     return in_order(values), _seen(context), reason
 
 
 def disclaimed(values: Iterable[Valued], seen: Seen, highs: Highs) -> Seen:
-    """The context without writes that masters, met since, have not made; *values* stay seen."""
+    """
+    The context without writes that their masters, met since, did not make; *values* stay seen.
+    """
     claims = {node: n for node, n in seen if n <= highs.get(node, n)}
     return _seen(join(claims, *({value.dot.node: value.dot.counter} for value in values)))
 
@@ -89,7 +91,7 @@ def digest(values: Iterable[tuple[Dot, str]], seen: Seen) -> bytes:
     """
     16 bytes that differ whenever two registers do.
 
-    :param values: of each, what tells it from another one under the same name.
+    :param values: for each, what distinguishes it from another one of the same name.
     """
     lines = [f"{dot.node},{dot.counter},{what}" for dot, what in values]
     lines.append("")

@@ -1,5 +1,5 @@
 """
-What ran last under a name: a register that all masters write (see :mod:`.register`).
+The last runs under a name: a register that all masters write (see :mod:`.register`).
 
 A run that begins replaces all that its master knew; one that ends replaces only itself. So two that
 began without knowing of each other, in a partition, are both seen afterwards.
@@ -21,8 +21,8 @@ STATES = (RUNNING, DONE, FAILED, UNFINISHED)
 class Run(NamedTuple):
     """
     One run. ``began`` and ``ended`` are in Unix seconds by the clock of the master that keeps this:
-    masters tell each other how long ago it was. ``ended`` is 0 while it runs, and where nobody
-    knows. ``fence``: 0 where the leader had none. ``start`` names the write by which it began.
+    masters tell each other how long ago it was. ``ended`` is 0 while it runs, and when it is
+    unknown. ``fence``: 0 where the leader had none. ``start`` names the write by which it began.
     """
 
     dot: Dot
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 class RunRegister(NamedTuple):
-    """All that is known of the last runs under one name."""
+    """All that is known of the last runs under a name."""
 
     values: tuple[Run, ...] = ()
     context: register.Seen = ()
@@ -54,7 +54,7 @@ class RunRegister(NamedTuple):
 
 
 def merge(ours: RunRegister, theirs: RunRegister) -> RunRegister:
-    """The register that has seen what both have."""
+    """The merge of both registers."""
     return RunRegister(
         *register.merge(ours.values, ours.context, theirs.values, theirs.context, _latest)
     )
@@ -63,7 +63,9 @@ def merge(ours: RunRegister, theirs: RunRegister) -> RunRegister:
 def sifted(
     theirs: RunRegister, ours: RunRegister, highs: Highs, owners: Owners
 ) -> tuple[RunRegister, str]:
-    """What of *theirs* counts that a peer sent, and what was wrong with the rest, or nothing."""
+    """
+    The part of *theirs*, from a peer, that counts; and what was wrong with the rest, or nothing.
+    """
     values, seen, reason = register.sifted(
         theirs.values, theirs.context, ours.context, highs, owners
     )
@@ -71,7 +73,7 @@ def sifted(
 
 
 def disclaimed(known: RunRegister, highs: Highs) -> RunRegister:
-    """*known* without writes that masters, met since, have not made; its runs stay."""
+    """*known* without writes that their masters, met since, did not make; its runs stay."""
     return known._replace(context=register.disclaimed(known.values, known.context, highs))
 
 
@@ -86,7 +88,9 @@ def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
 
 
 def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> RunRegister:
-    """*known* after the run that began by *start* came to *state*; as it is, where it is gone."""
+    """
+    *known* after the run that began by *start* came to *state*; unchanged if that run is gone.
+    """
     ended = [run for run in known.values if run.start == start]
     if not ended:
         return known
@@ -98,13 +102,13 @@ def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> Run
 
 
 def withdraw(known: RunRegister, start: Dot) -> RunRegister:
-    """*known* as if the run that began by *start* had not: it has done nothing yet."""
+    """*known* without the run that began by *start*, which has done nothing yet."""
     return known._replace(values=tuple(run for run in known.values if run.start != start))
 
 
 def why_not(known: RunRegister, now: float, within: float, reached: Container[str]) -> str:
     """
-    Why it is not to run now; empty: it is.
+    Why it must not run now; empty if it may.
 
     :param within: seconds in which it is to run once. :param reached: the masters that are reached:
         what these say of their runs is so.
@@ -113,7 +117,7 @@ def why_not(known: RunRegister, now: float, within: float, reached: Container[st
         if run.state == RUNNING and run.on in reached:
             return f"{run.on} runs it, since {age(run, now)}"
     for run in known.values:
-        # A clock that was set back leaves runs in its future; a run of then is no run of now.
+        # A clock that was set back leaves runs in its future; those do not count.
         if abs(now - run.began) < within:
             how = {DONE: "ran it", FAILED: "ran it, and it failed,"}.get(run.state, "began it")
             return f"{run.on} {how} {age(run, now)} ago"
@@ -122,8 +126,8 @@ def why_not(known: RunRegister, now: float, within: float, reached: Container[st
 
 def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
     """
-    Of masters that began at once without knowing of each other, all but the first by name give way;
-    the one that this run gives way to, or empty.
+    The master that this run gives way to, or empty. Of masters that began at the same time without
+    knowing of each other, all but the first by name give way.
     """
     own = next((run for run in known.values if run.start == start), None)
     others = [

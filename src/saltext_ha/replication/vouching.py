@@ -1,14 +1,15 @@
 """
-What of a record counts that somebody sent: nobody speaks for a writer that is not his own.
+Which part of a peer's record counts: a master speaks only for its own writes.
 
-A record says which writes it has seen: (node, counter) each. A record that claims to have seen what
-a master has yet to write would swallow it, however many masters know better. So each master vouches
-for its nodes: a statement, signed with the key of its certificate, of how far it has written. It
-travels with the records, by whomever they come, so that a write outlives its writer. A node's name
-follows from the certificate of its master, so that nobody can vouch for another's.
+A record says which writes it has seen: (node, counter) each. A record that claims to have seen a
+write that a master has yet to make would hide that write on all masters. So each master vouches for
+its nodes: a statement of how far it has written, signed with the key of its certificate. The
+statement travels with the records, whichever master passes them on, so that a write outlives its
+writer. A node's name follows from the certificate of its master, so that no other master can vouch
+for it.
 
-What is left out of a record here makes decisions look as if they had been made without knowing of
-each other, and then revocations win: it never opens what was closed.
+Leaving out part of a record makes decisions look as if they were made without knowing of each
+other. Then revocations win, so this never gives access back.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from saltext_ha.replication.record import Context, Dot, Record
 
 MAX_COUNTER = 2**53
 MOST_WRITES = 2**48
-"""Of one node: no group comes near it, with a write each microsecond for nine years."""
+"""Writes of one node at most: with one each microsecond, nine years."""
 MOST_OF_ONE = 1024
 """
-Nodes of one master in one record's context; those that nobody vouches for count as one's. A node
-is a start of an engine with a decision about that very key after it: one a day for three years. So
-much of each of 64 masters is what ``sync/codec.py`` takes; what has more than this in all is
-found by ``ha.rewrite`` (``replication/poisoned.py``).
+Nodes of one master in one record's context; those without a vouch count as one master's. A node is
+a start of an engine after which a decision about this key was made: one a day for three years.
+``sync/codec.py`` takes this many of each of 64 masters; ``ha.rewrite`` finds records with more than
+this in all (``replication/poisoned.py``).
 """
 MOST_UNKNOWN = MOST_OF_ONE // 4
-"""Those of them that nobody vouches for and that are only named: the rest is for who writes."""
+"""Those of them without a vouch that are only named; the rest is left for nodes that write."""
 MOST_DROPPED = 65_536
 """Nodes in a horizon."""
 
@@ -42,7 +43,7 @@ Owners = Mapping[str, bytes]
 
 
 class Write(Protocol):
-    """What is written under a name: a value of a record, or a deployment."""
+    """What a write says: a value of a record, or a deployment."""
 
     @property
     def dot(self) -> Dot:
@@ -54,7 +55,7 @@ W = TypeVar("W", bound=Write)
 
 class Vouch(NamedTuple):
     """
-    A master's word that its node has written up to *high*, and no further.
+    A master's signed statement that its node has written up to *high*, and no further.
 
     *owner* is the SHA-256 fingerprint of its certificate, *nonce* 8 bytes; *proof* the signature.
     """
@@ -81,7 +82,9 @@ def node_of(owner: bytes, nonce: bytes) -> str:
 
 
 def is_sound(record: Record, highs: Highs) -> bool:
-    """Whether :func:`sift` would leave *record* as it is; for nearly all of them, and quickly."""
+    """
+    Whether :func:`sift` would leave *record* unchanged; fast, and true for nearly all records.
+    """
     for node, counter in record.context:
         if counter > highs.get(node, MOST_WRITES):
             return False
@@ -92,7 +95,7 @@ def sift(
     theirs: Record, ours: Record | None, highs: Highs, owners: Owners
 ) -> tuple[Record | None, str]:
     """
-    What of *theirs* counts, as :func:`sound` says, and what was wrong with the rest; empty when
+    The part of *theirs* that counts by :func:`sound`; and what was wrong with the rest, empty when
     nothing was.
 
     :param ours: what is known here of the same pair.
@@ -111,14 +114,14 @@ def sound(
     values: Iterable[W], claims: Context, known: Context, highs: Highs, owners: Owners
 ) -> tuple[list[W], Context, str]:
     """
-    Which *values* count that somebody sent, and what of the writes that they *claim* to have seen;
-    and what was wrong with the rest, empty when nothing was.
+    Which of a peer's *values* count, and which of the writes that they *claim* to have seen; and
+    what was wrong with the rest, empty when nothing was.
 
-    Left out is what they claim of a node beyond what its master vouches for, or, where none does,
-    beyond what any writes. Then, where a context has more nodes than can be by honest means, those
-    that are new here; but what a value was written under stays, so that no decision is lost to a
-    crowded context, unless there are more than MOST_OF_ONE of its own master, or, of one that does
-    not vouch, of all that do not.
+    Left out are claims of a node beyond what its master vouches for or, without a vouch, beyond
+    what any node writes. Then, if a context has more nodes than honest masters write, those that
+    are new here. The nodes of the values themselves stay, so that no decision is lost to a crowded
+    context, unless there are more than MOST_OF_ONE of its master, or of all masters that do not
+    vouch.
 
     :param known: the writes that are known here.
     """
@@ -155,9 +158,9 @@ def sound(
 
 def bounded(horizon: Highs, had: Highs, highs: Highs) -> dict[str, int]:
     """
-    What of a *horizon* that a peer told counts: of a member's node no more than was *had* here.
+    The part of a peer's *horizon* that counts: of a member's node no more than was *had* here.
 
-    Of nodes of masters that are gone nobody here may have heard: their records were dropped.
+    Nodes of former masters may be unknown here: their records were dropped.
     """
     counts = {
         node: min(counter, had.get(node, 0)) if node in highs else counter
@@ -171,7 +174,7 @@ def bounded(horizon: Highs, had: Highs, highs: Highs) -> dict[str, int]:
 def _crowd(
     claims: Mapping[str, int], known: Mapping[str, int], owners: Owners, written: set[str]
 ) -> set[str]:
-    """The nodes in *claims* that are new here, and too many; in *written* are those of values."""
+    """The nodes in *claims* that are new here and too many; *written* are those of values."""
     new = claims.keys() - known.keys()
     if len(claims) <= MOST_UNKNOWN or not new:
         return set()

@@ -18,11 +18,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import NAME as MASTER_NAME
 from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.lint.model import MINION, HostFacts, Place
-from saltext_ha.minion.binding import (
-    DEFAULT_PUBLISH_PORT,
-    DEFAULT_REQUEST_PORT,
-    split_entry,
-)
+from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT, split_entry
 from saltext_ha.minion.options import NAMES
 
 NAME = "ha-masters.conf"

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import binding, options
+from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.restarting import detached, restart
 from saltext_ha.minion.restarting.processes import running
 from saltext_ha.rollout import record
@@ -152,7 +152,7 @@ def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: f
 
 
 def _reached(running: binding.Running, pid: int) -> str:
-    links = binding.established(pid)
+    links = tcp_links.established(pid)
     for master in binding.locate(running):
         judged = binding.judge(master, links, running)
         if judged.connected:

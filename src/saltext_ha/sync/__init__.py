@@ -1,1 +1,1 @@
-"""One link to every peer: what is pushed, what differs, what is repaired, what may be forgotten."""
+"""One link to every peer: pushing changes, anti-entropy, retention, questions to the group."""

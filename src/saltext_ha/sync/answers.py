@@ -1,8 +1,8 @@
 """
-What a master answers to peers that compare their records with its own: see :mod:`.antientropy`.
+Answers to peers that compare their records with this master's: see :mod:`.antientropy`.
 
-All of this runs where the replica lives. No answer is larger than a message, whatever strangers
-put into a bucket: one that is full says where it ends, and is asked for the rest.
+All of this runs in the replica's thread. Strangers can fill a bucket, but no answer is larger than
+a message: a full one says where it ends, and the peer asks for the rest.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from saltext_ha.transport import wire
 RECORDS = "records"
 PLACEMENTS = "placements"
 BYTES_PER_MESSAGE = 2 * 1024 * 1024
-"""What one message carries stays far below the limits of a body and of an answer."""
+"""Bytes of records in one message: far below the limits of a body and of an answer."""
 
 Position = tuple[int, str, bytes]
-"""Bucket, id and key of a record, in the order in which they are answered."""
+"""Bucket, id and key of a record: the order of answers."""
 
 
 def tree_of(replica: Replica, name: Any) -> DigestTree:
@@ -57,8 +57,8 @@ def answer_branches(
     replica: Replica, payload: dict[str, Any], is_open: Callable[[int], bool] = lambda branch: True
 ) -> dict[str, Any]:
     """
-    ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order; with ``shared`` it
-    is None for records that are repaired with others, that is where not *is_open*.
+    ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order. With ``shared`` the
+    answer is None for branches that are being repaired with others, that is where not *is_open*.
     """
     name = payload.get("tree")
     tree = tree_of(replica, name)
@@ -71,11 +71,11 @@ def answer_branches(
 def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
     ``{buckets: [[bucket, [[id, key, digest], …]], …]}`` → ``{records, want}``: the records that the
-    caller lacks or has otherwise, and the (id, key) of those that are to be sent here.
+    caller lacks or has in another version, and the (id, key) of those that it shall send.
 
-    With ``salt``, ``parts`` and ``only`` this is about the ids of some parts of a bucket only.
-    Where there are more records than fit into one message, ``next`` says where the answer ends; who
-    asks the same again with that as ``after`` is answered those that follow, and nothing to want.
+    With ``salt``, ``parts`` and ``only`` it is limited to the ids of some parts of a bucket. If
+    more records are due than fit into one message, ``next`` says where the answer ends; the same
+    question with that as ``after`` returns those that follow, and wants nothing.
     """
     is_meant = _meant(payload)
     after = position(payload.get("after"))
@@ -122,8 +122,8 @@ def _records(
 
 def answer_parts(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
-    ``{bucket, salt, parts}`` → ``{digests}``: the bucket divided into so many parts under the salt,
-    8 bytes each.
+    ``{bucket, salt, parts}`` → ``{digests}``: 8 bytes for each of so many parts of the bucket under
+    the salt.
     """
     (bucket,) = _numbers([payload.get("bucket")], BUCKETS)
     return {"digests": digests_in_parts(replica, bucket, *_division(payload))}
@@ -133,8 +133,8 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
     ``{buckets}`` → ``{placed: [[id, state, key], …]}``: what the key store shows.
 
-    With ``after`` (bucket, id; at first -1 and nothing) the answer ends where a message is full,
-    and then says by ``next`` what to ask with.
+    With ``after`` (bucket, id; at first -1 and an empty id) the answer ends where a message is
+    full, and ``next`` is the ``after`` of the following question.
     """
     after = payload.get("after")
     start = tuple(wire.row(after, "position", int, str)) if isinstance(after, list) else None
@@ -154,7 +154,7 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _buckets(raw: Any) -> Iterator[tuple[int, dict[tuple[str, bytes], bytes]]]:
-    """What a question has of each bucket, in their order."""
+    """The content of a question for each bucket, in order."""
     asked: dict[int, dict[tuple[str, bytes], bytes]] = {}
     for bucket, theirs in wire.rows(raw, "buckets", int, list):
         _numbers([bucket], BUCKETS)
@@ -176,7 +176,7 @@ def _division(payload: dict[str, Any]) -> tuple[bytes, int]:
 
 
 def _meant(payload: dict[str, Any]) -> Callable[[str], bool]:
-    """Whether a question is about an id."""
+    """Tells whether a question is about an id."""
     if payload.get("only") is None:
         return lambda minion_id: True
     salt, parts = _division(payload)
@@ -194,20 +194,20 @@ def position(raw: Any) -> Position | None:
 def _numbers(raw: Any, limit: int) -> list[int]:
     if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < limit for n in raw):
         raise InvalidRecord(f"takes a list of numbers below {limit}")
-    # Each is answered at length: a short question must not be worth gigabytes.
+    # Each has a long answer: a short question must not ask for gigabytes.
     if len(set(raw)) != len(raw):
         raise InvalidRecord("a number stands twice")
     return raw
 
 
 def digests_in_parts(replica: Replica, bucket: int, salt: bytes, parts: int) -> bytes:
-    """Those of a bucket that is divided under *salt*."""
+    """The rows of a bucket that is divided under *salt*."""
     items = replica.digests_in(bucket).items()
     return digests_of_parts(((pair[0], digest) for pair, digest in items), salt, parts)
 
 
 def size_of(record: Record) -> int:
-    """How many bytes a record takes in a message, or a few more: all that is sent of it counts."""
+    """Bytes of a record in a message, or slightly more."""
     texts = sum(len(value.by) + len(value.on) for value in record.values)
     values, nodes = len(record.values), len(record.context)
     return len(record.public_key) + 4 * (len(record.minion_id) + texts) + 64 * values + 28 * nodes

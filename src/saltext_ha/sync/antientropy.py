@@ -1,12 +1,12 @@
 """
 Anti-entropy: two masters find what differs between their replicas, and exchange just that.
 
-The caller drives; the peer answers by :mod:`.answers`. In sync it costs one
-request of a few dozen bytes, whatever the number of keys. Otherwise the branches that differ are
-asked for, then their buckets, then the records themselves in both directions.
+The caller drives; the peer answers by :mod:`.answers`. In sync it costs one request of a few dozen
+bytes, for any number of keys. Otherwise the branches that differ are asked for, then their buckets,
+then the records themselves in both directions.
 
-No message grows with what strangers put into a bucket: a large one is compared in parts, under a
-salt that is drawn for that (:func:`.part_of`), and an answer that is full says where to go on.
+Strangers can fill a bucket, but no message grows with it: a large bucket is compared in parts,
+under a fresh salt (:func:`.part_of`), and a full answer says where to continue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from saltext_ha.transport import wire
 
 RECORDS_PER_MESSAGE = 2000
 LEAST = 64 * 1024
-"""Bytes; a peer that takes no message of this size is of no use."""
+"""Bytes of the smallest message; a peer that refuses it cannot be asked."""
 LARGE_BUCKET = 128
 """Ids; with 100 000 keys a bucket has two."""
 
@@ -47,9 +47,9 @@ Run = Callable[..., Awaitable[Any]]
 @dataclass
 class Exchanged:
     """
-    What one round brought: records received and sent; zero of both when in sync; how many taught
-    something, and how many more were refused. ``left``: there is more that differs, which was
-    being repaired with others, or pushed.
+    The result of one round: records received and sent (zero when in sync), how many were news, and
+    how many more were refused. ``left``: more differs, and is being repaired with others, or
+    pushed.
     """
 
     received: int = 0
@@ -83,8 +83,8 @@ async def differing_below(
     """
     The buckets below *branches* in which *tree* differs; errors as :func:`differing_branches`.
 
-    :param done: the peer may leave out branches that it repairs with others at this moment; that it
-        did is noted there.
+    :param done: the peer may leave out branches that it is repairing with others; that is noted
+        there.
     """
     shared = done is not None
     answer = await call("branches", {"tree": name, "branches": branches, SHARED: shared})
@@ -111,20 +111,20 @@ async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int
 class Asked(NamedTuple):
     """
     A question about the first *taken* of some buckets, or of some parts of one: what we have there,
-    and which of them are to be asked about in parts instead.
+    and which of them must be asked about in parts instead.
     """
 
     entries: list[Any]
     taken: int
     large: Sequence[tuple[int, int]] = ()
-    """Bucket, and how many ids it has here."""
+    """Bucket → how many ids it has here."""
 
 
 def question(
     replica: Replica, buckets: Sequence[int], most: int = BYTES_PER_MESSAGE, in_parts: bool = False
 ) -> Asked:
     """
-    What :func:`answer_compare` is asked of *buckets*, as far as it fits into *most* bytes.
+    The question to :func:`answer_compare` about *buckets*, up to *most* bytes.
 
     :param in_parts: leave out buckets that are large.
     """
@@ -149,7 +149,7 @@ def question(
 def question_about_parts(
     replica: Replica, bucket: int, salt: bytes, parts: int, left: Sequence[int], most: int
 ) -> Asked:
-    """The same of those parts of one bucket that are *left*."""
+    """The same about the parts of one bucket that are *left*."""
     known: dict[int, list[tuple[tuple[str, bytes], bytes]]] = {part: [] for part in left}
     for pair, digest in replica.digests_in(bucket).items():
         part = part_of(pair[0], salt, parts)
@@ -167,13 +167,13 @@ def question_about_parts(
 
 
 class Limit:
-    """How large a message a peer takes; another release may take less than this one sends."""
+    """The size of message that a peer takes; another release may take less than this one sends."""
 
     def __init__(self) -> None:
         self.most = BYTES_PER_MESSAGE
 
     def halve(self) -> bool:
-        """It refused one for its size; whether a smaller one is worth a try."""
+        """It refused a message for its size; whether to try a smaller one."""
         if self.most <= LEAST:
             return False
         self.most //= 2
@@ -184,10 +184,10 @@ class Comparison:
     """
     Compares buckets with a peer's.
 
-    :param run: has a function work where the replica lives.
-    :param in_parts: whether the peer knows of parts; of a large bucket it is asked all at once
-        otherwise, which it may refuse.
-    :param more: said in each question, too.
+    :param run: runs a function in the replica's thread.
+    :param in_parts: whether the peer knows of parts; if not, it is asked for all of a large bucket
+        at once, which it may refuse.
+    :param more: further fields of each question.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Comparison:
 
     async def answers(self, buckets: Sequence[int]) -> AsyncIterator[dict[str, Any]]:
         """
-        The peer's answers about *buckets*, as many as it takes.
+        The peer's answers about *buckets*, in as many messages as it takes.
 
         :raises PeerError: as the call does. :raises InvalidRecord: an answer makes no sense.
         """
@@ -223,7 +223,7 @@ class Comparison:
                         yield answer
             except MessageTooLarge as exc:
                 if len(asked.entries) == 1:
-                    refused = exc  # one bucket that cannot be divided; the others can be asked for
+                    refused = exc  # one bucket, not divisible; the others can be asked for
                 elif self._limit.halve():
                     continue
                 else:
@@ -272,7 +272,7 @@ class Comparison:
 
 
 async def placed_there(buckets: Sequence[int], call: Call) -> AsyncIterator[dict[str, Any]]:
-    """The peer's answers to what its key store shows in *buckets*; errors as above."""
+    """The peer's answers about what its key store shows in *buckets*; errors as above."""
     after: list[Any] = [-1, ""]
     while True:
         answer = await call("placed", {"buckets": list(buckets), "after": after})
@@ -291,7 +291,7 @@ def _shortened(items: Iterable[tuple[tuple[str, bytes], bytes]]) -> list[Any]:
 
 
 def _size_of_pair(pair: tuple[str, bytes]) -> int:
-    """About how many bytes it takes in a question."""
+    """About how many bytes a record takes in a question."""
     return 4 * len(pair[0]) + 64
 
 
@@ -308,7 +308,7 @@ def wanted(replica: Replica, want: Any) -> list[Record]:
 
 def read_records(raw: Any) -> tuple[list[Record], list[str]]:
     """
-    Records as a peer sent them: those that are acceptable, and why the others are not.
+    Records that a peer sent: those that are valid, and why the others are not.
 
     :raises InvalidRecord: *raw* is no list at all.
     """
@@ -329,7 +329,7 @@ def told(dropped: Iterable[Record]) -> list[Any]:
 
 
 def ids_of(raw: Any) -> list[str]:
-    """The ids of the records in a message, whatever else is wrong with them."""
+    """The ids of the records in a message, valid or not."""
     entries = raw if isinstance(raw, list) else []
     return [
         entry[0] for entry in entries if isinstance(entry, list) and entry and type(entry[0]) is str
@@ -347,7 +347,7 @@ def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
 
 
 def messages(records: Iterable[Record], most: int = BYTES_PER_MESSAGE) -> Iterator[list[Record]]:
-    """*records* in lists that each fit into a message of *most* bytes, if one alone does."""
+    """*records* in lists that each fit into a message of *most* bytes; a larger record is alone."""
     message: list[Record] = []
     size = 0
     for record in records:

@@ -1,4 +1,4 @@
-"""Records between masters: plain lists on the wire, checked as if a stranger had sent them."""
+"""Records between masters: plain lists on the wire, checked as if from a stranger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltext_ha.transport import wire
 
 NODE = re.compile(r"[0-9a-f]{16}")
 MAX_VALUES = 128
-# Far more than sift() lets grow, so that no honest write is ever one too many.
+# Far more than sift() allows, so that no honest write is ever refused.
 MAX_CONTEXT = 65_536
 MAX_TIME = 1e15  # seconds; also keeps out NaN, infinity and what no float can hold
 MAX_TEXT = 64

@@ -1,4 +1,4 @@
-"""The group as one engine sees it: what every peer answers at once."""
+"""The group as one engine sees it: asks every peer at the same time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SLOW = 30.0  # seconds that a peer may take for an answer that needs work
 
 class Group:
     """
-    Gathers from this master and its peers what the commands are made of.
+    Gathers what the commands need from this master and its peers.
 
     A peer that does not answer is missing from the answers, and named with its reason: it is
-    *unknown*, and must never count as being the same.
+    *unknown*, and must never count as equal.
 
     :ivar name: this master's.
-    :ivar links: those to its peers, by name; a peer that joined just now has none yet.
+    :ivar links: the links to its peers, by name; a peer that has just joined has none yet.
     :ivar timeout: seconds that a peer may take for an answer that needs no work.
     """
 
@@ -51,7 +51,7 @@ class Group:
         return sorted({self.name, *self.peers})
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask for these commands."""
+        """The methods for peers that these commands need."""
 
         async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return {"keys": await self.shown(payload)}
@@ -76,10 +76,10 @@ class Group:
         self, method: str, payload: dict[str, Any], timeout: float
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """
-        Ask every peer at once: answers, and reasons of those who gave none.
+        Ask every peer at once: the answers, and the reasons of peers without one.
 
-        Only a peer that answers a trifle in time is given longer than that for its work: one that
-        hangs is noticed as soon as ever.
+        Only a peer that answers a small question in time gets longer for its work: an unresponsive
+        one is noticed just as fast.
         """
         links = dict(self.links)  # members may come and go while they are asked
         trifle = {"tree": RECORDS, "root": self._core.replica.records.root}
@@ -106,9 +106,9 @@ class Group:
 
     async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
         """
-        For each id what every master shows for it, but for those in *errors*.
+        For each id what every master shows, except those in *errors*.
 
-        :param errors: reasons, by master; a master that does not answer all of it comes there.
+        :param errors: reasons, by master; a master that does not answer all of it is added.
         """
         everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):
@@ -139,7 +139,7 @@ class Group:
 
 def table(raw: Any) -> dict[str, Stored]:
     """
-    What a master shows, as :meth:`Group.shown` puts it.
+    What a master shows, in the form of :meth:`Group.shown`.
 
     :raises InvalidRecord: it makes no sense.
     """
@@ -161,7 +161,7 @@ def table(raw: Any) -> dict[str, Stored]:
 def tables(
     answers: Mapping[str, Mapping[str, Any]], errors: dict[str, str]
 ) -> dict[str, dict[str, Stored]]:
-    """What each of these masters shows; whose answer makes no sense is put to the *errors*."""
+    """What each of these masters shows; one whose answer makes no sense is added to *errors*."""
     found = {}
     for name, answer in answers.items():
         try:

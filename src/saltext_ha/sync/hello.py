@@ -1,4 +1,4 @@
-"""What this master says of itself when it meets a peer."""
+"""What this master says of itself in ``hello``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Hello:
         self._store, self._vouching = store, vouching
 
     def describe(self) -> dict[str, Any]:
-        """Who this is, what it does, and what it understands."""
+        """Its name, its mode and its features."""
         return {
             "name": self._config.name,
             "url": self._config.url,

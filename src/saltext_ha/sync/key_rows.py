@@ -1,4 +1,4 @@
-"""How keys stand in answers: one key, what a store shows of an id, a change, a conflict."""
+"""Keys in answers: one key, what a store shows of an id, a change, a conflict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text(stored: Stored) -> str:
 
 
 def change_row(master: str, minion_id: str, before: str, after: str) -> dict[str, Any]:
-    """One change, made or planned, as ``ha.sync``, ``ha.join`` and those that decide print it."""
+    """A change, made or planned, as ``ha.sync``, ``ha.join`` and commands that decide print it."""
     return {"master": master, "id": minion_id, "from": before, "to": after}
 
 
@@ -42,7 +42,7 @@ def conflict_row(
     One conflict: the id, and its key on each master (None: no key).
 
     :param shown: master → what its store shows.
-    :param records: of the id; accepted keys that no store shows are told, too.
+    :param records: of the id; accepted keys that no store shows are included.
     """
     keys = {name: key_text(*stored.slot) if stored.slot else None for name, stored in shown.items()}
     there = {stored.key for stored in shown.values()}

@@ -1,4 +1,4 @@
-"""One peer: what changed here is pushed to it at once, and anti-entropy catches the rest."""
+"""The link to one peer: changes are pushed to it at once, anti-entropy finds the rest."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ LARGE = 60.0  # seconds for a message of thousands of records
 MAX_BACKOFF = 30.0
 MAX_OUTBOX = 50_000
 MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
-# Refusals of parts of one message: enough to find one record of thousands that is refused.
+# Refusals of parts of one message: enough to find one refused record among thousands.
 MAX_REFUSALS = 32
-# Of 256: what one peer repairs in one go, while others may repair the rest.
+# Branches, of 256, that one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
 AGAIN = 1.0  # seconds, when a round left something to other peers, or to what is being pushed
-# Seconds that nothing is repaired while hundreds of records are being pushed, at most.
+# Seconds, at most, without repairs while hundreds of records are being pushed.
 PUT_OFF = 30.0
 
 
@@ -55,13 +55,13 @@ class Link:
     """
     The connection to one peer.
 
-    :param greeting: what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param greeting: returns what to say in ``hello``; the answer is kept in :attr:`info`.
     :param met: called after every ``hello``, before anything else is exchanged.
     :param announce: told when the peer comes up and goes down.
-    :param mistrusted: called when one of the two does not know the other's certificate; says
+    :param mistrusted: called when one of the two does not know the other's certificate; returns
         whether it does now.
-    :param leases: this master's, of all its links. :param vouching: the same.
-    :param counters: the same; what was exchanged is counted there.
+    :param leases: shared by all links of this master. :param vouching: the same.
+    :param counters: the same; counts what was exchanged.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -83,7 +83,7 @@ class Link:
     ) -> None:
         self.peer = peer
         self.up: bool | None = None
-        """None while it is met: it answers, and what differs is being exchanged."""
+        """None at first contact: it answers, and differences are being exchanged."""
         self._told: bool | None = None
         self.error = "not asked yet"
         self.seen: float | None = None
@@ -91,7 +91,7 @@ class Link:
         self.since = time.monotonic()
         self.info: dict[str, Any] = {}
         self.trouble = ""
-        """What the peer refuses of what it is sent, though it is up; empty when it takes all."""
+        """What the peer refuses, though it is up; empty when it takes all."""
         self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
         self._mistrusted = mistrusted
@@ -107,9 +107,9 @@ class Link:
         self._outbox = Outbox()
         self._limit = Limit()
         self._refusals: list[str] = []
-        """Of this round, and of what was pushed since the one before."""
+        """Refusals of this round, and of pushes since the one before."""
         self._again: list[Record] = []
-        """Revocations that were refused, to be pushed once more."""
+        """Refused revocations, to be pushed again."""
         self._wake = asyncio.Event()
         self._heard = self._called = float("-inf")
         self._put_off_until = float("-inf")
@@ -123,8 +123,8 @@ class Link:
 
     def push(self, records: Iterable[Record]) -> None:
         """
-        Send *records* as soon as possible. For a peer that is down decisions are kept, to be the
-        first that it is told; anti-entropy finds the rest.
+        Send *records* as soon as possible. For a peer that is down, decisions are kept and sent
+        first when it is back; anti-entropy finds the rest.
         """
         self._outbox.put(records, time.monotonic())
         if self.up is False:
@@ -135,7 +135,7 @@ class Link:
             self._wake.set()
 
     def heard(self) -> None:
-        """The peer called us: if it was down, it is worth a try now, but not more than one."""
+        """The peer called us: if it was down, try it once now."""
         now = time.monotonic()
         self._called = now
         if not self.up and now >= self._heard + self._interval:
@@ -144,8 +144,8 @@ class Link:
 
     def ago(self) -> float | None:
         """
-        Seconds since the peer was last seen to run; None when it does not answer, nor has called
-        since it last was to.
+        Seconds since the peer was last seen to run; None if it does not answer and has not called
+        since.
         """
         now = time.monotonic()
         answered = self.seen if self.up and self.seen is not None else float("-inf")
@@ -153,7 +153,7 @@ class Link:
         return now - last if self.up or now - last <= 2 * self._interval else None
 
     async def run(self) -> None:
-        """Until :meth:`close` or cancelled."""
+        """Run until :meth:`close` or cancellation."""
         due = 0.0
         # Cancelling alone is not enough: before Python 3.12 asyncio.wait_for loses a cancellation
         # that comes in the same turn as the answer it waits for (gh-96764 rewrote it).
@@ -167,14 +167,14 @@ class Link:
                     wait = min(self._interval, AGAIN) if done.left else self._interval
                     due = time.monotonic() + wait
             except (ReplicaError, StoreError) as exc:
-                # Our own disk: no fault of the peer's, and said once, in the status.
+                # Our own disk, not the peer: the status says so.
                 log.debug("link to %s: %s", self.peer.name, exc)
                 due = time.monotonic() + self._interval
             except PeerMistrust:
                 if await self._mistrusted(self.peer):
                     self._wake.set()
             except PeerUnreachable:
-                pass  # noted where it was called
+                pass  # noted by the caller of the peer
             except HaError as exc:
                 self._note(exc)
             except Exception as exc:
@@ -194,7 +194,7 @@ class Link:
     async def call(
         self, method: str, payload: dict[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
-        """Ask the peer; what comes of it is noted. Errors as :meth:`PeerClient.call`."""
+        """Ask the peer, and note whether it is up. Errors as :meth:`PeerClient.call`."""
         try:
             answer = await self.client.call(method, payload, timeout)
         except PeerUnreachable as exc:
@@ -251,8 +251,8 @@ class Link:
         if not shared:
             await self._repair(list(theirs), shared, done)
             return done
-        # A master that lacks much asks all its peers at once, and is asked by all: in one order all
-        # of them would begin with the same.
+        # A master that lacks much asks all its peers at once, and is asked by all: a random order
+        # keeps them from beginning with the same branches.
         order = list(theirs)
         random.shuffle(order)
         for branches in batches(order, BRANCHES):
@@ -263,14 +263,14 @@ class Link:
                 if claimed:
                     await self._repair(claimed, shared, done)
             except PeerRefused as exc:
-                # It was refused these, and is there: what else there is goes on.
+                # The peer refused these, and is up: go on with the rest.
                 self._note_refusal(str(exc))
             finally:
                 self._leases.free(claimed, self.peer.name)
         return done
 
     def _is_on_its_way(self) -> bool:
-        """Whether what differs is being pushed, from here or to here."""
+        """Whether differences are being pushed, from here or to here."""
         now = time.monotonic()
         pushed = len(self._outbox) >= MANY or self._leases.expects_more(now)
         return pushed and now < self._put_off_until
@@ -303,7 +303,7 @@ class Link:
         return await self.call(method, payload, LARGE)
 
     async def _take(self, answer: dict[str, Any], done: Exchanged) -> None:
-        """Learn what a peer answered, and send what it wants."""
+        """Take in a peer's answer, and send the records that it wants."""
         core = self._core
         records, reasons = antientropy.read_records(answer.get("records"))
         if records:
@@ -321,10 +321,10 @@ class Link:
         done.sent += len(mine)
         done.refused += len(reasons)
         if self._outbox:
-            await self._flush()  # a revocation does not wait for a long first exchange
+            await self._flush()  # a revocation must not wait for a long first exchange
 
     async def _flush(self) -> None:
-        """Push the most urgent message of the outbox; what was not delivered stays there."""
+        """Push the most urgent message of the outbox; undelivered records stay there."""
         waiting = self._outbox.first()
         some = next(antientropy.messages((record for record, _ in waiting), self._limit.most), [])
         refused = await self._send(some)
@@ -337,8 +337,8 @@ class Link:
 
     async def _send(self, records: Sequence[Record]) -> list[Record]:
         """
-        Push *records*, in as many messages as it takes. What the peer refuses is tried in parts:
-        one that it does not take keeps no others from it.
+        Push *records*, in as many messages as needed. A refused message is tried in parts, so that
+        one refused record does not hold up the others.
 
         :return: those that it refuses. :raises PeerUnreachable: it does not answer.
         """
@@ -371,14 +371,14 @@ class Link:
         return refused
 
     def _note_refusal(self, reason: str) -> None:
-        """The peer said no to one message, and is up: logged when that is news."""
+        """The peer refused one message, and is up: logged when that is news."""
         if not self.trouble and not self._refusals:
             log.warning("ha peer refuses: name=%s reason=%s", self.peer.name, reason)
         if len(self._refusals) < MAX_REFUSALS:
             self._refusals.append(reason)
 
     def _note(self, exc: Exception) -> None:
-        """Something went wrong: logged when it is news, retried later and later."""
+        """A call failed: logged when that is news; the pause before the next try grows."""
         if isinstance(exc, InvalidRecord):
             reason = f"{self.peer.address} answers nonsense: {exc}"
         else:
@@ -386,7 +386,7 @@ class Link:
         self._tell(False, reason)
         self._backoff = min(self._backoff * 2, MAX_BACKOFF)
         self.up, self.error = False, reason
-        self._outbox.forget_knocks()  # decisions stay: they are the first it is told
+        self._outbox.forget_knocks()  # decisions stay, and are sent first
 
     def _tell(self, up: bool, reason: str = "") -> None:
         """Log and announce what is news: a change of state, or another reason for being down."""

@@ -17,7 +17,7 @@ class Links(Mapping[str, Link]):
 
     :param identity: this master's present one.
     :param make: makes the link to a peer, under that identity.
-    :param tasks: in which the links run.
+    :param tasks: runs the links.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Links(Mapping[str, Link]):
 
     async def follow(self) -> None:
         """
-        See to it that every pinned peer has one link, under its present address and certificate.
+        Give every pinned peer one link, under its present address and certificate.
 
         :raises OSError: the peers cannot be read just now; the links stay as they are.
         """

@@ -1,4 +1,4 @@
-"""What is still to be pushed to one peer: who is revoked goes first, who knocked goes last."""
+"""The records still to be pushed to one peer: revocations first, knocks last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[str, bytes]
 
 
 class Waiting(NamedTuple):
-    """A record, and when it was put here."""
+    """A record, and when it was added."""
 
     record: Record
     since: float
@@ -24,11 +24,11 @@ class Waiting(NamedTuple):
 
 class Outbox:
     """
-    The records, by their pair: a newer one takes the place of an older one.
+    The records, by their pair: a newer one replaces an older one.
 
-    What was sent stays until it is known to have arrived (:meth:`arrived`). Strangers may put any
-    number of knocks before a deletion: it goes before them, and they go in small messages, so that
-    it does not wait for a large one either.
+    A sent record stays until it is known to have arrived (:meth:`arrived`). Strangers may send any
+    number of knocks before a deletion: the deletion goes first, and knocks go in small messages, so
+    that it does not wait for a large one.
     """
 
     def __init__(self) -> None:
@@ -45,23 +45,23 @@ class Outbox:
             for before, line in enumerate(self._lines):
                 if pair in line:
                     since = line.pop(pair).since
-                    # Who was deleted and has knocked since is still to be told of as deleted.
+                    # A key that was deleted and has knocked since is still sent as a deletion.
                     urgency = min(urgency, before)
             self._lines[urgency][pair] = Waiting(record, since)
 
     def first(self) -> list[Waiting]:
-        """What is to be sent next: all that was revoked; else all decisions; else some knocks."""
+        """The next records to send: all revocations; or all decisions; or some knocks."""
         for line in self._lines[:KNOCK]:
             if line:
                 return list(line.values())
         return list(islice(self._lines[KNOCK].values(), BATCH))
 
     def has_decisions(self) -> bool:
-        """Whether more than knocks waits."""
+        """Whether anything but knocks waits."""
         return any(self._lines[:KNOCK])
 
     def arrived(self, records: Iterable[Record]) -> None:
-        """The peer has these; what has changed since they were sent stays."""
+        """The peer has these; those that changed since they were sent stay."""
         for record in records:
             pair = _pair(record)
             for line in self._lines:
@@ -74,8 +74,8 @@ class Outbox:
 
     def trim(self, most: int) -> None:
         """
-        Of more than twice as many keep *most*, the most urgent and of these the oldest;
-        anti-entropy finds the rest.
+        If there are more than twice *most*, keep *most*: the most urgent, and of these the oldest.
+        Anti-entropy finds the rest.
         """
         if len(self) > 2 * most:
             for surplus in list(islice(chain.from_iterable(self._lines), most, None)):

@@ -1,4 +1,4 @@
-"""After a lost replica: what the peers know comes first, then what the store shows."""
+"""Rebuilds a lost replica: first from the peers, then from the key store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 class Rebuilding:
     """
-    Rebuilds the replica of *core* when that is due.
+    Rebuilds the replica of *core* when needed.
 
     :param pull: learns all that the peer behind a link knows. :raises HaError: it cannot be asked.
     """
@@ -28,13 +28,13 @@ class Rebuilding:
         self._said = ""
 
     async def rebuild(self) -> None:
-        """Do so if it is due and can be done now; else another time."""
+        """Rebuild if that is needed and possible now; if not, later."""
         if not self._core.keeper.mode.adopting:
             return
         links = self._links.values()
         up = [link for link in links if link.up]
         if self._trust.peers() and (not up or not all(link.tried for link in links)):
-            return  # nobody answers, or one may know what the others do not
+            return  # none answers, or one that does not may know what the others do not
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
@@ -48,9 +48,10 @@ class Rebuilding:
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:
         """
-        Learn all that the peers behind *links* know; one of them may have lost its replica, too.
+        Pull all that the peers behind *links* know; one of them may have lost its replica, too.
 
-        :return: the names of those that told. :raises HaError: there are some, and none did.
+        :return: the names of those that answered. :raises HaError: there are peers, and none
+            answered.
         """
         asked: list[str] = []
         for link in links:

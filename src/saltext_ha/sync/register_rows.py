@@ -1,6 +1,6 @@
 """
 Registers between masters and in replica.db (see :mod:`saltext_ha.replication.register`), checked as
-if a stranger had sent them. What a value says is for those who keep the register.
+if from a stranger. The owner of a register reads its values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def from_rows(
     """
     Values and context of a register.
 
-    :param what: it is, for the error. :param kinds: the types of what a row of a value has.
+    :param what: names it in the error. :param kinds: the types in the row of a value.
     :param read: the value of a row; raises InvalidRecord.
     :raises InvalidRecord: it makes no sense; nothing of it may be used.
     """
@@ -57,7 +57,7 @@ def from_rows(
 
 
 def pack(rows: list[Any]) -> bytes:
-    """As it is kept."""
+    """The register as it is kept in replica.db."""
     packed: bytes = msgpack.packb(rows, use_bin_type=True)
     return packed
 

@@ -1,11 +1,11 @@
 """
-Who repairs which branches at present, so that no two peers send this master the same records.
+Which peer repairs which branches, so that no two peers send this master the same records.
 
-A master that was away is asked by all its peers at once, and asks all of them. Each branch of the
+A master that was down is asked by all its peers at once, and asks all of them. Each branch of the
 digest tree is then repaired with one of them; the others leave it out of that round, and find
-nothing to do in the next. Every lease ends by itself: a peer that died in mid repair holds nobody
-up for long. Pushed decisions know nothing of leases; but while a peer pushes hundreds of them, this
-master does not ask for what is on its way.
+nothing to do in the next. Every lease expires: a peer that died during a repair blocks others only
+briefly. Pushes of decisions ignore leases; but while a peer pushes hundreds of them, this master
+does not ask for what is on its way.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from saltext_ha.replication.digest import BUCKETS, FANOUT, bucket_of
 HELD = 20.0
 """Seconds that a lease holds; a message of records takes a few."""
 SHARED = "shared"
-"""In a question: the caller comes again, so what others repair may be left out of the answer."""
+"""
+In a question: the caller will ask again, so the answer may leave out branches that others repair.
+"""
 OUR = "our link to "
 MANY = BATCH // 2
-"""Records in one message, after which more may be expected: an operator accepts all at once."""
+"""Records in one push after which more are expected, as when an operator accepts all keys."""
 EXPECTED = 2.0
-"""Seconds from when these are known until the next are there, at most."""
+"""Seconds, at most, until the next of these pushes is there."""
 
 
 class RepairLeases:
@@ -45,10 +47,10 @@ class RepairLeases:
 
     def take(self, branches: Iterable[int], link: str, now: float) -> list[int]:
         """
-        Claim those of *branches* that nobody else holds, for our own link to the peer *link*.
+        Lease those of *branches* that are free, for our own link to the peer *link*.
 
         :param now: in seconds, of one clock for all calls.
-        :return: those that are its own now; to be given back with :meth:`free`.
+        :return: the branches leased to it now; give them back with :meth:`free`.
         """
         return self._take(branches, OUR + link, "", now)
 
@@ -60,7 +62,7 @@ class RepairLeases:
         """
         Whether *peer* may repair *branch* with us now.
 
-        Where two masters hold a branch for each other, the lower name goes first.
+        If two masters hold a branch for each other, the lower name goes first.
         """
         holder, until = self._held.get(branch, ("", now))
         return until <= now or holder == peer or (holder == OUR + peer and peer < self._own)
@@ -69,23 +71,25 @@ class RepairLeases:
         self, question: Mapping[str, Any], peer: str, now: float
     ) -> tuple[dict[str, Any], list[int]]:
         """
-        What is to be answered of a *question* (``compare``) that *peer* asks.
+        The part of a *question* (``compare``) by *peer* that is answered now.
 
-        :return: the question without buckets that are repaired with somebody else, and the branches
-            that are leased to the peer now; to be passed to :meth:`answered`.
+        :return: the question without buckets that are being repaired with others, and the branches
+            leased to the peer now; pass these to :meth:`answered`.
         """
         entries = question.get("buckets")
         if question.get(SHARED) is not True or not isinstance(entries, list):
             return dict(question), []
         asked = {branch for branch in map(_branch, entries) if branch is not None}
         taken = self._take(asked, peer, OUR + peer if peer < self._own else "", now)
-        # What makes no sense is for others to refuse.
+        # Malformed questions are refused elsewhere.
         others = asked.difference(taken)
         kept = [entry for entry in entries if _branch(entry) not in others]
         return {**question, "buckets": kept}, taken
 
     def answered(self, taken: Iterable[int], answer: Mapping[str, Any], peer: str) -> None:
-        """*peer* was answered: of what was *taken* for it, it keeps that from which it sends."""
+        """
+        *peer* was answered: of the leases *taken* for it, it keeps those from which it will send.
+        """
         wanted = {bucket_of(minion_id) // FANOUT for minion_id, _ in answer["want"]}
         self._free(set(taken) - wanted, peer)
 
@@ -96,7 +100,7 @@ class RepairLeases:
 
     @contextlib.contextmanager
     def receiving(self, count: int, clock: Callable[[], float]) -> Iterator[None]:
-        """While *count* records that a peer pushed are taken in; *clock* as *now* of the others."""
+        """Around taking in *count* records that a peer pushed; *clock* is that of *now* above."""
         many = count >= MANY
         self._receiving += many
         try:
@@ -107,7 +111,7 @@ class RepairLeases:
                 self._expected = clock() + EXPECTED
 
     def expects_more(self, now: float) -> bool:
-        """Whether hundreds of records that are being pushed are not there yet."""
+        """Whether hundreds of records are being pushed and have not all arrived."""
         return self._receiving > 0 or now < self._expected
 
     def _take(self, branches: Iterable[int], who: str, yielding: str, now: float) -> list[int]:
@@ -116,7 +120,8 @@ class RepairLeases:
             for branch in branches:
                 holder, until = self._held.get(branch, (who, now))
                 if holder in (who, yielding) or until <= now:
-                    # Not longer for asking again: what is refused for ever is leased for ever.
+                    # Asking again does not extend a lease: a branch that is always refused would be
+                    # leased for ever.
                     goes_on = holder == who and until > now
                     self._held[branch] = who, until if goes_on else now + HELD
                     taken.append(branch)

@@ -1,12 +1,12 @@
 """
-Dropping tombstones that nobody needs any more.
+Drops tombstones that no master needs any more.
 
-A tombstone keeps a key that was deleted from coming back with an old copy of some replica. It may
-go when every master has it. One master of the group, the one whose name comes first, asks the
-others at times: is what you know exactly what I know? Only when all of them say so (which takes all
-of them to be up), the tombstones of a certain age are dropped, here and there; and what all masters
-had by then is remembered as the horizon. What lies within the horizon and is not here was dropped:
-an old copy of a replica that offers such a record is told so (``Keeper.dropped_elsewhere``).
+A tombstone keeps a deleted key from coming back with an old copy of a replica. It may be dropped
+when every master has it. The master whose name comes first asks the others from time to time
+whether they know exactly what it knows. Only if all say so (so all must be up), tombstones of a
+certain age are dropped on every master, and the writes that all masters have are remembered as the
+horizon. A record within the horizon that is not here was dropped: an old copy of a replica that
+offers such a record is told so (``Keeper.dropped_elsewhere``).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FIRST = 60.0
 DAY = 86400.0
 PORTION = 5000
 MAX_EPOCH = 2**53
-MAX_MISSED = 1_000_000  # droppings: a hundred years of them
-ATTEMPTS = 10  # a group where keys change all the time is level for moments only
+MAX_MISSED = 1_000_000  # droppings, as many as in a hundred years
+ATTEMPTS = 10  # if keys change all the time, masters are level only for moments
 
 
 class Retention:
     """
-    What this master does about old tombstones.
+    This master's part in dropping old tombstones.
 
     :param name: this master's.
     :param keep: days for which a tombstone is kept.
@@ -57,7 +57,7 @@ class Retention:
         self._keep, self._pause = keep, pause
 
     def for_peers(self) -> dict[str, Handler]:
-        """What the master that goes about dropping may ask."""
+        """The methods for the master that drops."""
 
         async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             level, epoch = await self._core.run(self._standing, payload.get("root"))
@@ -79,21 +79,21 @@ class Retention:
 
     async def pull(self, link: Link) -> None:
         """
-        Learn all that a peer knows, for a replica that was lost: its records and its horizon.
+        Pull all that a peer knows, for a replica that was lost: its records and its horizon.
 
-        :raises HaError: the peer cannot be asked; nothing is wrong with what was learnt so far.
+        :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
-        # Asked first: all that was had by everybody then is among the records that follow.
+        # Asked first: the records that follow contain all that every master had then.
         horizon, epoch = await self._horizon_of(link)
-        # One round carries what fits into its messages. What is offered for ever, because neither
-        # this master takes it nor the peer drops it, is no news.
+        # One round is limited by the size of its messages. A record that is offered again and
+        # again, because this master refuses it and the peer does not drop it, is no news.
         while (done := await link.exchange()).learned:
             pass
-        # What cannot be read is not here, and was not dropped.
+        # A record that cannot be read is missing here, but was not dropped.
         await self._core.run(self._raise, {} if done.refused else horizon, epoch)
 
     async def _horizon_of(self, link: Link) -> tuple[dict[str, int], int]:
-        """What a peer says that all masters have had, and how often the group has dropped."""
+        """A peer's horizon, and how often the group has dropped."""
         answer = await link.call("horizon", {})
         if not self._is_epoch(answer.get("epoch")):
             return {}, 0
@@ -102,7 +102,7 @@ class Retention:
     def _raise(self, horizon: dict[str, int], epoch: int) -> None:
         replica = self._core.replica
         highs = replica.vouched.highs
-        # All that a peer knows was taken in: what is not here of what was written, was dropped.
+        # All that a peer knows was taken in: a write that is missing here was dropped.
         horizon = bounded(horizon, join(replica.nodes.seen(), highs), highs)
         with replica.transaction():
             replica.dropped.raise_horizon(horizon, epoch)
@@ -123,10 +123,10 @@ class Retention:
 
     async def drop_old(self) -> int:
         """
-        Drop what is old enough, if it is this master's turn to see to it.
+        Drop what is old enough, if this master's name comes first.
 
         :return: how many tombstones were dropped here.
-        :raises HaError: why they are kept; another time may do.
+        :raises HaError: why they are kept for now.
         """
         if any(name < self._name for name in self.others()):
             return 0
@@ -143,7 +143,7 @@ class Retention:
         return count
 
     def _old(self, before: float, after: str) -> tuple[list[tuple[str, bytes]], str]:
-        """The next tombstones written before then, and where to go on; empty at the end."""
+        """The next tombstones written before a time, and where to continue; empty at the end."""
         records = self._core.replica.tombstones(after, PORTION)
         old = [
             (record.minion_id, record.fingerprint)
@@ -169,7 +169,7 @@ class Retention:
                 break
         else:
             raise HaError("keys change all the time")
-        # Who does not hear of it now offers the tombstones again, and is told then.
+        # A master that does not hear of it now offers the tombstones again, and is told then.
         await self._tell(root, dropping)
         log.info("ha tombstones dropped: keys=%d", len(keys))
         return len(keys)
@@ -190,7 +190,7 @@ class Retention:
     async def _tell_horizon(self) -> None:
         """
         Have all masters remember what was dropped: one was busy then, and dropped it when it
-        offered it again, or is an old copy of itself. While they differ, another time will do.
+        offered it again, or is an old copy of itself. While they differ, try later.
         """
         core = self._core
         root = core.replica.records.root
@@ -212,7 +212,7 @@ class Retention:
 
     async def _all_level(self, root: bytes) -> dict[str, int]:
         """
-        How often each master has dropped tombstones, by name, as far as it says so.
+        How often each master has dropped tombstones, by name, if it says so.
 
         :raises HaError: a master is down or knows something else.
         """
@@ -233,13 +233,15 @@ class Retention:
 
     def _is_epoch(self, raw: Any) -> bool:
         """
-        Whether that can be a peer's count of droppings: after any that is taken there are others.
+        Whether a number is a valid count of droppings by a peer; it must leave room for more.
         """
         epoch = self._core.replica.dropped.epoch
         return type(raw) is int and 0 <= raw < min(MAX_EPOCH, epoch + MAX_MISSED)
 
     def _standing(self, root: Any) -> tuple[bool, int]:
-        """Whether just what has the digest *root* is known here, and applied; and our epoch."""
+        """
+        Whether the records here have exactly the digest *root*, and are applied; and our epoch.
+        """
         return self._is_level(root), self._core.replica.dropped.epoch
 
     def _is_level(self, root: Any) -> bool:

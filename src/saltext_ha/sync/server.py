@@ -1,4 +1,4 @@
-"""What peers may ask about keys: the other side of :mod:`.link`."""
+"""The methods for peers about keys: the other side of :mod:`.link`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SyncServer:
     """
     Of one master.
 
-    :param moved: told what a peer says of itself when it is met: it may have another address.
+    :param moved: called with what a peer says of itself in ``hello``: it may have another address.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SyncServer:
         return {name: self._heard(handler) for name, handler in handlers.items()}
 
     def _heard(self, handler: Handler) -> Handler:
-        """Who asks is there: that is noted before anything else."""
+        """A handler that first notes that the calling peer is up."""
 
         async def heard(peer: Peer, payload: dict[str, Any]) -> Mapping[str, Any]:
             if peer.name in self._links:
@@ -67,13 +67,13 @@ class SyncServer:
         self._moved(peer, payload)
         vouched = self._vouching.read(payload.get("vouched"))
         if vouched:
-            # Not waited for: who asks has little time, and the keeper may be busy. It comes before
-            # anything that this peer sends after the answer.
+            # Not waited for: the caller has little time, and the keeper may be busy. It still comes
+            # before anything that this peer sends after the answer.
             self._core.start(self._met(peer, vouched))
         return self._own_hello.greet()
 
     async def _met(self, peer: Peer, vouched: Sequence[Vouch]) -> None:
-        with contextlib.suppress(HaError):  # it is believed; a full disk is told of elsewhere
+        with contextlib.suppress(HaError):  # it counts already; the status tells of a full disk
             self._vouching.disowned(await self._core.meet(vouched, peer.name))
 
     # The digest trees may be read from any thread: these two never wait for the keeper.
@@ -114,7 +114,7 @@ class SyncServer:
         reasons += merged.refused
         vouching.note(peer.name, reasons)
         vouching.disowned(merged.disowned)
-        # Those that are refused, too: they will not come in any better state.
+        # Also refused records: they will not come in a better state.
         leases.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,

@@ -1,11 +1,11 @@
 """
-Do two masters have one key store between them: a shared folder, or a shared database?
+Do two masters share one key store: a shared folder, or a shared database?
 
-Then there is nothing to replicate, and nothing is ever written by us. A peer's signature in our
-store may also be there because the folder was copied; so the peer is asked to sign anew. What was
-found is remembered: after a restart the peer may be down, and nothing is written before it has
-shown that its store is another one now. A network file system may show from its cache what is no
-longer so; therefore a signature that does not appear counts after ``scan_interval`` only.
+Then there is nothing to replicate, and we never write. A peer's signature in our store may also be
+there because the folder was copied; so the peer is asked to sign again. The result is remembered:
+after a restart the peer may be down, and nothing is written until it has shown that its store is
+another one now. A network file system may show an old state from its cache; therefore a missing
+signature counts only after ``scan_interval``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 class SharedStore:
     """
-    Finds out whose store is this master's own, too; ``names`` are those masters.
+    Finds out which masters share this master's store: ``names``.
 
     :param names: as they were found before a restart.
-    :param mode: told what follows from it.
-    :param patience: seconds after which a signature that does not appear counts.
+    :param mode: the write mode that follows from it.
+    :param patience: seconds after which a missing signature counts.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class SharedStore:
         self.names = set(names)
         self._core, self._trust, self._links, self._mode = core, trust, links, mode
         self._patience = patience
-        self._remembered = set(self.names)  # those of names that have not been asked again yet
+        self._remembered = set(self.names)  # of names, those that have not been asked again yet
         self._checks: dict[str, asyncio.Lock] = {}
         self._unsaved = False  # the disk was full
         self._awaited: dict[str, tuple[str, float]] = {}
-        """Signatures that do not appear in our store, and since when (``time.monotonic``)."""
+        """Signatures missing from our store, and since when (``time.monotonic``)."""
 
     @property
     def due(self) -> bool:
-        """Whether a signature has not appeared for so long that it is time to look again."""
+        """Whether a signature has been missing for so long that it is time to look again."""
         now = time.monotonic()
         return any(now >= since + self._patience for _, since in self._awaited.values())
 
     def for_peers(self) -> dict[str, Handler]:
-        """What a peer that suspects it may ask."""
+        """The methods for a peer that suspects a shared store."""
 
         async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             token, signed = await self._core.run(self._sign, payload.get("anew") is True)
@@ -72,7 +72,7 @@ class SharedStore:
         return {"signature": signature}
 
     async def check_all(self) -> None:
-        """Look at all peers at once; those that cannot be asked are looked at another time."""
+        """Check all peers at once; those that cannot be asked are checked later."""
         gone = self.names - self._trust.pinned().keys()
         if gone:
             await self._end(gone)
@@ -82,7 +82,7 @@ class SharedStore:
                 await self.check(link)
             except HaError as exc:
                 log.debug("sharing with %s is not known: %s", link.peer.name, exc)
-                self._awaited.pop(link.peer.name, None)  # another time, from the beginning
+                self._awaited.pop(link.peer.name, None)  # later, from the beginning
 
         await asyncio.gather(*map(look, self._links.values()))
         if self._unsaved:
@@ -90,11 +90,11 @@ class SharedStore:
 
     async def check(self, link: Link) -> None:
         """
-        Stop writing when the peer's store is ours; go on when it was, and is no longer.
+        Stop writing if the peer shares our store; resume if it no longer does.
 
         :raises HaError: the store cannot be read, or the peer does not answer.
         """
-        # One at a time: the signature that a second one asks for would be news to the first.
+        # One at a time: a second check would change the signature that the first one waits for.
         async with self._checks.setdefault(link.peer.name, asyncio.Lock()):
             await self._check(link)
 
@@ -117,7 +117,7 @@ class SharedStore:
         await self._save()
 
     async def _end(self, names: set[str]) -> None:
-        """The store is shared with these no longer."""
+        """These no longer share the store."""
         self.names -= names
         self._remembered -= names
         for name in names:
@@ -128,10 +128,10 @@ class SharedStore:
         await self._core.apply()
 
     async def _same(self, link: Link) -> bool | None:
-        """Whether the peer's store is ours; None: it cannot be told now."""
+        """Whether the peer shares our store; None: unknown for now."""
         if link.peer.name in self.names:
             return await self._still(link)
-        # It may just be signed anew for the peer's own check: then it is to be looked at again.
+        # It may have just been signed again for the peer's own check: then look again.
         if not (await self._shown(link) or await self._shown(link)):
             return False
         answer = await link.call("signature", {"anew": True})
@@ -142,7 +142,7 @@ class SharedStore:
         return await self._shown(link)
 
     async def _still(self, link: Link) -> bool | None:
-        """Whether a store that was ours, too, still is."""
+        """Whether a store that was shared still is."""
         name, now = link.peer.name, time.monotonic()
         awaited, since = self._awaited.get(name, ("", now))
         answer = await link.call("signature", {"anew": not awaited})
@@ -168,10 +168,10 @@ class SharedStore:
         return bool(there) and there == token
 
     def _sign(self, anew: bool) -> tuple[str, bool]:
-        """This master's signature, and whether it was written just now."""
+        """This master's signature, and whether it was just written."""
         keeper = self._core.keeper
         anew = anew and (not self._mode.never or bool(self.names)) and not keeper.mode.adopting
-        # Another folder may have taken the place of the one that was looked at last.
+        # The folder may have been replaced since the last look.
         anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
         if anew:
             keeper.holds.provenance.sign()
@@ -193,6 +193,6 @@ class SharedStore:
 
 
 def reason(names: Iterable[str]) -> str:
-    """Why a store that is that of the masters *names*, too, is left alone; empty without any."""
+    """Why a store shared with the masters *names* is not written; empty without any."""
     shared = " and ".join(sorted(names))
     return shared and f"its key store is that of {shared}, too; a shared store is never written to"

@@ -1,8 +1,8 @@
 """
-What this master vouches for, and what it believes of others: see ``replication/vouching.py``.
+This master's vouches, and those of others: see ``replication/vouching.py``.
 
 Each vouch is ``[owner, nonce, high, proof]`` on the wire. The proof is made with the key of a
-certificate of the master, and checked by those that are pinned; so it counts from any sender.
+certificate of the master, and checked against the pinned ones; so it counts from any sender.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from saltext_ha.transport.trust import Trust
 log = logging.getLogger(__name__)
 
 MOST = 1000
-"""Proofs that are checked of one message: a tenth of a second. The rest comes with the next."""
+"""Proofs that are checked per message: a tenth of a second. The rest comes with the next."""
 SHOWN = 3600.0
-"""Seconds that the status tells of a peer that sent what does not count."""
+"""Seconds for which the status tells of a peer that sent something that does not count."""
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
 
@@ -54,7 +54,7 @@ class Vouching:
     """
     Of one master.
 
-    :param replica: which says how far this master has written.
+    :param replica: says how far this master has written.
     :param identity: its present one.
     :param trust: says who belongs to the group.
     """
@@ -72,8 +72,7 @@ class Vouching:
 
     def begin(self) -> None:
         """
-        Vouch for the last time for the node under which was written until now, and take another
-        one. In the thread of the replica.
+        Vouch for the last time for the present node, and take a new one. In the replica's thread.
         """
         replica, identity = self._replica, self._identity()
         word = replica.own_word()
@@ -84,14 +83,14 @@ class Vouching:
         self._follow()
 
     def own(self) -> list[list[Any]]:
-        """What is said when a peer is met: the present node first, then those of former starts."""
+        """The vouches for ``hello``: the present node first, then those of former starts."""
         replica, own = self._replica, _certificates(self._identity().chain)
         present = self._present()
         former = replica.vouched.all_of(frozenset(own))
         return [list(vouch) for vouch in ([present] if present else []) + former]
 
     def of(self, nodes: Iterable[str]) -> list[list[Any]]:
-        """What is said beside records whose contexts have these *nodes*."""
+        """The vouches to send with records whose contexts have these *nodes*."""
         replica = self._replica
         said = (
             self._present() if node == replica.node else replica.vouched.get(node) for node in nodes
@@ -110,7 +109,7 @@ class Vouching:
         own = self._identity()
         if self._key is None or self._key[0] != own.fingerprint:
             key = serialization.load_pem_private_key(read_plain(own.key_file), password=None)
-            assert isinstance(key, ec.EllipticCurvePrivateKey)  # else it is no identity
+            assert isinstance(key, ec.EllipticCurvePrivateKey)  # any other key makes no identity
             self._key = own.fingerprint, key
         return word._replace(proof=self._key[1].sign(word.statement, _ECDSA))
 
@@ -118,10 +117,10 @@ class Vouching:
 
     def read(self, raw: Any, records: Sequence[Claiming] | None = None) -> list[Vouch]:
         """
-        What in a message is proven, and news; what makes no sense, or is of nobody in the group, is
-        as good as unsaid.
+        The vouches in a message that are proven and news; malformed ones, and those of non-members,
+        are ignored.
 
-        :param records: those that it came with: only what they need is looked at.
+        :param records: the records of the message: only vouches that they need are looked at.
         """
         self._follow()
         if not isinstance(raw, list):
@@ -151,7 +150,7 @@ class Vouching:
         return known.high if known else -1
 
     def _follow(self) -> None:
-        """Know the certificates of all that belong to the group now."""
+        """Update the certificates of all members."""
         trust, own = self._trust, self._identity()
         seen = trust.generation(), own
         if seen == self._seen:
@@ -174,16 +173,16 @@ class Vouching:
     # -- what did not count
 
     def note(self, peer: str, reasons: Sequence[str]) -> None:
-        """Some of what *peer* sent was not taken, and why: for the log and the status."""
+        """Note why some of what *peer* sent was not taken: for the log and the status."""
         self._note(f"not taken from {peer}", peer, reasons)
 
     def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
-        """Name → what was taken out again, as that master says that it has not written it."""
+        """Name → why records were changed: that master says that it has not written it."""
         for name, what in reasons.items():
             self.note(name, what)
 
     def refused(self, peer: str, reasons: Any) -> None:
-        """*peer* did not take some of what it was sent, and said why."""
+        """Note why *peer* refused some of what it was sent."""
         if isinstance(reasons, list):
             self._note(f"not taken by {peer}", peer, [_printable(reason) for reason in reasons])
 
@@ -196,7 +195,7 @@ class Vouching:
         self._noted[what] = _Noted(peer, reasons[0], time.monotonic())
 
     def notes(self) -> list[str]:
-        """The same for the status, as long as that peer is in the group."""
+        """The notes for the status, of peers that are in the group."""
         members, now = self._trust.peers(), time.monotonic()
         return [
             f"{what}: {noted.reason}"

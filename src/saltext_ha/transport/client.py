@@ -22,7 +22,7 @@ from saltext_ha.transport import succession, tls, wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Peer
 
-# Shorter than the listener's, so that it is this side that lets go of an idle connection.
+# Shorter than the listener's, so that this side closes an idle connection.
 KEEPALIVE = 60.0
 MAX_CONNECTIONS = 8
 MAX_REASON = 1000
@@ -34,7 +34,7 @@ _RECORD, _RECORD_OVERHEAD = 16384, 22
 
 class PeerClient:
     """
-    Calls one peer. Make it, use it and :meth:`close` it inside one running event loop.
+    Calls one peer. Construct it, use it and :meth:`close` it inside one running event loop.
 
     :param timeout: seconds a call may take altogether, connecting included, unless it says so.
     :ivar bytes_sent: bytes of all requests: heads, bodies and TLS records; without handshakes.
@@ -57,12 +57,12 @@ class PeerClient:
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """
-        Have the peer answer *method*. A call may arrive twice (it is repeated once on a kept
-        connection that turns out to be closed), so methods must not mind.
+        Call *method* of the peer. A call may arrive twice (it is repeated once if a kept connection
+        turns out to be closed), so methods must be idempotent.
 
         :raises PeerUnreachable: no usable answer in time; names address and reason.
-        :raises PeerRefused: the peer said no; its reason is in the message. It is
-            :exc:`MessageTooLarge` where less may be taken.
+        :raises PeerRefused: the peer refused; its reason is in the message. It is
+            :exc:`MessageTooLarge` if a smaller message may be taken.
         """
         try:
             return await asyncio.wait_for(
@@ -87,7 +87,7 @@ async def call_once(
     payload: Mapping[str, Any] | None = None,
     timeout: float = 5.0,
 ) -> dict[str, Any]:
-    """Like :meth:`PeerClient.call`, for who has one thing to say only."""
+    """Like :meth:`PeerClient.call`, for a single call."""
     client = PeerClient(identity, peer, timeout)
     try:
         return await client.call(method, payload)
@@ -97,8 +97,8 @@ async def call_once(
 
 async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
     """
-    All the certificates of the master at the address of *peer*, the oldest first, as it says
-    itself: believe only what follows from a pinned one (:func:`.succession.after`).
+    All certificates of the master at the address of *peer*, the oldest first, by its own account:
+    believe only those that follow from a pinned one (:func:`.succession.after`).
 
     :raises PeerError: it cannot be asked.
     """
@@ -119,7 +119,7 @@ async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 
     Show *peer* all our certificates, so that it takes over the present one if it pinned a former.
 
     :param name: ours.
-    :raises PeerError: it cannot be asked, or does not believe it.
+    :raises PeerError: it cannot be asked, or does not believe them.
     """
     exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
     shown = {"name": name, "certificates": list(identity.chain)}
@@ -135,9 +135,9 @@ class Exchange:
     """
     Requests to *url*, whose server must show exactly the certificate *expected*.
 
-    :param context: how to do TLS; the certificate is compared besides, before anything is sent.
-    :param expected: a PEM certificate, or the SHA-256 of one; None where the answer proves itself
-        and nothing is sent that matters.
+    :param context: the TLS context; the certificate is also compared before anything is sent.
+    :param expected: a PEM certificate, or the SHA-256 of one; None if the answer proves itself and
+        nothing confidential is sent.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes | None) -> None:
@@ -211,8 +211,8 @@ class Exchange:
         if self._closed:
             raise PeerUnreachable(f"{self._address} is not called any more")
         if self._session is None:
-            # The connector compares the fingerprint right after the handshake, before the
-            # request is written; the context of each request is what does the TLS.
+            # The connector compares the fingerprint right after the handshake, before the request
+            # is written; TLS uses the context of each request.
             connector = aiohttp.TCPConnector(
                 ssl=self._expected or False,
                 limit=MAX_CONNECTIONS,
@@ -245,7 +245,7 @@ def _on_the_wire(size: int) -> int:
 
 
 def _hung_up(exc: Exception) -> bool:
-    """Whether a connection that had been made was closed by the other side."""
+    """Whether an established connection was closed by the other side."""
     if isinstance(exc, (aiohttp.ClientConnectorError, aiohttp.ServerFingerprintMismatch)):
         return False
     return isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError))

@@ -1,14 +1,14 @@
 """
-How a TCP connection becomes an authenticated one, within limits.
+How a TCP connection is authenticated, within limits.
 
-asyncio's own TLS server drops failed handshakes without a word and lets any number of them linger.
-Here each is given a deadline, counted with its reason when it fails, and when too many are
-unfinished the oldest of those is dropped who has the most: a flood from one address only keeps
-itself out, one from many addresses others for no longer than a handshake takes.
+asyncio's own TLS server drops failed handshakes silently and lets any number of them linger. Here
+each has a deadline, and is counted with its reason when it fails. When too many are unfinished, the
+caller with the most of them loses its oldest: a flood from one address keeps only itself out, one
+from many addresses keeps others out for at most the time of a handshake.
 
-What asyncio is asked for is only what it documents: to watch a socket, to make a connection of an
-accepted one, and that nothing is received before ``connection_made``. What happens within one turn
-of its loop is another matter in each release of Python.
+Only documented behaviour of asyncio is used: watching a socket, making a connection of an accepted
+one, and that nothing is received before ``connection_made``. What happens within one turn of its
+loop differs between releases of Python.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
 from saltext_ha.transport.framing import Framing, Unframed
 from saltext_ha.transport.tls import fingerprint
 
-# What accept(2) fails with when this process or the system has nothing left; tried again after so
-# many seconds. The caller who cannot be let in is still there, so the socket stays readable.
+# Errors of accept(2) when this process or the system is out of resources; tried again after so many
+# seconds. The caller that was not accepted still waits, so the socket stays readable.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 1.0
-# Seconds for the answer to who is to be cut off.
+# Seconds for the answer to a caller that is cut off.
 LAST_WORD = 1.0
 
 
@@ -48,7 +48,7 @@ class Limits:
     keepalive: float = 75.0
     max_body: int = 8 * 1024 * 1024
     max_line: int = 8190
-    # So many are let in at a time, and so many may wait.
+    # So many are accepted at a time, and so many may wait.
     backlog: int = 128
     max_handshakes: int = 64
     max_anonymous: int = 16
@@ -58,12 +58,12 @@ class Limits:
 
 class Acceptor:
     """
-    Makes a :class:`Connection` of everything that connects, and keeps their number bounded.
+    Makes a :class:`Connection` for every caller, and limits their number.
 
-    :param context: the TLS context for a new handshake; asked each time, so trust may change.
-        None: no TLS here, what is sent is a request at once.
+    :param context: returns the TLS context for a new handshake, each time, so trust may change.
+        None: no TLS, the caller sends a request at once.
     :param requests: makes the protocol that speaks HTTP once the handshake is done.
-    :param refuse: told (reason, host) of everyone who did not get in.
+    :param refuse: called with (reason, host) of every caller that is turned away.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Acceptor:
         self.requests = requests
         self.refuse = refuse
         self.limits = limits
-        # Dictionaries for their order: the first is the oldest.
+        # Dictionaries keep the order: the first is the oldest.
         self.handshakes: dict[Connection, None] = {}
         self.anonymous: dict[Connection, None] = {}
         self.authenticated: dict[Connection, None] = {}
@@ -87,9 +87,9 @@ class Acceptor:
 
     def listen(self, server: asyncio.Server) -> None:
         """
-        Let callers in at the addresses that *server* has bound; it does not serve itself.
+        Accept callers at the addresses that *server* has bound; the server itself accepts none.
 
-        :raises OSError: an address was taken by another between the two.
+        :raises OSError: another process took an address in between.
         """
         for bound in server.sockets:
             listening = bound.dup()
@@ -107,7 +107,8 @@ class Acceptor:
             try:
                 sock, address = listening.accept()
             except OSError as exc:
-                # Mostly: nobody else is waiting. Or who did has hung up, or is kept out.
+                # Usually no other caller is waiting. Or it has disconnected, or is blocked by a
+                # firewall.
                 if exc.errno in _EXHAUSTED:
                     self.refuse("no file descriptor is left", "?")
                     loop = asyncio.get_running_loop()
@@ -118,7 +119,9 @@ class Acceptor:
             Connection(self).begin(sock, str((address or ["?"])[0]))
 
     def enter(self, connection: Connection, stage: dict[Connection, None], limit: int) -> None:
-        """Put *connection* into *stage*; when that is full, who has the most there loses one."""
+        """
+        Put *connection* into *stage*; when that is full, the caller with the most there loses one.
+        """
         own = [other for other in stage if other.fingerprint == connection.fingerprint]
         if connection.fingerprint and len(own) >= self.limits.max_per_peer:
             self._crowded(own[0])
@@ -134,14 +137,14 @@ class Acceptor:
         oldest.drop()
 
     def forget(self, connection: Connection) -> None:
-        """Called once a connection is over, whatever stage it had reached."""
+        """Called once a connection is over, in any stage."""
         for stage in (self.handshakes, self.anonymous, self.authenticated):
             stage.pop(connection, None)
         if connection.requests is not None:
             self.by_requests.pop(connection.requests, None)
 
     def stop_listening(self) -> None:
-        """Let nobody in any more; who is connected may stay."""
+        """Accept no more callers; present connections stay."""
         for listening in self._listening:
             if listening in self._pauses:
                 self._pauses.pop(listening).cancel()
@@ -150,7 +153,7 @@ class Acceptor:
         self._listening.clear()
 
     def close(self) -> None:
-        """Let nobody in any more, and drop everybody."""
+        """Accept no more callers, and drop all connections."""
         self.stop_listening()
         for stage in (self.handshakes, self.anonymous, self.authenticated):
             for connection in list(stage):
@@ -158,7 +161,7 @@ class Acceptor:
 
 
 class Connection(asyncio.Protocol):
-    """One caller: first a TLS handshake, then a pipe into the HTTP protocol, with an idle limit."""
+    """One caller: first a TLS handshake, then data for the HTTP protocol, with an idle limit."""
 
     def __init__(self, acceptor: Acceptor) -> None:
         self._acceptor = acceptor
@@ -173,11 +176,13 @@ class Connection(asyncio.Protocol):
         self.fingerprint: str | None = None
         self.host = "?"
         self.spared = False
-        """Whether others go first when there are too many; set by the part that answers."""
+        """
+        Whether other connections are dropped before it when there are too many; set by the server.
+        """
 
     @property
     def caller(self) -> str:
-        """Whose connection it is: a peer's by its certificate, a stranger's by the address."""
+        """The owner of the connection: a peer by its certificate, a stranger by the address."""
         return self.fingerprint or self.host
 
     def begin(self, sock: socket.socket, host: str) -> None:
@@ -196,7 +201,7 @@ class Connection(asyncio.Protocol):
             return
         session = made.get_extra_info("ssl_object")
         try:
-            # Asked of the TLS session itself; ValueError when it ended just now.
+            # From the TLS session itself; ValueError if it has just ended.
             der = session.getpeercert(binary_form=True) if session else None
         except ValueError:
             made.abort()  # which _connect reports
@@ -224,13 +229,13 @@ class Connection(asyncio.Protocol):
     # Called by the listener
 
     def busy(self) -> None:
-        """A request has arrived whole enough to be answered: the idle limit rests."""
+        """A request can be answered now: the idle limit is suspended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def idle(self) -> None:
-        """An answer is on its way: the next request must come within the keep-alive time."""
+        """An answer was sent: the next request must come within the keep-alive time."""
         if not self._over:
             self._expect(self._acceptor.limits.keepalive, None)
             self._read(None)
@@ -242,7 +247,7 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(AttributeError):
                 self._transport.abort()
         elif self._sock is not None:
-            # The handshake goes on with it, until it is told so.
+            # Until then the handshake still uses it.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._end(None)
@@ -271,8 +276,8 @@ class Connection(asyncio.Protocol):
                 lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
             )
         except BaseException as exc:
-            # The error knows the frames of asyncio, and what they hold knows the error. It would
-            # wait for the garbage collector, which counts objects: of these few have 0.3 MB.
+            # The error refers to frames of asyncio, and these to the error: a cycle for the garbage
+            # collector, which counts objects, and these few hold 0.3 MB.
             traceback.clear_frames(exc.__traceback__)
             raise
 
@@ -292,7 +297,7 @@ class Connection(asyncio.Protocol):
         self._expect(limits.header, IDLE)
 
     def _read(self, data: bytes | None) -> None:
-        """Pass on what of *data* is to be read now; None: the last request is answered."""
+        """Pass on the part of *data* that may be read now; None: the last request is answered."""
         if self._framing is None or self.requests is None:
             return
         try:
@@ -309,7 +314,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or not (exc.status or answering):
             self.drop()
             return
-        if not answering:  # else the answer to the one before is on its way
+        if not answering:  # otherwise an answer is being sent
             self._transport.write(exc.answer())
             self._transport.close()
         self._expect(LAST_WORD, None)
@@ -330,7 +335,7 @@ class Connection(asyncio.Protocol):
         self.busy()
         self._acceptor.forget(self)
         if self.requests is not None:
-            # Not at once: aiohttp minds when it is over before its own task had its first turn.
+            # Not at once: aiohttp fails if it is over before its own task had its first turn.
             asyncio.get_running_loop().call_soon(self.requests.connection_lost, exc)
 
 

@@ -17,11 +17,11 @@ from saltext_ha.transport.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
-# A caller has ten seconds to say what it wants, and a minute to take the answer. Few are let in at
-# a time, the others wait: so a caller has said what it wants before so many others have come that
-# it would have to go.
+# A caller has ten seconds to send its command, and a minute to take the answer. Few are accepted at
+# a time, the others wait: so a caller has sent its command before enough others come for it to be
+# dropped.
 LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=256, backlog=8)
-# At a time. Fewer than connections: who has to go when these are too many is never one of them.
+# At a time. Fewer than connections: a caller whose command is being carried out is never dropped.
 MAX_COMMANDS = 32
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -31,10 +31,10 @@ class ControlServer:
     """
     Answers ``POST /<command>`` with JSON on the unix socket *path*, for its owner and root only.
 
-    :param commands: name → coroutine function from request to answer; a ``HaError`` is answered
-        as an error with its message.
-    :param limits: of connections and their time; a user who may connect may do all there is, but a
-        script of that user's that leaks connections is to keep nobody else out.
+    :param commands: name → coroutine function from request to answer; a ``HaError`` becomes an
+        error answer with its message.
+    :param limits: of connections and their time. A user who may connect may do everything, but a
+        script that leaks connections must not keep others out.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ControlServer:
 
     async def start(self) -> None:
         """
-        Begin to listen; a socket that a killed engine left behind is replaced.
+        Begin to listen; a socket left by a killed engine is replaced.
 
         :raises HaError: the socket cannot be made.
         """
@@ -71,8 +71,8 @@ class ControlServer:
         """
         Stop listening and remove the socket.
 
-        :param grace: seconds that a command may still take: one that hangs does not hold up the
-            end of the master.
+        :param grace: seconds that a command may still take: one that does not end must not hold up
+            the master's stop.
         """
         await self._http.stop(grace)
 
@@ -83,7 +83,7 @@ class ControlServer:
         self, request: web.BaseRequest, connection: Connection
     ) -> web.StreamResponse:
         response = await self._answer(request, connection)
-        response.force_close()  # what runners do in any case: a connection is one command
+        response.force_close()  # as runners do: one command per connection
         return response
 
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.Response:
@@ -101,7 +101,7 @@ class ControlServer:
         if self._working >= MAX_COMMANDS:
             self._refuse("too many commands", "")
             return _error(503, f"{MAX_COMMANDS} commands are being carried out; try again later")
-        # All of it is here: its deadline is over, and it gives way to nobody.
+        # The command is complete: from now on it has no deadline, and is not dropped for others.
         connection.busy()
         connection.spared = True
         self._working += 1

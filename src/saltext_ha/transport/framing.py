@@ -1,11 +1,11 @@
 """
-Which bytes of a connection are the next request? One at a time, of known length, is let through.
+Which bytes of a connection are the next request? Passes one at a time, of known length.
 
-What reads requests behind this is aiohttp, and the releases before 3.14, which Salt 3006 and 3007
-come with, keep the lines of a head, trailers, what follows an upgrade, and requests that come
-before an answer, all without a bound: one connection took 2 GB in five seconds. So nothing of that
-gets there. Nor does what two readers might understand differently: what another one, in front of
-this, takes for the end of a request is the end here, too.
+aiohttp reads the requests behind this. Its releases before 3.14, which come with Salt 3006 and
+3007, keep the lines of a head, trailers, what follows an upgrade, and requests before an answer,
+all without a limit: one connection took 2 GB in five seconds. So none of that is passed. Nor are
+requests that two readers might understand differently: what a proxy in front takes for the end of a
+request is the end here, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 
 MAX_HEAD = 16 * 1024
 MAX_LINES = 100
-# Who asks again before the answer is there waits, with so much of that at most.
+# Bytes of a next request that may wait for the answer to the present one.
 MAX_AHEAD = MAX_HEAD
 
 _END = b"\r\n\r\n"
@@ -29,9 +29,9 @@ _REASONS = {400: "Bad Request", 411: "Length Required", 431: "Request Header Fie
 
 class Unframed(Exception):
     """
-    Where the request ends is not to be told, or it is too long to be waited for.
+    The end of a request is unclear, or it is too long.
 
-    :param status: of the answer; 0 where another request is just being answered.
+    :param status: of the answer; 0 if another request is just being answered.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -39,7 +39,7 @@ class Unframed(Exception):
         self.status = status
 
     def answer(self) -> bytes:
-        """The whole of it; empty where there is none."""
+        """The complete answer; empty without a status."""
         if not self.status:
             return b""
         body = f"{self}\n".encode()
@@ -55,15 +55,15 @@ class Framing:
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        """Of the next request, as far as it has come."""
+        """The next request, as far as it has come."""
         self._body = 0
-        """What is still to come of the body of the one that was let through."""
+        """Bytes still to come of the body of the passed request."""
         self._open = False
-        """Whether that one is not answered yet."""
+        """Whether the passed request is not answered yet."""
 
     def take(self, data: bytes) -> bytes:
         """
-        What may be read now; *data* has come.
+        Takes *data*, and returns what may be read now.
 
         :raises Unframed: the connection is to be ended.
         """
@@ -91,7 +91,7 @@ class Framing:
             if len(self._kept) >= MAX_HEAD:
                 raise Unframed(431, f"a head has at most {MAX_HEAD} bytes")
             if self._kept and not _BEGIN.match(self._kept):
-                raise Unframed(400, _NONE)  # nobody need wait for the end of that
+                raise Unframed(400, _NONE)  # no need to wait for its end
             return b""
         head = end + len(_END)
         length = _length(bytes(self._kept[:end]))
@@ -105,7 +105,7 @@ class Framing:
 
 
 def _length(head: bytes) -> int:
-    """How many bytes follow *head*, which is without its end."""
+    """How many bytes follow *head*, given without its end."""
     first, *lines = head.split(b"\r\n")
     if len(lines) > MAX_LINES:
         raise Unframed(431, f"a head has at most {MAX_LINES} lines")

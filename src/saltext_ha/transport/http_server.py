@@ -1,4 +1,4 @@
-"""One bounded HTTP server: what answers peers, the control socket and the status page."""
+"""One bounded HTTP server for peers, the control socket and the status page."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Answer = Callable[[web.BaseRequest, Connection], Awaitable[web.StreamResponse]]
 
 class HttpServer:
     """
-    Listens on one address, and lets *answer* answer each request.
+    Listens on one address, and calls *answer* for each request.
 
-    :param answer: takes the request and its connection. It calls ``busy()`` of that once the limit
-        for requests that have not arrived yet is to rest.
-    :param refuse: told (reason, host) of every caller that is turned away.
-    :param context: the TLS context for a new connection; asked each time. None: no TLS.
+    :param answer: takes the request and its connection. It calls the connection's ``busy()`` once
+        the limit for unfinished requests no longer applies.
+    :param refuse: called with (reason, host) of every caller that is turned away.
+    :param context: returns the TLS context for a new connection, each time. None: no TLS.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class HttpServer:
         Begin to listen on *host*:*port*; 0 takes a free port.
 
         :returns: the port.
-        :raises OSError: the address cannot be bound; so with ValueError, for a name that cannot be
-            encoded, and OverflowError, for a number that is no port.
+        :raises OSError: the address cannot be bound. Likewise ValueError for a name that cannot be
+            encoded, and OverflowError for a number that is no port.
         """
         loop = asyncio.get_running_loop()
-        # Bound only: callers are let in by the acceptor.
+        # Bound only: the acceptor accepts callers.
         server = await loop.create_server(
             asyncio.Protocol, host, port, reuse_address=True, start_serving=False
         )
@@ -66,7 +66,7 @@ class HttpServer:
         :raises OSError: the socket cannot be made.
         """
         path.unlink(missing_ok=True)
-        # The socket must not be open to others even for an instant.
+        # The socket must not be open to others, even for an instant.
         mask = os.umask(0o177)
         try:
             server = await asyncio.get_running_loop().create_unix_server(
@@ -100,7 +100,7 @@ class HttpServer:
             self._respond,
             access_log=None,
             auto_decompress=False,
-            # Connections end by our own deadlines, which do not depend on aiohttp's release.
+            # Connections end by our own deadlines, independent of aiohttp's release.
             keepalive_timeout=86400.0,
             lingering_time=1.0,
             max_line_size=self._limits.max_line,
@@ -120,7 +120,7 @@ class HttpServer:
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = self.acceptor.by_requests.get(request.protocol)
         if connection is None:
-            return web.Response(status=408)  # hung up meanwhile; nobody hears this
+            return web.Response(status=408)  # disconnected meanwhile; this is never received
         try:
             return await self._answer(request, connection)
         finally:

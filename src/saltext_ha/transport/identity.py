@@ -1,5 +1,5 @@
 """
-Who this master is to its peers: a private key and a self-signed certificate of its own.
+This master's identity towards peers: a private key and a self-signed certificate of its own.
 
 Never Salt's ``master.pem``: that one may be shared by the whole group, and is shown to minions.
 """
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 KEY_FILE = "identity.key"
 CERTIFICATE_FILE = "identity.crt"
-# A renewed pair lies in one file, so that it takes the place of the former in one rename.
+# A renewed pair is in one file, so that one rename replaces the former pair.
 RENEWED_FILE = "identity.pem"
 FORMER_FILE = "identity.former"
 LIFETIME = datetime.timedelta(days=3653)
-# Masters whose clocks are far behind must still take a fresh certificate.
+# Masters whose clocks are far behind must still accept a new certificate.
 BACKDATED = datetime.timedelta(days=366)
 ANEW = (
     "on it salt-run ha.leave, then restart salt-master; on another member salt-ha invite; on it "
@@ -45,8 +45,8 @@ _BEGIN = "-----BEGIN CERTIFICATE-----"
 @dataclass(frozen=True)
 class Identity:
     """
-    This master's certificate (PEM), its fingerprint, where both halves lie, and the certificates
-    that it had before (the oldest first).
+    This master's certificate (PEM), its fingerprint, the files of both halves, and its former
+    certificates (the oldest first).
     """
 
     key_file: Path
@@ -62,7 +62,7 @@ class Identity:
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """Those of all its certificates."""
+        """The fingerprints of all its certificates."""
         return frozenset(map(_fingerprint, self.chain))
 
 
@@ -71,7 +71,7 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     This master's identity, made on first use.
 
     The engine and a runner may both be first: each file is created whole by exactly one of them,
-    and the certificate follows from whichever key is there.
+    and the certificate is made from the key that is there.
 
     :param state_dir: created with mode 0700 when missing.
     :param name: written into a new certificate for people to read; nothing checks it.
@@ -85,8 +85,8 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     if renewed:
         return renewed
     try:
-        # Looked for before the key, which is always made first: another process at this very
-        # point cannot be taken for a lost key.
+        # Checked before the key, which is always made first: so another process at this very point
+        # does not look like a lost key.
         orphaned = certificate_file.exists()
         if not key_file.exists():
             if orphaned:
@@ -110,10 +110,10 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
 
 def is_there(state_dir: Path) -> bool:
     """
-    Whether this master's key is in its state folder: in a file of its own, or, once renewed, with
+    Whether this master's key is in its state folder: in a file of its own or, once renewed, with
     its certificate.
 
-    :raises OSError: that cannot be told.
+    :raises OSError: it is unknown.
     """
     names = {path.name for path in state_dir.iterdir()}
     return KEY_FILE in names or RENEWED_FILE in names
@@ -121,8 +121,8 @@ def is_there(state_dir: Path) -> bool:
 
 def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identity:
     """
-    This master's identity where it has one; else one that is good for a question only: it lies
-    in the folder *scratch*.
+    This master's identity if it has one; if not, a temporary one for a question, in the folder
+    *scratch*.
     """
     key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
     if (state_dir / RENEWED_FILE).exists() or (key_file.exists() and certificate_file.exists()):
@@ -134,7 +134,7 @@ def succeed(state_dir: Path, name: str) -> Identity:
     """
     Take a new key and certificate, vouched for by the present one: see :mod:`.succession`.
 
-    From here on peers are shown the new one; they need not have been asked before.
+    From here on peers are shown the new one; they need not be asked first.
 
     :raises TrustError: the present one cannot be read, has expired, or has too many before it.
     """
@@ -147,7 +147,7 @@ def succeed(state_dir: Path, name: str) -> Identity:
         raise TrustError(f"too many former certificates: {ANEW}")
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _new_certificate(key, name, (_load_key(present.key_file), present.certificate))
-    # The former first: they name themselves only where something follows them.
+    # The former ones first: they count only if a certificate follows them.
     write_whole(state_dir / FORMER_FILE, "".join(present.chain).encode("ascii"))
     write_whole(state_dir / RENEWED_FILE, _encoded(key) + certificate)
     for file in (CERTIFICATE_FILE, KEY_FILE):
@@ -157,12 +157,12 @@ def succeed(state_dir: Path, name: str) -> Identity:
 
 def renew(state_dir: Path, name: str) -> Identity:
     """
-    Throw the identity away and make a new one; peers know nothing of it before it joins.
+    Delete the identity and make a new one, which peers do not know until this master joins.
 
     A certificate that was removed from a group stays removed for good, so a master that left
     comes back under a new one.
     """
-    # Key last: a certificate without its key would be refused after a crash in between.
+    # The key last: after a crash in between, a certificate without its key would be refused.
     (state_dir / CERTIFICATE_FILE).unlink(missing_ok=True)
     point("identity.drop")
     for file in (KEY_FILE, RENEWED_FILE, FORMER_FILE):
@@ -218,7 +218,7 @@ def _new_certificate(
     former: tuple[ec.EllipticCurvePrivateKey, str] | None = None,
 ) -> bytes:
     """A certificate for *key*, signed by itself or by the *former* key and its certificate."""
-    # TLS libraries look trust anchors up by subject: two certificates of one master must differ.
+    # TLS libraries look up trust anchors by subject: two certificates of one master must differ.
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "saltext-ha"),

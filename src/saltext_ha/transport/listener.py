@@ -1,5 +1,5 @@
 """
-The server side: answers the calls of pinned peers, and of those who come to join.
+The server side: answers calls of pinned peers, and of masters that join.
 
 ``POST /v1/<method>`` with a msgpack map, answered by a msgpack map. Refusals are
 ``{"error": code, "message": reason}`` with a fitting HTTP status.
@@ -31,9 +31,10 @@ Payload = dict[str, Any]
 Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
 OpenHandler = Callable[[Payload, str], Awaitable[Mapping[str, Any]]]
 
-# What may be called without a certificate that is pinned here.
+# The methods that may be called without a pinned certificate.
 OPEN = ("join", "plan", "certificates", "renewed")
-# What is larger is unpacked and carried out by few at a time: it may need twenty times the memory.
+# Larger bodies are unpacked and carried out only a few at a time: each may need twenty times the
+# memory.
 LARGE = 256 * 1024
 LARGE_AT_ONCE = 2
 _PREFIX = "/v1/"
@@ -55,9 +56,9 @@ class PeerListener:
         payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
         ``TokenError`` and ``TrustError`` as 403, any other ``HaError`` as 409, each with its
         message; anything else as 500 without, and logged.
-    :param strangers: the same for callers without a certificate, who may call nothing but
-        :data:`OPEN`; each is given the payload and the caller's address.
-    :param refusals: where it is noted who was turned away.
+    :param strangers: the same for callers without a certificate, which may call only :data:`OPEN`;
+        each handler takes the payload and the caller's address.
+    :param refusals: takes notes of callers that were turned away.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class PeerListener:
             self._refusals.add(exc.code.replace("_", " "), connection.host)
             message = {"error": exc.code, "message": str(exc), **exc.more}
             response = _message(exc.status, message)
-            # A body that is not read cannot be told from the next request.
+            # A body that is not read cannot be distinguished from the next request.
             unread = not request.content.is_eof()
             if unread or connection.fingerprint is None or exc.code == "not_pinned":
                 response.force_close()
@@ -195,7 +196,7 @@ class PeerListener:
             ) from None
 
     def _admit(self, request: web.BaseRequest, connection: Connection) -> tuple[str, Peer | None]:
-        """Who may call what; the pins are asked anew for every request."""
+        """Which caller may call what; the pins are looked up for every request."""
         peer = None
         if connection.fingerprint is not None:
             peer = self._trust.by_fingerprint(connection.fingerprint)
@@ -224,7 +225,7 @@ class PeerListener:
         return method, peer
 
     async def _body(self, request: web.BaseRequest, limit: int) -> bytes:
-        # There is none of another length: framing lets only such in.
+        # Always known: framing passes no other request.
         if (request.content_length or 0) > limit:
             raise _Refused(413, "too_large", f"the body has more than {limit} bytes")
         if request.content.is_eof():
@@ -240,8 +241,8 @@ class PeerListener:
         try:
             return await asyncio.wait_for(reading, self._limits.body)
         except BaseException as exc:
-            # wait_for knows the error, and the error knows wait_for, and what was read: all of it
-            # would wait for the garbage collector, which counts objects and not megabytes.
+            # wait_for refers to the error, and the error to wait_for and to what was read: a cycle
+            # for the garbage collector, which counts objects and not megabytes.
             traceback.clear_frames(exc.__traceback__)
             raise
 

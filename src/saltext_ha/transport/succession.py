@@ -1,5 +1,5 @@
 """
-Certificates that follow one another: which one does a master have now, if it had that one before?
+Successive certificates: which one does a master have now, if it had that one before?
 
 A renewed certificate is signed with the key of the one before it. A master that pinned the old one
 can check the new one by itself, from any sender and at any time: no member has to be up, or
@@ -18,14 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltext_ha.common.errors import TrustError
 
-# All of them fit into a request of somebody who is not known yet.
+# All of them fit into a request of a stranger.
 MAX_FORMER = 16
 
 
 def expiry(pem: str) -> datetime.datetime:
-    """When a certificate ends to be valid."""
+    """When a certificate expires."""
     certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
-    # The name without _utc is deprecated since cryptography 42, the other one unknown before.
+    # The name without _utc is deprecated since cryptography 42; the other one does not exist
+    # before.
     aware = getattr(certificate, "not_valid_after_utc", None)
     if isinstance(aware, datetime.datetime):
         return aware
@@ -63,10 +64,10 @@ def check(chain: Sequence[str]) -> None:
 
 def after(pinned: str, chain: Sequence[str]) -> str:
     """
-    The certificate that took the place of *pinned*, by a *chain* as :func:`check` takes it.
+    The certificate that replaced *pinned*, by a *chain* as :func:`check` takes it.
 
-    :raises TrustError: the chain does not lead on from it, or what is pinned has expired and can
-        vouch for nothing any more.
+    :raises TrustError: the chain does not continue from it, or the pinned one has expired and
+        cannot vouch for another.
     """
     if pinned not in chain:
         raise TrustError("shows a certificate that does not follow from the pinned one")

@@ -1,8 +1,8 @@
 """
 TLS between masters: version 1.3, both sides authenticated by pinned certificates.
 
-A pinned certificate is its own trust anchor, no matter who signed it; names and hosts in it mean
-nothing. What a certificate is called everywhere is its fingerprint.
+A pinned certificate is its own trust anchor, no matter who signed it; names and hosts in it are
+ignored. Everywhere a certificate is named by its fingerprint.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def read_certificate(pem: object) -> tuple[str, str]:
 
 def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:
     """
-    What the listener shows, and whom it lets in: holders of a *pinned* certificate (PEM) and
-    callers without any, who may only join.
+    The listener's context: it admits holders of a *pinned* certificate (PEM), and callers without
+    any, which may only join.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -59,7 +59,7 @@ def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:
 
 
 def client_context(identity: Identity, certificate: str) -> ssl.SSLContext:
-    """What a call to a peer shows; the peer must hold exactly *certificate* (PEM)."""
+    """The context of a call to a peer, which must hold exactly *certificate* (PEM)."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, identity)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
@@ -94,8 +94,8 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
 
 
 def _anchor(context: ssl.SSLContext, certificates: Iterable[str]) -> None:
-    # A pin ends when it is taken out. The times in a certificate would only let a master whose
-    # clock is years off (or a group that is ten years old) fall apart.
+    # A pin ends when it is removed. Checking the times in a certificate would only break a master
+    # whose clock is years off, or a group that is ten years old.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     pem = "\n".join(certificates)
     if pem:

@@ -1,10 +1,10 @@
 """
-Whom this master trusts: a folder of pinned peer certificates, one file a peer.
+The peers that this master trusts: a folder of pinned certificates, one file per peer.
 
 The folder is the truth and may be changed by another process at any time (``ha.join`` runs in the
-runner while the engine listens): every question is answered from what lies there now.
-A certificate that was removed leaves a file in ``removed/`` and is never pinned again; a master
-that comes back does so under a new certificate. So removals win over late gossip.
+runner while the engine listens): every question is answered from its present content. A removed
+certificate leaves a file in ``removed/`` and is never pinned again; a master that comes back has a
+new certificate. So removals win over late gossip.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Peer:
     """
     A pinned master. ``certificate`` is PEM, ``added`` the ISO time at which it was pinned here.
 
-    ``introducer`` is the member that told this master of it; empty: it was let in here, or joined
-    through here, by a token or the secret; None: nobody knows, an older release pinned it.
+    ``introducer`` is the member that told this master of it; empty: it was admitted here by a token
+    or the secret, or admitted this master; None: unknown, an older release pinned it.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Peer:
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """Those of all its certificates, present and former."""
+        """The fingerprints of all its certificates, present and former."""
         former = (fingerprint(ssl.PEM_cert_to_DER_cert(pem)) for pem in self.former)
         return frozenset((self.fingerprint, *former))
 
@@ -76,7 +76,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Removed:
-    """A certificate that was taken out of the group, and the name it had."""
+    """A certificate that was removed from the group, and the name it had."""
 
     fingerprint: str
     name: str
@@ -129,7 +129,7 @@ class Trust:
     """
     The pinned peers below *state_dir*.
 
-    :param urls: name → URL, for peers that are to be reached elsewhere than they said on joining.
+    :param urls: name → URL, for peers that are reached at another URL than they told.
     :param most: how many masters a group has at most, this one among them.
     """
 
@@ -145,11 +145,11 @@ class Trust:
             private_dir(folder)
         self._urls = dict(urls or {})
         self._most = most
-        # Asked by the event loop, while what a peer tells is taken in beside it.
+        # Used by the event loop, and by the thread that takes in a peer's offer.
         self._refreshing = threading.RLock()
         self._pinning = threading.RLock()
         self._files: dict[_Entry, Peer] = {}
-        """What was read of files that have not changed since."""
+        """The content of files that have not changed since they were read."""
         self._signature: _Signature | None = None
         self._pinned: dict[str, Peer] = {}
         self._reachable: dict[str, Peer] = {}
@@ -165,12 +165,12 @@ class Trust:
         return MappingProxyType(self._reachable)
 
     def pinned(self) -> Mapping[str, Peer]:
-        """Name → peer as it lies in the folder: what may be told to others."""
+        """Name → peer as in the folder, for telling others."""
         self._refresh()
         return MappingProxyType(self._pinned)
 
     def url_of(self, peer: Peer) -> str:
-        """Where to call *peer*, pinned or not (overrides applied)."""
+        """The URL to call *peer* at, pinned or not (overrides applied)."""
         return self._urls.get(peer.name, peer.url)
 
     def by_fingerprint(self, fingerprint: str) -> Peer | None:
@@ -179,7 +179,7 @@ class Trust:
         return self._by_fingerprint.get(fingerprint)
 
     def problems(self) -> Mapping[str, str]:
-        """File → what is wrong with it; such files pin nobody, the others are not affected."""
+        """File → what is wrong with it; such a file pins no peer, the others are not affected."""
         self._refresh()
         return MappingProxyType(self._problems)
 
@@ -189,7 +189,7 @@ class Trust:
         return self._generation
 
     def last_generation(self) -> int:
-        """:meth:`generation` as of the last look at the folder: nothing is opened for it."""
+        """:meth:`generation` as of the last look at the folder; opens no file."""
         return self._generation
 
     def pin(self, peer: Peer) -> bool:
@@ -212,12 +212,12 @@ class Trust:
             return True
         there = _read_peer(path)
         if self._barred(there):
-            self.unpin(peer.name)  # a removal was interrupted between its note and this
+            self.unpin(peer.name)  # a removal was interrupted after its note
             return self._pin(peer)
         if there.certificate in peer.former:
             return self.renew(peer.name, (*peer.former, peer.certificate))
         _same_certificate(there, peer)
-        # Whom an operator lets in here counts no more as introduced by another.
+        # A master that an operator admits here no longer counts as introduced by another.
         introducer = peer.introducer if peer.introducer == "" else there.introducer
         if (there.url, there.introducer) == (peer.url, introducer):
             return False
@@ -267,7 +267,7 @@ class Trust:
             raise TrustError(f"{name}: {exc}") from None
         if newest == peer.certificate:
             return False
-        # What it had before the pinned one, we know ourselves.
+        # Its certificates before the pinned one are known here.
         older = (*peer.former, *chain[chain.index(peer.certificate) : -1])
         renewed = make_peer(peer.name, peer.url, newest, peer.added, older, peer.introducer)
         self.check(renewed)
@@ -276,7 +276,7 @@ class Trust:
         return True
 
     def unpin(self, name: str) -> bool:
-        """Stop trusting *name*, at once, open connections included; True if it was pinned."""
+        """Stop trusting *name* at once, open connections included; True if it was pinned."""
         try:
             (self._peers_dir / f"{_checked_name(name)}.json").unlink()
         except FileNotFoundError:
@@ -287,7 +287,7 @@ class Trust:
 
     def remove(self, name: str) -> Removed:
         """
-        Unpin *name* and remember that its certificate is to stay out.
+        Unpin *name*, and remember that its certificate must stay out.
 
         :raises TrustError: no such peer.
         """
@@ -300,7 +300,7 @@ class Trust:
         return removed
 
     def _barred(self, peer: Peer) -> bool:
-        """Whether a certificate of *peer*, be it a former one, was removed from the group."""
+        """Whether a certificate of *peer*, present or former, was removed from the group."""
         return any((self._removed_dir / _file_name(fp)).exists() for fp in peer.fingerprints)
 
     def bar(self, removed: Removed) -> bool:
@@ -308,7 +308,7 @@ class Trust:
         Note a removal (made here or told by a peer) and unpin the peer with that certificate.
 
         :return: whether it was news.
-        :raises TrustError: that is no fingerprint.
+        :raises TrustError: it is no fingerprint.
         """
         if not FINGERPRINT.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
@@ -317,7 +317,7 @@ class Trust:
         news = self._note(removed)
         for peer in list(self._with_former.values()):
             if removed.fingerprint in peer.fingerprints:
-                # Who knows this master by another of its certificates must hear of it, too.
+                # Peers that know this master by another of its certificates must hear of it, too.
                 for other in peer.fingerprints:
                     self._note(replace(removed, fingerprint=other))
                 point("remove.unpin")
@@ -331,8 +331,8 @@ class Trust:
         )
 
     def removed(self) -> list[Removed]:
-        """All certificates that were removed from the group; damaged notes still bar theirs."""
-        # Asked at every offer, and changed a few times in the life of a group.
+        """All removed certificates; a damaged note still bars its certificate."""
+        # Read at every offer, and changed a few times in the life of a group.
         seen = self._removed_dir.stat().st_mtime_ns
         if self._notes is not None and self._notes[0] == seen:
             return list(self._notes[1])
@@ -345,7 +345,7 @@ class Trust:
             except (OSError, ValueError, TypeError, KeyError):
                 log.warning("damaged file=%s; the certificate it names stays out", path)
             notes.append(Removed(_fingerprint_of(path.name), name, when))
-        # Within one tick of the clock the folder may change again and show the same time.
+        # Within one tick of the clock the folder may change again and keep the same time.
         if abs(time.time_ns() - seen) > SETTLED:
             self._notes = (seen, notes)
         return list(notes)
@@ -366,7 +366,7 @@ class Trust:
             name: replace(peer, url=self._urls[name]) if name in self._urls else peer
             for name, peer in pinned.items()
         }
-        # Each at once: who asks meanwhile gets all of the old or all of the new.
+        # Each by one assignment: a concurrent reader gets all of the old or all of the new.
         self._problems, self._with_former = problems, found
         self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
         self._pinned, self._reachable = pinned, reachable
@@ -375,8 +375,8 @@ class Trust:
 
     def _read_all(self, signature: _Signature) -> tuple[dict[str, Peer], dict[str, str]]:
         """
-        All pinned peers by name, and what is wrong with other files. Only what changed is read:
-        a group that grows by a hundred would else read five thousand certificates.
+        All pinned peers by name, and what is wrong with other files. Only changed files are read: a
+        group that grows by a hundred would otherwise read five thousand certificates.
         """
         peers: dict[str, Peer] = {}
         problems: dict[str, str] = {}
@@ -402,7 +402,7 @@ class Trust:
 
 
 def addresses(state_dir: Path) -> dict[str, str]:
-    """Host → name of the pinned peers, for who only shows them; nothing is made or changed."""
+    """Host → name of the pinned peers, for display only; nothing is made or changed."""
     found = {}
     for file, *_ in _signature(state_dir / PEERS_DIR):
         with contextlib.suppress(FileNotFoundError, TrustError):
@@ -412,7 +412,7 @@ def addresses(state_dir: Path) -> dict[str, str]:
 
 
 def _signature(folder: Path) -> _Signature:
-    """What tells one state of the folder from the next; about 10 µs for a group of three."""
+    """A value that differs between states of the folder; about 10 µs for a group of three."""
     entries = []
     try:
         with os.scandir(folder) as scan:

@@ -1,6 +1,6 @@
 """
-What travels between masters: msgpack maps with text keys in HTTP bodies, strictly limited; and what
-may be taken out of one, :func:`field` by field.
+Messages between masters: msgpack maps with text keys in HTTP bodies, strictly limited, and read
+:func:`field` by field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTENT_TYPE = "application/msgpack"
 
 MAX_BODY = 8 * 1024 * 1024
 MAX_JOIN_BODY = 16 * 1024
-# A five-byte header may claim any number of entries; the decoder reserves room for all of them.
+# A five-byte header may claim any number of entries; the decoder allocates memory for all of them.
 MAX_ITEMS = 1_000_000
 MAX_JOIN_ITEMS = 64
 # Lists and maps in one message: an empty one takes one byte there, and sixty here.
@@ -80,10 +80,10 @@ def unpack(data: bytes, max_items: int = MAX_ITEMS) -> dict[str, Any]:
 
 def field(payload: Mapping[str, Any], name: str, kind: type[T], otherwise: T | None = None) -> T:
     """
-    What a peer says by *name*.
+    The field *name* of a peer's message.
 
-    :param kind: its type, just that one: no number is true or false.
-    :param otherwise: where it says nothing by that name.
+    :param kind: its exact type: a bool is no number.
+    :param otherwise: the value if the field is missing.
     :raises InvalidRecord: it is something else.
     """
     return _of(kind, payload.get(name, otherwise), name)
@@ -99,10 +99,10 @@ def rows(raw: Any, what: str, *kinds: type) -> list[Sequence[Any]]:
     *raw* as a list of lists, each cut to as many entries as there are *kinds*: a later release may
     send more.
 
-    To be asked before any of it is used: what ``x[:6]`` or ``a, b = x`` do with a map or a text
-    depends on the release of Python.
+    Call it before any of it is used: what ``x[:6]`` or ``a, b = x`` do with a map or a text depends
+    on the release of Python.
 
-    :param what: *raw* is, for the error. :param kinds: the types of the entries; ``object``: any.
+    :param what: names *raw* in the error. :param kinds: the types of the entries; ``object``: any.
     :raises InvalidRecord: it is something else, or one of them is shorter.
     """
     return [row(each, what, *kinds) for each in _of(list, raw, what)]

@@ -15,7 +15,8 @@ import pytest
 
 from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore.base import Change
-from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.keystore.files import FileStore
+from saltext_ha.keystore.folders import FOLDERS
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED

@@ -18,7 +18,8 @@ from lab.engines import Engine, Place
 from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import minion_key, writing
 from saltext_ha.keystore.base import Change, Outcome
-from saltext_ha.keystore.files import FOLDERS, FileStore
+from saltext_ha.keystore.files import FileStore
+from saltext_ha.keystore.folders import FOLDERS
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from tests.functional.keystores import shown

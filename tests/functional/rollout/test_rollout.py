@@ -22,7 +22,7 @@ import yaml
 
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import binding, options
+from saltext_ha.minion import options, tcp_links
 from saltext_ha.minion.restarting import processes, restart
 from saltext_ha.rollout import drop_in, plan, record, trial
 from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, RolloutRecord
@@ -468,7 +468,7 @@ def test_what_has_the_number_of_the_minion_by_now_is_left_alone(
     """And the minion is started with the old file, though the new one is not there to be asked."""
     if dies:
         # It is seen, and is over when somebody looks closer.
-        monkeypatch.setattr(binding, "minion_pid", lambda *_, **__: gone)
+        monkeypatch.setattr(tcp_links, "minion_pid", lambda *_, **__: gone)
     stranger, _ = minion
     ran = tmp_path / "ran"
     known = processes.know(stranger)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Running, TcpLinks
+from saltext_ha.minion.binding import Running
 from saltext_ha.minion.evidence import remark
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 
 pytestmark = pytest.mark.core
 

@@ -13,7 +13,8 @@ import pytest
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import watchdog
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Running, TcpLinks
+from saltext_ha.minion.binding import Running
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import journal, request, run
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import WatchdogLook

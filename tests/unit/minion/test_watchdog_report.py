@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.config.watchdog import WatchdogSettings
-from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion.binding import Running, SeenMaster
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog.decide import WatchdogLook
 from saltext_ha.minion.watchdog.journal import Journal
 from saltext_ha.minion.watchdog.report import Reports, report

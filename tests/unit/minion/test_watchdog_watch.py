@@ -13,8 +13,9 @@ import pytest
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import WatchdogSettings
 from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion.binding import Running, SeenMaster
 from saltext_ha.minion.restarting import detached, restart
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import journal, request, rescue, run
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.journal import RecordedMove

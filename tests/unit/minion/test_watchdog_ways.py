@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.binding import TcpLinks
+from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog import journal, request
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from saltext_ha.config.watchdog import WatchdogSettings
-from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, SeenMaster, TcpLinks
+from saltext_ha.minion import pings
+from saltext_ha.minion.binding import SeenMaster
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import admission, publisher, run
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.journal import Journal
@@ -42,7 +43,7 @@ class Salt:
         self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
         self.order = list(self.opts.get("local_masters", self.opts["master"]))
         self.site = run.site(self.opts, self.links, 0.2, lambda: self.unanswered)
-        monkeypatch.setattr(binding, "ping_all", self.ping_all)
+        monkeypatch.setattr(pings, "ping_all", self.ping_all)
         monkeypatch.setattr(publisher, "problem", self.problem)
         monkeypatch.setattr(admission, "refusal", self.refusal)
         monkeypatch.setattr(self.site.mover, "fire", self.fire)

@@ -10,11 +10,7 @@ from itertools import combinations
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Hit, Hits, HostFacts, RuleBook
-from saltext_ha.minion.binding import (
-    DEFAULT_PUBLISH_PORT,
-    DEFAULT_REQUEST_PORT,
-    split_entry,
-)
+from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT, split_entry
 
 BOOK = RuleBook(MINION)
 

@@ -19,7 +19,7 @@ from saltext_ha.lint.cited import (
     CitedLine,
 )
 from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Hit, Hits, Member, RuleBook
-from saltext_ha.lint.rules.master import LOCKS
+from saltext_ha.lint.rules.storage import LOCKS
 
 BOOK = RuleBook(GROUP)
 

@@ -1,1 +1,1 @@
-"""How a minion is started anew, by a process that outlives it."""
+"""Restarts a minion, by a process that outlives it."""

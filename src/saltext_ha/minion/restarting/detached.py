@@ -1,8 +1,8 @@
 """
 A process that outlives the minion which starts it.
 
-It gets its order, plain values, on standard input, and nobody waits for it. It is no child of who
-starts it: engines and jobs that are told to end end their children first
+It gets its order, plain values, on standard input, and no process waits for it. It is not a child
+of its starter: engines and jobs that get a signal end their children first
 (``SignalHandlingProcess._handle_signals`` in ``salt/utils/process.py``, 3006 to 3008).
 """
 
@@ -25,7 +25,7 @@ BEGINS = 60.0  # seconds; usually a fraction of one
 
 def start(module: str, order: Mapping[str, Any]) -> KnownProcess:
     """
-    Run *module* by itself; it begins with :func:`take`, and gets *order* there.
+    Run *module* detached; it begins with :func:`take`, which returns *order* there.
 
     :raises HaError: it cannot be started.
     """
@@ -49,7 +49,7 @@ def start(module: str, order: Mapping[str, Any]) -> KnownProcess:
 
 
 def take() -> dict[str, Any]:
-    """What that process is to do. Its parent ends here, and says who goes on."""
+    """The order of the detached process. Its parent ends here, and prints the process id."""
     order: dict[str, Any] = json.load(sys.stdin)
     if child := os.fork():
         print(child, flush=True)

@@ -1,7 +1,7 @@
 """
-Which process is the minion, which one the job that a state runs in, and is it still the same one?
+Which process is the minion, and which one the job of a state; and is it still the same one?
 
-A number alone goes to another process when the first one is over.
+A process id alone is not enough: after the end of a process another one may get it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import psutil
 
-from saltext_ha.minion import binding
+from saltext_ha.minion import tcp_links
 
 
 class KnownProcess(NamedTuple):
-    """A process that is known again by its number and when it was started."""
+    """A process, identified by its id and its start time."""
 
     pid: int
     started: float
@@ -24,15 +24,15 @@ class KnownProcess(NamedTuple):
 
 def know(process: psutil.Process) -> KnownProcess:
     """
-    *process* to be known again, by other processes, too.
+    The identity of *process*, also for other processes.
 
-    :raises psutil.Error: there is none, or it must not be looked at.
+    :raises psutil.Error: it does not exist, or may not be looked at.
     """
     return KnownProcess(process.pid, _started(process))
 
 
 def living(known: KnownProcess) -> psutil.Process | None:
-    """That process; None when it is over, even if another has its number now."""
+    """That process; None when it has ended, even if another one has its id now."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(known.pid)
         zombie = process.status() == psutil.STATUS_ZOMBIE
@@ -41,11 +41,11 @@ def living(known: KnownProcess) -> psutil.Process | None:
 
 
 def _started(process: psutil.Process) -> float:
-    """When it was started, by a clock that all processes of this host read alike."""
+    """Its start time, by a clock that is the same for all processes of this host."""
     try:
         stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        # In ticks since the boot. psutil adds the time of the boot as the process that asks has
-        # once read it: another one differs from it by all that the clock was set since.
+        # In ticks since the boot. psutil adds the boot time as read once by each process: two
+        # processes differ if the clock was set in between.
         return float(stat.rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return float(process.create_time())
@@ -53,8 +53,8 @@ def _started(process: psutil.Process) -> float:
 
 def job_of(pid: int, minion: int) -> int:
     """
-    The process that is over when the job is: the child of *minion* above *pid* (a state that runs
-    parallel to others has a process of its own below it); *pid* itself in ``salt-call``.
+    The process that ends with the job: the child of *minion* above *pid* (a parallel state has a
+    process of its own below it); *pid* itself in ``salt-call``.
     """
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -66,6 +66,6 @@ def job_of(pid: int, minion: int) -> int:
 
 
 def running(pidfile: str, bus: str | int, ended: int | None) -> int | None:
-    """The process of the minion, once it is another than the one that was *ended*."""
-    pid = binding.minion_pid(pidfile, bus, caller=True, forks=True)
+    """The process of the minion, once it is not the *ended* one any more."""
+    pid = tcp_links.minion_pid(pidfile, bus, caller=True, forks=True)
     return None if pid == ended else pid

@@ -1,10 +1,10 @@
 """
-How is this minion started anew?
+How is this minion restarted?
 
-Salt's own ``minion.restart`` runs in the minion that it ends, and starts nothing in its place where
-the minion is in the foreground. So: ``minion_restart_command`` where that is configured; systemd
-where it runs the minion; else the minion is ended, and when nobody (supervisord, runit, a loop) has
-started it anew, it is by its own command line.
+Salt's own ``minion.restart`` runs in the minion that it ends, and does not start a minion that ran
+in the foreground. So: ``minion_restart_command`` if that is configured; systemd if it runs the
+minion; otherwise the minion is ended, and if no supervisor (supervisord, runit, a loop) has started
+it again, it is started by its own command line.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.minion.restarting.processes import KnownProcess, know, living
 
 UNIT = "salt-minion.service"
-ENDS = 20.0  # seconds that a minion gets to end by itself
-SUPERVISED = 10.0  # seconds in which somebody else may start it anew
+ENDS = 20.0  # seconds for a minion to end by itself
+SUPERVISED = 10.0  # seconds in which a supervisor may start it again
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Way:
     """
     The way to restart one minion.
 
-    ``command`` is run for it. ``ends`` are the processes to be ended before, the first by SIGTERM;
-    another process that has their numbers by then is left alone. With ``wait`` the command is only
-    run when nobody has started the minion within that many seconds.
+    ``command`` is run for it. ``ends`` are the processes to end before, the first by SIGTERM;
+    another process that has got one of their ids is left alone. With ``wait`` the command is run
+    only if no supervisor has started the minion within that many seconds.
     """
 
     command: tuple[str, ...]
@@ -56,7 +56,8 @@ def way(minion: int, opts: Mapping[str, Any]) -> Way:
     """
     How the minion with the process *minion* is restarted.
 
-    :raises HaError: there is none that would leave anybody to put the old file back; or it is over.
+    :raises HaError: no way would leave a process that can put the old file back; or the minion has
+        ended.
     """
     try:
         return _way(minion, opts)
@@ -78,11 +79,12 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
         words = shlex.split(command) if isinstance(command, str) else map(str, command)
         return Way(tuple(words), ends)
     unit = _unit(top.pid)
-    # With the main process of a unit ends whatever else is in it, also who would start it again.
+    # When the main process of a unit ends, all of the unit ends, including the one that would
+    # restart it.
     if unit == UNIT or (unit and _main_process(unit) == top.pid):
         return Way(("systemctl", "restart", unit))
     if top.uids().real != os.getuid():
-        # Its number came from a file: a user who can write that would have root run anything.
+        # Its id came from a file: a user who can write that could have root run anything.
         raise HaError(
             f"the minion (process {top.pid}) is another user's, whose command line is not run by "
             "this one: set minion_restart_command in its configuration"
@@ -98,7 +100,7 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
 
 def restart(found: Way, running: Callable[[], int | None]) -> None:
     """
-    Do so.
+    Restart the minion.
 
     :param running: the process of the minion that runs now, if one does.
     :raises HaError: the command failed.
@@ -110,7 +112,7 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
             return
         time.sleep(0.2)
     try:
-        # A session of its own: it goes on when this process ends.
+        # In a new session: it continues when this process ends.
         process = subprocess.Popen(  # nosec B603
             found.command,
             cwd=found.cwd,
@@ -131,9 +133,9 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
 
 def _top(process: psutil.Process) -> psutil.Process:
     """
-    The first process of the minion: Salt keeps one that starts the other again, a fork with the
-    same command line, to which setproctitle may have added something. Its supervisor is
-    another program, or has other arguments.
+    The first process of the minion: Salt keeps a parent that restarts the other, a fork with the
+    same command line, to which setproctitle may have added something. A supervisor is another
+    program, or has other arguments.
     """
     with contextlib.suppress(psutil.Error):
         for parent in process.parents():
@@ -161,7 +163,7 @@ def _unit(pid: int) -> str:
 
 
 def _main_process(unit: str) -> int:
-    """The process that systemd takes for the service itself; 0 where that is not known."""
+    """The main process of the service by systemd; 0 if unknown."""
     command = ["systemctl", "show", "--property=MainPID", "--value", unit]
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # nosec B603
@@ -171,7 +173,7 @@ def _main_process(unit: str) -> int:
 
 
 def _end(ends: tuple[KnownProcess, ...]) -> None:
-    """Of the minion only: jobs that still run are left alone, as by systemd's KillMode=process."""
+    """Only the minion's: running jobs are left alone, as by systemd's KillMode=process."""
     processes = [found for known in dict.fromkeys(ends) if (found := living(known))]
     for process in processes[:1]:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,10 +1,10 @@
 """
-Would a master let this minion in?
+Would a master accept this minion?
 
-A master that answers is not yet one that takes the minion: where its key is pending, Salt 3006 to
-3008 ask again for ever and try no other master, and where it is rejected, the minion ends. So
-before a move the watchdog signs in, as Salt would, and keeps nothing of it. The master notes what
-any knock makes it note: an unknown key is pending then.
+A master that answers may still not accept the minion: if its key is pending there, Salt 3006 to
+3008 ask again for ever and try no other master; if it is rejected, the minion ends. So before a
+move the watchdog signs in, as Salt would, and discards the result. The master treats it like any
+sign-in: an unknown key becomes pending.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from saltext_ha.minion.binding import SeenMaster
 @dataclass(frozen=True)
 class AuthRefusal:
     """
-    Why a master does not take the minion. ``final``: Salt would stay there all the same, or end;
-    else it passes on to the next master by itself.
+    Why a master does not accept the minion. ``final``: Salt would stay there anyway, or end; if not
+    final, it tries the next master by itself.
     """
 
     why: str
@@ -35,7 +35,7 @@ def refusal(
     channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float
 ) -> AuthRefusal | None:
     """
-    Why *master* would not let the minion in that *channel_opts* configure; None: it would.
+    Why *master* would not accept the minion that *channel_opts* configure; None: it would.
 
     :param timeout: in seconds, for all of it.
     """
@@ -50,13 +50,13 @@ def refusal(
         load = salt.crypt.SAuth(opts).minion_sign_in_payload()
         reply = cleartext_request.ask(opts, master.ips, master.port, load, timeout, source)
         return read(reply, _known_key(opts), str(opts["id"]))
-    except Exception as exc:  # of Salt's transports and of its keys, of many kinds
+    except Exception as exc:  # many kinds, from Salt's transports and keys
         return AuthRefusal(f"it does not answer a sign-in: {reason_of(exc)}")
 
 
 def read(reply: Any, known_key: str | None, minion_id: str) -> AuthRefusal | None:
     """
-    What the *reply* to a sign-in means.
+    The meaning of the *reply* to a sign-in.
 
     :param known_key: the master key that the minion insists on; None: it goes by a signature.
     :raises ValueError: it is no reply to that.
@@ -91,5 +91,5 @@ def _known_key(opts: Mapping[str, Any]) -> str | None:
 
 
 def _lines(pem: str) -> str:
-    """Without what editors and releases of Salt add or leave out."""
+    """The key without white space that editors and releases of Salt add or leave out."""
     return "\n".join(line.strip() for line in pem.strip().splitlines())

@@ -1,16 +1,16 @@
 """
-When is a minion to change its master?
+When should a minion change its master?
 
-Plain values in, plain values out: :func:`step` takes what was known and what a look has just shown,
-and returns what is known now and what to do. It keeps these promises, whatever the looks show:
+Plain values in, plain values out: :func:`step` takes the state and the latest look, and returns the
+new state and what to do. It guarantees:
 
-- no move before ``failures`` looks in a row have failed, and none while no master is known to work
-  that the minion could move to;
-- the n-th move within an hour comes no sooner after the one before than :func:`hold` says, so a
-  minion between two half-working masters does not swing; but from a master that does not work it
-  goes without a pause to one that it was not itself moved away from within that hour;
+- no move before ``failures`` looks in a row have failed, and none while no other master is known to
+work;
+- the n-th move within an hour waits after the one before as long as :func:`hold` says, so a minion
+between two half-working masters does not swing; but from a master that does not work it moves at
+once to one that it was not moved away from within that hour;
 - no failback before the preferred master has answered every look for ``stable`` seconds;
-- a master that was found not to let the minion in is tried again ever more rarely.
+- a master that did not accept the minion is tried again less and less often.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from saltext_ha.config.watchdog import WatchdogSettings
 HOUR = 3600.0
 LONGEST_HOLD = 300.0
 LONGEST_BAR = 60.0
-SEVERAL = 20  # of the moves remembered; more make no difference to the hold
+SEVERAL = 20  # remembered moves; more make no difference to the hold
 
 
 @dataclass(frozen=True)
 class WatchdogLook:
     """
-    What one look has shown. Masters are named by their entry in the configuration.
+    The result of one look. Masters are named by their entry in the configuration.
 
-    ``at`` is in seconds of a clock that never jumps. ``current`` is the master that the minion is
-    with as far as known, None when it is with none yet. ``subscribed`` is False when the minion's
-    process has no connection to that master's publisher, None when that cannot be seen.
-    ``answers`` holds the masters that were asked, and whether they work: they answered in time, and
-    their publisher speaks. ``pinned``: an operator put the minion there, who alone decides when it
-    goes back. ``problem`` is what does not work of a current master that answers requests;
-    ``doubt``: an answer on the connection to it is missing, which may yet come.
-    ``order``: in which order Salt tries the masters when the current one fails
-    (:mod:`saltext_ha.minion.watchdog.order`); empty: in that of the configuration.
+    ``at`` is in seconds of a clock that never jumps. ``current`` is the minion's master as far as
+    known, None if it has none yet. ``subscribed`` is False when the minion's process has no
+    connection to that master's publisher, None when that cannot be seen. ``answers``: the masters
+    that were asked, and whether they work: they answered in time, and their publisher greets.
+    ``pinned``: an operator moved the minion there, and alone decides when it goes back.
+    ``problem``: what does not work of a current master that answers requests; ``doubt``: an answer
+    on the connection to it is missing, and may still come. ``order``: in which order Salt tries the
+    masters when the current one fails (:mod:`saltext_ha.minion.watchdog.order`); empty: in that of
+    the configuration.
     """
 
     at: float
@@ -65,12 +65,12 @@ class WatchdogLook:
 @dataclass(frozen=True)
 class Setup:
     """
-    What does not change while the watchdog runs.
+    Settings that are fixed while the watchdog runs.
 
     ``masters`` in the order of the configuration; ``preferred`` the one to go back to, None for
-    none; ``first`` the one that Salt can go to straight away, passing by no other, None for none;
-    ``deaf_after`` the seconds for which a subscription may be missing on a master that
-    answers: the transport mends most by itself.
+    none; ``first`` the one that Salt can go to directly, without trying others, None for none;
+    ``deaf_after`` the seconds for which the subscription to a master that answers may be missing:
+    the transport reconnects by itself most times.
     """
 
     settings: WatchdogSettings
@@ -82,7 +82,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class State:
-    """What is remembered from look to look."""
+    """The state between looks."""
 
     current: str | None = None
     bad: int = 0
@@ -91,17 +91,19 @@ class State:
     good_since: float | None = None
     moves: tuple[float, ...] = ()
     left: Mapping[str, float] = field(default_factory=dict)
-    """Masters that did not work when the minion was with them, or where it was to go and did not
-    arrive; and when last."""
+    """
+    When each master last failed: it did not work while it was the current one, or the minion was
+    moved to it and did not arrive.
+    """
     refused: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Masters that did not let the minion in: how often in a row, and when last."""
+    """Masters that did not accept the minion: how often in a row, and when last."""
 
 
 @dataclass(frozen=True)
 class MinionMove:
     """
-    Make the minion change from one master to another; the same one: connect it again.
-    ``failback``: by Salt's means for that, which lead straight to the first master.
+    Make the minion change from one master to another; to the same one: reconnect. ``failback``: by
+    Salt's failback, which leads directly to the first master.
     """
 
     source: str
@@ -112,7 +114,7 @@ class MinionMove:
 
 @dataclass(frozen=True)
 class Next:
-    """What to do: perhaps a move; then after ``wait`` seconds look again and ask ``ask``."""
+    """What to do: a move, if any; then look again after ``wait`` seconds, and ask ``ask``."""
 
     wait: float
     ask: frozenset[str]
@@ -121,7 +123,7 @@ class Next:
 
 
 def hold(settings: WatchdogSettings, moves: int) -> float:
-    """Seconds for which a minion stays put after the last of *moves* within an hour."""
+    """Seconds for which a minion stays after the last of *moves* within an hour."""
     if not moves:
         return 0.0
     return min(
@@ -138,17 +140,17 @@ def step(setup: Setup, state: State, look: WatchdogLook, chance: float) -> tuple
     recent = tuple(at for at in state.moves if look.at - at < HOUR)[-SEVERAL:]
     left = {each: at for each, at in state.left.items() if look.at - at < HOUR}
     if look.current != state.current:
-        # Somebody else moved it (or we did): what was seen of the old one says nothing of this.
+        # It was moved: earlier looks were at another master.
         state = State(look.current, good_since=state.good_since)
     state = _preferred(setup, replace(state, moves=recent, left=left), look)
     if look.current is None:
-        # Salt itself is looking for a master, or waits for its key to be accepted.
+        # Salt is looking for a master, or waits for its key to be accepted.
         return _calm(state), Next(setup.settings.interval, frozenset())
     return _at_peace(setup, state, look) if look.good else _in_trouble(setup, state, look, chance)
 
 
 def moved(state: State, at: float, move: MinionMove, current: str | None) -> State:
-    """*state* after *move* was tried at *at*, which led to *current*."""
+    """*state* after *move* at the time *at* led to *current*."""
     failed = {move.source} if state.bad else set()
     failed |= {move.target} if current != move.target else set()
     left = {**state.left, **dict.fromkeys(failed, at)}
@@ -156,13 +158,13 @@ def moved(state: State, at: float, move: MinionMove, current: str | None) -> Sta
 
 
 def refused(state: State, at: float, target: str) -> State:
-    """*state* after *target* was found at *at* not to let the minion in."""
+    """*state* after *target* did not accept the minion at the time *at*."""
     often, _ = state.refused.get(target, (0, at))
     return replace(state, refused={**state.refused, target: (often + 1, at)})
 
 
 def _barred(setup: Setup, state: State, look: WatchdogLook, target: str) -> bool:
-    """Whether *target* has refused the minion too lately to be tried again."""
+    """Whether *target* refused the minion too recently to be tried again."""
     often, at = state.refused.get(target, (0, look.at))
     interval = setup.settings.interval
     wait = min(interval * 2.0 ** min(often, SEVERAL), max(LONGEST_BAR, interval))
@@ -220,7 +222,7 @@ def _in_trouble(
         return stay(settings.interval, "no other master answers")
     straight = False
     if _barred(setup, state, look, target):
-        # Salt would try it before any other, and stay there; but for the first one.
+        # Salt would try it before any other, and stay there, unless it goes to the first one.
         note = f"{target} answers, and does not let this minion in"
         target, straight = setup.first or current, True
         if target == current or not look.answers.get(target) or _barred(setup, state, look, target):

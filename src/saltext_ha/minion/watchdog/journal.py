@@ -1,8 +1,8 @@
 """
-Which master was this minion connected to, since when, and why did it change?
+To which masters this minion was connected, since when, and why it changed.
 
-One file in the minion's cache folder with a line of JSON for every change. The watchdog writes what
-it does and what it sees; ``ha.failover`` writes what it was asked for.
+One file in the minion's cache folder with a line of JSON for every change. The watchdog writes its
+moves and the changes that it sees; ``ha.failover`` writes the moves that were asked for.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class RecordedMove:
     """
     One change: when (Unix time), from which master to which, why, and how many seconds it took.
 
-    ``source`` is None at the start of the minion, ``seconds`` where nobody measured. ``order`` is
-    the list of masters that Salt keeps since then (:mod:`saltext_ha.minion.watchdog.order`).
+    ``source`` is None at the start of the minion, ``seconds`` if not measured. ``order`` is the
+    list of masters that Salt keeps since then (:mod:`saltext_ha.minion.watchdog.order`).
     """
 
     at: float
@@ -46,19 +46,19 @@ class Journal:
     """The file; *cachedir* is the minion's."""
 
     def __init__(self, cachedir: str | Path, name: str = "") -> None:
-        # A minion that is bound to several masters at once has one watchdog for each.
+        # A minion that is bound to several masters at once has a watchdog for each.
         suffix = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
         self.path = Path(cachedir) / files.FOLDER / f"masters{'-' + suffix if suffix else ''}.jsonl"
 
     def read(self) -> list[RecordedMove]:
-        """All changes that are remembered, the oldest first."""
+        """All remembered changes, the oldest first."""
         try:
             lines = files.read(self.path).splitlines()
         except OSError:
             return []
         entries = []
         for line in lines:
-            # A line that was cut off by a crash is none.
+            # A line that was cut off by a crash is ignored.
             with contextlib.suppress(ValueError, TypeError, AttributeError):
                 known = {key: value for key, value in json.loads(line).items() if key in _FIELDS}
                 entries.append(RecordedMove(**known))
@@ -81,27 +81,27 @@ class Journal:
 
 
 def switches(entries: list[RecordedMove], since: float) -> int:
-    """How many of *entries* since that Unix time were changes from one master to another."""
+    """How many of *entries* since a Unix time were changes from one master to another."""
     return sum(1 for each in entries if each.at >= since and each.source not in (None, each.target))
 
 
 def since(entries: list[RecordedMove], current: str, started: float) -> float | None:
     """
-    The Unix time since when the minion is with the master *current*, by its latest *entries*; None
-    where they do not tell, as they are older than its process.
+    The Unix time since when the minion is connected to the master *current*, by its latest
+    *entries*; None if unknown, because they are older than its process.
 
     :param started: the Unix time when the minion's process started.
     """
     found = None
     for each in reversed(entries):
         if each.why.startswith(FAILED):
-            continue  # it stayed what it was
+            continue  # no change of the master
         if each.at < started or each.target != current:
             break
         found = each.at
         if each.why != STARTED:
             break
-        # The watchdog alone may have started: then what stands before tells.
+        # Only the watchdog may have started: then earlier entries tell.
     return found
 
 

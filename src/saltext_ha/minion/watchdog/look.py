@@ -1,12 +1,12 @@
 """
-With which master is the minion, and which masters answer?
+Which master is the minion connected to, and which masters answer?
 
-The evidence is that of :mod:`saltext_ha.minion.binding`: the connections of the minion's
-process, which is not this one, and a request in clear text over a connection of its own. That
-request needs no key, so nobody authenticates because of it, and a worker of the master just sends
-it back. A master whose publisher does not speak (:mod:`saltext_ha.minion.watchdog.publisher`)
-counts as one that does not answer, and so does the current one when nobody answers on the
-connections that the minion has to it (:mod:`saltext_ha.minion.watchdog.probes`).
+The evidence is that of :mod:`saltext_ha.minion.binding`: the connections of the minion's process,
+which is not this one, and a request in clear text over a separate connection. That request needs no
+key and authenticates nothing; a worker of the master sends it back. A master whose publisher does
+not greet (:mod:`saltext_ha.minion.watchdog.publisher`) counts as not answering, and so does the
+current one if the minion's connections to it get no answers
+(:mod:`saltext_ha.minion.watchdog.probes`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 from saltext_ha.common.addresses import bare_ip
-from saltext_ha.minion import binding
-from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion import binding, pings
+from saltext_ha.minion.binding import Running, SeenMaster
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import admission, publisher
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import WatchdogLook
@@ -31,8 +32,8 @@ LOST = 2  # probes without an answer; the second one is sent when the first has 
 
 class AddressBook:
     """
-    The addresses of the masters, looked up beside the watch: a name service that hangs with the
-    master must not keep the watchdog from noticing.
+    The addresses of the masters, looked up in another thread: a name service that is unresponsive
+    together with the master must not keep the watchdog from noticing.
     """
 
     def __init__(self, running: Running) -> None:
@@ -48,7 +49,7 @@ class AddressBook:
         )
 
     def keep_fresh(self) -> None:
-        """Do so every minute, in a thread that ends with the process."""
+        """Refresh every minute, in a thread that ends with the process."""
 
         def loop() -> None:
             while True:
@@ -62,17 +63,17 @@ def where(
     masters: Iterable[SeenMaster], running: Running, links: TcpLinks, last: str | None
 ) -> SeenMaster | None:
     """
-    The master that the minion is with, judged, by its *links*; *last* is where it was before.
+    The minion's master, judged by its *links*; *last* is the one before.
 
-    It is the one to whose request port the minion holds a connection: it authenticated there.
-    (Salt 3007 may keep a connection to the publisher of a hung master that it has left.) Where that
-    tells nothing, the one to whose publisher it is connected, else *last*.
+    It is the one to whose request port the minion has a connection, because it authenticated there.
+    (Salt 3007 may keep a connection to the publisher of an unresponsive master that it has left.)
+    If that is not clear, it is the one to whose publisher it is connected, otherwise *last*.
     """
     judged = [binding.judge(master, links, running) for master in masters]
     seen = links.seen or frozenset()
     asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
     near = [each for each in asked or judged if each.connected] or [
-        # Connected to a port there that nobody has told to be the publisher's.
+        # Connected to a port there that is not known to be the publisher's.
         each
         for each in asked or judged
         if each.connected is None and any(ip in each.ips for ip, _ in seen)
@@ -84,7 +85,7 @@ def where(
 
 
 def _missing(master: SeenMaster | None, unanswered: Mapping[Link, int]) -> int:
-    """How many probes in a row are without an answer on a connection to *master*."""
+    """How many probes in a row on a connection to *master* have no answer."""
     if master is None:
         return 0
     ends = {(ip, port) for ip in master.ips for port in (master.port, master.publish_port)}
@@ -98,8 +99,8 @@ class Looker:
     :param book: the masters.
     :param opts: the minion's configuration, for Salt's transport.
     :param links: shows the connections of the minion's process as they are now.
-    :param unanswered: to how many probes in a row nobody has answered on them.
-    :param timeout: seconds for which an answer is waited for.
+    :param unanswered: returns how many probes in a row on each have no answer.
+    :param timeout: seconds to wait for an answer.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Looker:
         self._floor: tuple[str, int] | None = None
 
     def bound(self) -> SeenMaster | None:
-        """The master that the minion is subscribed to just now, judged by its connections alone."""
+        """The master that the minion is subscribed to now, judged by its connections alone."""
         master = where(self.book.masters, self.book.running, self.links(), self.last)
         return master if master and master.connected is not False else None
 
@@ -129,13 +130,14 @@ class Looker:
         here = current.configured if current else None
         subscribed = current.connected if current and links.seen is not None else None
         wanted = {*ask, here}
-        # Of the current one the publish port is known by its connection, where by nothing else.
+        # The connection shows the publish port of the current one, if nothing else does.
         masters = [
             each if each.configured != here else current or each for each in self.book.masters
         ]
         answers = self._ask([each for each in masters if each.configured in wanted])
         if here != self.last and subscribed is False and not answers.get(here or ""):
-            # It never was subscribed there: Salt is on its way, and will try the next one itself.
+            # It was never subscribed there: Salt is changing masters, and will try the next one
+            # itself.
             return WatchdogLook(time.monotonic(), None, None, answers)
         if subscribed is not False:
             self.last = here
@@ -150,8 +152,8 @@ class Looker:
 
     def _in_vain(self, here: str, answers: bool, missing: int) -> bool:
         """
-        Whether probes stay without an answer that were sent while the master *here* answers others.
-        When a network is back the kernel still counts those from before, until it sends the next.
+        Whether probes sent while the master *here* answers others have no answer. When a network is
+        back the kernel still counts earlier probes until it sends the next.
         """
         if not answers:
             self._floor = None
@@ -161,7 +163,7 @@ class Looker:
         return missing >= LOST and missing > self._floor[1]
 
     def refusal(self, entry: str) -> AuthRefusal | None:
-        """Why the master that is written as *entry* would not let the minion in; None: it would."""
+        """Why the master written as *entry* would not accept the minion; None: it would."""
         master = next(each for each in self.book.masters if each.configured == entry)
         return admission.refusal(self.opts, master, self.timeout)
 
@@ -172,7 +174,7 @@ class Looker:
         source = bare_ip(str(self.opts.get("source_ip") or ""))
         with ThreadPoolExecutor(max_workers=1) as pool:
             deaf = pool.submit(publisher.problems, transport, masters, self.timeout, source)
-            answers = binding.ping_all(self.opts, masters, self.timeout)
+            answers = pings.ping_all(self.opts, masters, self.timeout)
             problems = deaf.result()
         told = [
             (str(master.configured), answer)

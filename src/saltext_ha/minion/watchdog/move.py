@@ -1,10 +1,10 @@
 """
-How does a minion come to another master?
+Moves a minion to another master.
 
-By Salt's own means, which are the same on 3006, 3007 and 3008: two events on the minion's bus.
+By Salt's own means, the same on 3006, 3007 and 3008: two events on the minion's bus.
 ``__master_disconnected`` makes it drop both connections, put that master at the end of its list and
-take the first one that lets it in; ``__master_failback`` starts with the first master of the
-configuration. Nothing is restarted, and jobs that run go on.
+take the first one that accepts it; ``__master_failback`` starts with the first master of the
+configuration. Nothing is restarted, and running jobs continue.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Mover:
     Moves one minion.
 
     :param opts: the minion's configuration.
-    :param bound: the master that the minion is subscribed to just now, None while it is to none.
-    :param first: the entry of the master with which Salt starts; None where that is not known.
+    :param bound: returns the master that the minion is subscribed to now, or None.
+    :param first: the entry of the master with which Salt starts; None if unknown.
     :param configured: the entries of all masters.
     """
 
     order: Order
-    """The list of masters that Salt keeps now, as far as known."""
+    """Salt's present list of masters, as far as known."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Mover:
 
     def move(self, source: SeenMaster, target: str | None, limit: float) -> SeenMaster | None:
         """
-        Move the minion away from *source*, and on until it is with *target* (an entry).
+        Move the minion away from *source*, repeatedly until it is connected to *target* (an entry).
 
-        Returns the master that it is with in the end, None when it is with none after *limit*
-        seconds. Masters that do not let it in are passed by; so it may be another than *target*.
+        Returns the master that it is connected to in the end, None if there is none after *limit*
+        seconds. Masters that do not accept it are skipped, so it may not be *target*.
         """
         end = time.monotonic() + limit
         here, seen = source, set[str | None]()
@@ -84,7 +84,7 @@ class Mover:
         return reached
 
     def _arrival(self, here: SeenMaster, end: float) -> SeenMaster | None:
-        """Where the minion arrives: first the connection that it has must go."""
+        """The master where the minion arrives, after its present connection is gone."""
         gone = self.bound() is None
         while time.monotonic() < end:
             now = self.bound()
@@ -96,15 +96,15 @@ class Mover:
 
     def tidy(self, reached: SeenMaster) -> None:
         """
-        Take away what 3006 and 3007 schedule at the end of a move: their own check of the master,
-        even where that is switched off, and then without a pause.
+        Remove the job that 3006 and 3007 schedule at the end of a move: their own check of the
+        master, even if that is switched off, and then without a pause.
         """
         if not self.opts.get("master_alive_interval"):
             for name in (f"__master_alive_{reached.host}", FAILBACK):
                 self.fire("manage_schedule", {"func": "delete", "name": name, "persist": True})
 
     def tell(self, tag: str, data: Mapping[str, Any]) -> None:
-        """Have the minion send an event to its master, over the connection that it has."""
+        """Have the minion send an event to its master, over its own connection."""
         event = {"data": dict(data), "tag": tag, "events": None, "pretag": None}
         self.fire("fire_master", event)
 

@@ -1,11 +1,11 @@
 """
-On which of the minion's connections is an answer missing?
+On which of the minion's connections are answers missing?
 
-A connection whose packets are dropped on the way stands until the kernel gives it up. Until then it
-counts what stays without an answer: keepalive probes, and data sent again. Linux shows both. The
-watchdog that sees it has the minion let go of the connection, before it breaks by itself: Salt 3007
-with ``transport: tcp`` may get stuck then, because it connects again while it moves to another
-master, and each of the two sign-ins spoils the other.
+A connection whose packets are dropped stays established until the kernel gives up. Until then the
+kernel counts what has no answer: keepalive probes, and data sent again. Linux shows both. Then the
+watchdog has the minion close the connection before it breaks by itself: Salt 3007 with ``transport:
+tcp`` may get stuck if it breaks, because it reconnects while it moves to another master, and the
+two sign-ins break each other.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import contextlib
 from pathlib import Path
 
 from saltext_ha.common import tcp_table
-from saltext_ha.minion.binding import Link
+from saltext_ha.minion.tcp_links import Link
 
 
 def unanswered(pid: int) -> dict[Link, int]:
     """
-    The remote ends of the connections of process *pid* on which an answer is missing, and to how
-    many probes in a row. Data that are sent again count half: Linux first waits 0.2 s, then twice
-    as long each time. Of several connections to the same end the best one counts: Salt may leave
-    one behind when it connects anew. Empty where that cannot be seen.
+    The remote ends of the connections of process *pid* on which answers are missing → to how many
+    probes in a row. Data sent again count half: Linux first waits 0.2 s, then twice as long each
+    time. Of several connections to the same end the best one counts: Salt may leave one when it
+    reconnects. Empty if that cannot be seen.
     """
     found = dict[Link, int]()
     with contextlib.suppress(OSError):

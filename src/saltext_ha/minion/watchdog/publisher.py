@@ -1,10 +1,10 @@
 """
-Does a master's publisher speak?
+Does a master's publisher work?
 
-The connection that a minion has to it stands as long as the kernels at its ends agree, whatever
-became of the publisher, or of what lies between. Over ZeroMQ the publisher greets each connection
-before it is asked anything; so a connection that is made and let go shows whether it works. The
-transports ``tcp`` and ``ws`` have no such greeting: of them nothing is known this way.
+A minion's connection to it stays established as long as the kernels at both ends keep it, even if
+the publisher or the network fails. Over ZeroMQ the publisher greets each connection before it is
+asked anything; so a short connection shows whether it works. The transports ``tcp`` and ``ws`` have
+no greeting: for them nothing is known this way.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def problems(
     transport: str, masters: Iterable[SeenMaster], timeout: float, source: str | None = None
 ) -> dict[str, str]:
     """
-    The masters whose publisher does not greet, by their entry, and what is wrong with each.
+    The masters whose publisher does not greet: entry → what is wrong.
 
-    All are tried at the same time. Those that cannot be judged are left out: another *transport*
-    than ``zeromq``, or no known publish port.
+    All are tried at the same time. Masters that cannot be judged are left out: with another
+    *transport* than ``zeromq``, or without a known publish port.
 
     :param timeout: in seconds, for all of it.
     :param source: the address to connect from, None for any.
@@ -86,7 +86,7 @@ def problem(master: SeenMaster, timeout: float, source: str | None = None) -> st
 
 
 def _read(sock: socket.socket, end: float) -> bytes:
-    """The signature, or what came until the other side ended the connection."""
+    """The signature, or what came before the other side closed the connection."""
     data = b""
     while len(data) < SIGNATURE:
         sock.settimeout(max(0.01, end - time.monotonic()))

@@ -1,9 +1,9 @@
 """
-When does a minion tell its master that it is bound to it?
+When a minion reports its binding to its master.
 
-When that has changed, and every few minutes, so that masters know where minions are without asking.
-It is one small event over the connection that the minion has; and of thousands of minions, no two
-speak at the same time but by chance.
+After each change, and every few minutes, so that masters know where minions are without asking. A
+report is one small event over the minion's own connection; random delays keep thousands of minions
+from reporting at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Reports:
     Decides for one watchdog.
 
     :param every: seconds from one report to the next; 0: none at all.
-    :param jitter: a report of a change is put off by a random time up to this many seconds.
+    :param jitter: a report of a change is delayed by a random time of up to this many seconds.
     """
 
     def __init__(self, every: float, jitter: float) -> None:
@@ -34,7 +34,8 @@ class Reports:
 
     def due(self, now: float, current: str | None, good: bool) -> bool:
         """
-        Whether to report now, at every look: that the minion is with *current*, which is *good*.
+        Whether to report now that the minion is bound to *current*, which is *good*; called at
+        every look.
 
         :param now: seconds of a clock that never jumps.
         """
@@ -52,7 +53,7 @@ class Reports:
 def report(
     minion_id: str, master: SeenMaster, running: Running, every: float, of: int
 ) -> Mapping[str, Any]:
-    """What the event says; *of* is the number of masters that the minion is configured with."""
+    """The data of the event; *of* is the number of masters in the minion's configuration."""
     return {
         "id": minion_id,
         "master": master.configured,

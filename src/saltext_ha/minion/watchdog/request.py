@@ -1,8 +1,8 @@
 """
-What becomes of ``ha.failover``?
+Carries out ``ha.failover``.
 
-The job that asks for a move has to return first, over the very connection that the move takes down.
-So a process of its own waits until the job is over, moves the minion and says how it went.
+The job that asks for a move must return first, over the connection that the move closes. So a
+separate process waits until the job has ended, moves the minion and reports the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import binding, options
+from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.restarting import detached
 from saltext_ha.minion.watchdog.journal import ASKED, Journal, RecordedMove
 from saltext_ha.minion.watchdog.order import Order
@@ -25,14 +25,14 @@ from saltext_ha.minion.watchdog.run import Site, site, tell
 
 TIMEOUT = 3.0
 LINGER = 3.0  # seconds for the return of a job that runs in a thread of the minion
-# Seconds for the end of one that runs in a process. On 3007.15 that waits half a minute for word
-# that the master has its return, which the master has had for long.
+# Seconds for the end of one that runs in a process. On 3007.15 that waits half a minute for the
+# confirmation of its return, which the master already has.
 PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
 class MovePlan:
-    """A move that can be made: from one entry of the configuration to another."""
+    """A possible move: from one entry of the configuration to another."""
 
     source: str
     target: str
@@ -40,11 +40,11 @@ class MovePlan:
 
 def plan(place: Site, to: str | None) -> MovePlan:
     """
-    Where the minion of *place* is and where it would go.
+    The move of the minion of *place*: from its master to its target.
 
-    :param to: the wanted master: as it is written, its host or the first part of that, a name for
-        it or its address; None for the next one that answers.
-    :raises HaError: there is nothing to move, or nowhere to go; says why.
+    :param to: the wanted master: its entry, its host or the first part of that, a name for it or
+        its address; None for the next one that answers.
+    :raises HaError: the minion cannot be moved, or there is no target; says why.
     """
     kind = place.running.type
     if kind not in ("failover", "distributed"):
@@ -84,7 +84,7 @@ def plan(place: Site, to: str | None) -> MovePlan:
 
 
 def _passed(place: Site, source: str, target: str) -> tuple[str, ...]:
-    """The masters that Salt tries on the way, unless that leads straight to the first one."""
+    """The masters that Salt tries before *target*, unless it goes directly to the first one."""
     if target in (place.first, source):
         return ()
     turn = place.mover.turn(place.master(source))
@@ -92,14 +92,14 @@ def _passed(place: Site, source: str, target: str) -> tuple[str, ...]:
 
 
 def _begins_anew(place: Site, source: str) -> bool:
-    """Whether Salt does not go on behind *source* in its list, but begins with it again."""
+    """Whether Salt does not continue after *source* in its list, but starts at the beginning."""
     return place.master(source).host not in place.mover.order
 
 
 def _named(place: Site, to: str) -> str:
     """
-    The entry that *to* means. A minion knows its own configuration, in which ``ha_masters`` may say
-    what its masters are called in their group, and what the name service says.
+    The entry that *to* means. A minion knows its own configuration, in which ``ha_masters`` may
+    have the names of its masters in their group, and the name service.
     """
     masters = place.book.masters
     told = place.running.names.get(to)
@@ -108,7 +108,7 @@ def _named(place: Site, to: str) -> str:
         named = [each for each in masters if told in (each.configured, each.host)]
     if not named:
         with contextlib.suppress(OSError, UnicodeError):
-            # A name of it that the name service knows, though the configuration has another one.
+            # A name that the name service knows, though the configuration has another one.
             ips = binding.resolve(to)
             named = [each for each in masters if ips & each.ips]
     if not named:
@@ -145,7 +145,7 @@ def launch(
     Start the process that makes the move.
 
     :param minion: the minion's process.
-    :param job: the process of the job that asks, None when that is the minion itself.
+    :param job: the process of the job that asks, None if that is the minion itself.
     :param order: the list of masters that Salt keeps.
     :raises HaError: it cannot be started.
     """
@@ -167,7 +167,7 @@ def main() -> None:
     task = detached.take()
     opts = salt.config.minion_config(task["conf_file"], minion_id=task["id"])
     minion = int(task["minion"])
-    place = site(opts, lambda: binding.established(minion), TIMEOUT)
+    place = site(opts, lambda: tcp_links.established(minion), TIMEOUT)
     place.mover.order = tuple(task["order"])
     if task["job"]:
         with contextlib.suppress(psutil.Error):
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
-    """Move the minion to *target*, note it and tell the master that it is with then."""
+    """Move the minion to *target*, note it, and tell the master that it is connected to then."""
     source = place.looker.bound()
     if source is None or source.configured in (None, target):
         return
@@ -191,7 +191,7 @@ def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
     entry = RecordedMove(
         time.time(), source.configured, str(reached.configured), ASKED, round(took, 1), order
     )
-    with contextlib.suppress(OSError):  # the disk is full: the master is told nevertheless
+    with contextlib.suppress(OSError):  # the disk is full: tell the master anyway
         Journal(str(opts["cachedir"])).add(entry)
     place.looker.last = reached.configured
     tell(place, str(opts["id"]), str(source.configured), str(reached.configured), ASKED, took)

@@ -1,10 +1,10 @@
 """
-The minion is with no master, and takes no event any more: it is started anew.
+Restarts a minion that is connected to no master and does not react to events.
 
-That is the last resort, for a minion whose code got stuck on its way to another master. Salt
-3007.15 over TCP does when a connection breaks and comes back at once: the sign-ins of the old and
-of the new channel meet, and ``AsyncAuth._authenticate`` ends for want of ``_creds`` without telling
-who waits for it.
+This is the last resort, for a minion whose code got stuck while it moved to another master. Salt
+3007.15 over TCP gets stuck if a connection breaks and comes back at once: the sign-ins of the old
+and the new channel collide, and ``AsyncAuth._authenticate`` fails without ``_creds`` and does not
+wake its waiters.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.minion import binding, options
-from saltext_ha.minion.binding import SeenMaster, TcpLinks
+from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.restarting import detached, processes, restart
+from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog.journal import FAILED, Journal, RecordedMove
 
 PAUSE = 600.0  # seconds from one restart to the next, at least
@@ -29,9 +30,9 @@ STUCK = "started anew: it was with no master, and went to none"
 
 def quiet(opts: Mapping[str, Any], masters: int) -> float:
     """
-    Seconds for which Salt may be without a connection although it is on its way to one of so many
-    *masters*: where a host refuses connections it waits ``auth_timeout`` nevertheless, and when it
-    has tried all, ``acceptance_wait_time`` before it begins again.
+    Seconds for which Salt may have no connection while it tries so many *masters*: it waits
+    ``auth_timeout`` even if a host refuses connections, and after all have failed
+    ``acceptance_wait_time`` before it begins again.
     """
     wait = float(opts.get("auth_timeout") or 60)
     return float(opts.get("acceptance_wait_time") or 10) + wait * max(1, masters - 1)
@@ -39,8 +40,8 @@ def quiet(opts: Mapping[str, Any], masters: int) -> float:
 
 def stuck(masters: Iterable[SeenMaster], links: Callable[[], TcpLinks], seconds: float) -> bool:
     """
-    Whether the minion neither is with a master nor knocks at one, for *seconds*: it has no
-    connection to any master's address, nor to a port of a master, wherever that is, and is making
+    Whether the minion has been neither connected to a master nor connecting to one for *seconds*:
+    it has no connection to a master's address, nor to a master's port at any address, and is making
     none.
     """
     known = tuple(masters)
@@ -58,8 +59,8 @@ def stuck(masters: Iterable[SeenMaster], links: Callable[[], TcpLinks], seconds:
 
 def named(host: str | None) -> bool:
     """
-    Whether the name service knows *host*, and says so at once. Where it hangs Salt waits for it,
-    with no connection to any master, and would again when it is started anew.
+    Whether the name service knows *host*, and answers at once. If it is unresponsive, Salt waits
+    for it without a connection to any master, and would do so again after a restart.
     """
     begun = time.monotonic()
     try:
@@ -69,14 +70,14 @@ def named(host: str | None) -> bool:
 
 
 def due(entries: Iterable[RecordedMove], now: float) -> bool:
-    """Whether the minion has not been started anew lately; *now* is Unix time."""
+    """Whether the minion was not restarted recently; *now* is Unix time."""
     return not any(each.why == STUCK and abs(now - each.at) < PAUSE for each in entries)
 
 
 def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) -> None:
     """
-    Have a process restart the *minion*, which ends the one that calls; *current* is the master
-    that the minion was with last.
+    Have a process restart the *minion*, which also ends the calling process; *current* is the
+    master that the minion was connected to last.
 
     :raises HaError: there is no way to restart it.
     :raises OSError: it cannot be noted.
@@ -98,7 +99,7 @@ def main() -> None:
 
     try:
         restart.restart(restart.read(order["way"]), running)
-    except Exception as exc:  # nobody else can say so
+    except Exception as exc:  # no other place can report it
         failed = RecordedMove(time.time(), None, order["current"], f"{FAILED}: {reason_of(exc)}")
         Journal(order["cachedir"]).add(failed)
 

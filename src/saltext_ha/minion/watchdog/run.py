@@ -1,4 +1,4 @@
-"""The loop of the ``ha_watchdog`` engine: look, decide, move, remember, say."""
+"""The loop of the ``ha_watchdog`` engine: look, decide, move, remember, report."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import WatchdogSettings
-from saltext_ha.minion import binding, options
-from saltext_ha.minion.binding import Link, Running, SeenMaster, TcpLinks
+from saltext_ha.minion import binding, options, tcp_links
+from saltext_ha.minion.binding import Running, SeenMaster
+from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import decide, journal, probes, report, rescue
 from saltext_ha.minion.watchdog import order as orders
 from saltext_ha.minion.watchdog.decide import MinionMove, Next, Setup, State, WatchdogLook
@@ -24,7 +25,7 @@ from saltext_ha.minion.watchdog.move import Mover
 log = logging.getLogger(__name__)
 
 TAG = "salt/ha/minion/{id}/failover"
-# Seconds after a move in which Salt may still be loading its modules, and scheduling its jobs.
+# Seconds after a move in which Salt may still load its modules and schedule its jobs.
 TIDY_FOR = 30.0
 NOTED_WITHIN = 0.5  # seconds; several times move.POLL
 
@@ -34,9 +35,9 @@ class Site:
     """
     One minion and its masters, as :func:`run` and ``ha.failover`` see them.
 
-    ``first`` is the entry with which Salt starts, None where chance or a function decides.
-    ``of`` is the number of masters in the minion's configuration. ``limit`` is how many seconds a
-    move may take: Salt waits for ``auth_timeout`` on each master.
+    ``first`` is the entry with which Salt starts, None if chance or a function decides. ``of`` is
+    the number of masters in the minion's configuration. ``limit`` is how many seconds a move may
+    take: Salt waits for ``auth_timeout`` on each master.
     """
 
     running: Running
@@ -53,7 +54,7 @@ class Site:
         return self.running.entries
 
     def master(self, entry: str | None) -> SeenMaster:
-        """The master that is written as *entry*."""
+        """The master written as *entry*."""
         return next(each for each in self.book.masters if each.configured == entry)
 
 
@@ -64,17 +65,17 @@ def site(
     unanswered: Callable[[], Mapping[Link, int]] = dict,
 ) -> Site:
     """
-    Put together what a watch over the minion with *opts* needs; *links* shows its connections, and
-    *unanswered* to how many probes in a row nobody has answered on them.
+    Build what a watch over the minion with *opts* needs; *links* returns its connections,
+    *unanswered* how many probes in a row on each have no answer.
 
-    In an engine of a minion that is bound to several masters at once it is about the one master
-    that the engine belongs to.
+    In a minion that is bound to several masters at once, each engine watches the one master that it
+    belongs to.
     """
     running = replace(options.running(opts), host=None, ip=None, port=None)
     of = len(running.entries)
     if running.type == "list" and isinstance(opts.get("master"), str):
         running = replace(running, entries=(str(opts["master"]),))
-    # distributed crashes in all of Salt 3006 to 3008: it hashes text as if it were bytes.
+    # master_type distributed crashes in Salt 3006 to 3008: it hashes text as if it were bytes.
     settled = running.master_type == "failover" and not opts.get("random_master")
     first = running.entries[0] if settled and running.entries else None
     book = AddressBook(running)
@@ -83,7 +84,7 @@ def site(
     limit = 15 + wait * max(1, len(running.entries) - 1)
     mover = Mover(opts, looker.bound, first, running.entries)
     if running.caller:
-        # The list that salt-call has in its options is its own.
+        # salt-call has a list of its own in its options.
         last = Journal(str(opts["cachedir"])).last()
         mover.order = orders.kept(last.order if last else None, running.entries)
     return Site(running, book, looker, mover, first, of, limit)
@@ -95,7 +96,7 @@ def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
 
     place = site(
         opts,
-        lambda: binding.established(parent),
+        lambda: tcp_links.established(parent),
         settings.timeout,
         lambda: probes.unanswered(parent),
     )
@@ -108,7 +109,7 @@ def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
             "down is left without this engine, and on some releases of Salt without jobs"
         )
     place.book.keep_fresh()
-    # Salt logs an error for each question without an answer; here that is said once, by _say.
+    # Salt logs an error for each question without an answer; here _say logs it once.
     logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
     name = place.masters[0] if place.running.type == "list" else ""
     watch = Watch(place, settings, Journal(str(opts["cachedir"]), name), opts)
@@ -122,7 +123,7 @@ def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
 
 
 class Watch:
-    """What the loop keeps; a :meth:`turn` is one round of it."""
+    """The state of the loop; a :meth:`turn` is one round of it."""
 
     def __init__(
         self, place: Site, settings: WatchdogSettings, book: Journal, opts: Mapping[str, Any]
@@ -144,7 +145,7 @@ class Watch:
         self._begun = False
 
     def turn(self) -> float:
-        """Look once and do what follows; returns the seconds until the next time."""
+        """Look once and act; returns the seconds until the next turn."""
         look = self.place.looker.look(self.ask)
         look = replace(look, pinned=self._follow(look))
         if look.current is not None:
@@ -170,7 +171,9 @@ class Watch:
         place.mover.tell(report.TAG.format(id=minion_id), said)
 
     def _follow(self, look: WatchdogLook) -> bool:
-        """Note a change that the watchdog did not make; whether an operator made the last one."""
+        """
+        Note a change that the watchdog did not make; returns whether an operator made the last one.
+        """
         if look.current is None:
             return False
         last = self.journal.last()
@@ -179,7 +182,7 @@ class Watch:
             self._note(RecordedMove(time.time(), None, look.current, journal.STARTED))
             return False
         if last.target != look.current:
-            # Who moves it at an operator's word sees and notes its arrival a moment later.
+            # The process of ha.failover notes the arrival itself a moment later.
             time.sleep(NOTED_WITHIN)
             last = self.journal.last() or last
         if last.why == journal.ASKED and last.order:
@@ -193,7 +196,7 @@ class Watch:
         return last.why == journal.ASKED
 
     def _left(self, source: str, target: str) -> None:
-        """Salt has moved the minion by itself: keep its list of masters as it does."""
+        """Salt has moved the minion by itself: update its list of masters as Salt does."""
         mover = self.place.mover
         if target == self.place.first and self.opts.get("master_failback"):
             mover.order = mover.configured
@@ -223,7 +226,7 @@ class Watch:
         tell(self.place, str(self.opts["id"]), move.source, looker.last, move.why, took)
 
     def _rescue(self, move: MinionMove) -> None:
-        """Have the minion started anew if it has got stuck on its way."""
+        """Restart the minion if it got stuck while changing masters."""
         looker, moving = self.place.looker, self.place.running.master_type in binding.MOVING
         if not (moving and self.setup.settings.restart):
             return
@@ -242,7 +245,7 @@ class Watch:
             log.error("ha_watchdog: the minion cannot be restarted: %s", exc)
 
     def _refused(self, move: MinionMove) -> bool:
-        """Whether that *move* would lead to a master where the minion gets stuck."""
+        """Whether *move* would lead to a master where the minion gets stuck."""
         if move.target == move.source:
             return False
         refusal = self.place.looker.refusal(move.target)
@@ -261,7 +264,7 @@ class Watch:
             log.error("ha_watchdog: %s not written: %s", self.journal.path, exc)
 
     def _say(self, look: WatchdogLook, next_: Next) -> None:
-        """One line in the log whenever it changes what is the matter."""
+        """Log one line whenever the trouble changes."""
         if look.current is None:
             return
         trouble = None

@@ -1,0 +1,253 @@
+"""
+How changes of the store become key files: what is new is written, then what is old is removed.
+
+Every entry is whole and durable before an old one goes, so that a crash loses no key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import StoreError
+from saltext_ha.common.fail_points import point
+from saltext_ha.keystore import minion_key, reading, writing
+from saltext_ha.keystore.base import Change, Outcome
+from saltext_ha.keystore.folders import ONE_FILE, Folders
+from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
+from saltext_ha.replication.record import DENIED
+
+# The actions that write something new; the others remove.
+NEW = (PUT, DENY)
+
+
+class NewEntry(NamedTuple):
+    """A step that writes something new, and the change that it is a part of."""
+
+    change: Change
+    step: Step
+
+    @property
+    def state(self) -> str:
+        """In whose folder it writes."""
+        return self.step.state or DENIED
+
+    @property
+    def replaces(self) -> frozenset[bytes]:
+        """The key whose file it replaces; none where there is to be no file."""
+        shown = self.change.shown.entries
+        return frozenset(key for state, key in shown if state == self.state)
+
+
+class Progress(NamedTuple):
+    """What has been done of some changes so far."""
+
+    touched: set[str]
+    """The states in whose folders there is something new."""
+    links: dict[str, tuple[NewEntry, writing.Linked]]
+    """By minion id: new entries that are the old file, by another name."""
+    missing: set[str]
+    failed: dict[str, str]
+    taken: set[str]
+
+    def is_left(self, minion_id: str) -> bool:
+        """Whether nothing more is to be done about an id."""
+        return minion_id in self.failed or minion_id in self.taken
+
+    @contextlib.contextmanager
+    def unless_one_file(self, change: Change) -> Iterator[None]:
+        """An error of one file fails *change*, and no other."""
+        try:
+            yield
+        except OSError as exc:
+            if exc.errno not in ONE_FILE:
+                raise
+            self.failed[change.minion_id] = str(exc)
+
+
+class Applying:
+    """
+    One call of :meth:`KeyStore.apply` for key files in *folders*.
+
+    :param writer: the number of the store that writes; see :func:`.writing.temporary`.
+    """
+
+    def __init__(self, folders: Folders, writer: int) -> None:
+        self._folders = folders
+        self._writer = writer
+        self._done = Progress(set(), {}, set(), {}, set())
+
+    def run(self, changes: Sequence[Change]) -> Outcome:
+        """Take all steps of *changes*; call it once."""
+        done = self._done
+        new = [
+            NewEntry(each, step) for each in changes for step in each.steps if step.action in NEW
+        ]
+        try:
+            with writing.waiters(len(new)) as waiters:
+                self._write_all(new, waiters)
+                self._folders.sync(done.touched | _staying(changes))
+                self._folders.sync(self._remove_old(changes))
+                spoilt = [
+                    entry
+                    for entry, linked in done.links.values()
+                    if writing.is_spoilt(self._path(entry), linked)
+                ]
+                self._write_all(spoilt, waiters, link=False)
+                self._folders.sync({entry.state for entry in spoilt})
+        except OSError as exc:
+            raise StoreError(f"{self._folders.root}: key folders cannot be written: {exc}") from exc
+        return Outcome(done.missing, done.failed, done.taken)
+
+    def _write_all(
+        self, new: Sequence[NewEntry], waiters: Executor | None, *, link: bool = True
+    ) -> None:
+        """
+        Write *new*, each whole and durable.
+
+        :param link: whether a key that only moves to another folder is the old file where possible;
+            if not, every file is a new one.
+        """
+        anew = [
+            entry
+            for some in batches(new, writing.AT_ONCE)
+            for entry in self._write(some, waiters, link)
+        ]
+        if anew and not link:
+            raise StoreError(
+                f"{self._path(anew[0])}: what is written there is gone before it has its name; "
+                "does something clean up that folder?"
+            )
+        if anew:
+            self._write_all(anew, waiters, link=False)
+
+    def _write(
+        self, new: Sequence[NewEntry], waiters: Executor | None, link: bool
+    ) -> list[NewEntry]:
+        """
+        Write *new*, few enough to be open at the same time; those that could not be linked, and
+        need a new file.
+        """
+        done = self._done
+        drafts: list[tuple[NewEntry, writing.Draft]] = []
+        anew = []
+        try:
+            for number, entry in enumerate(new):
+                with done.unless_one_file(entry.change):
+                    drafts.append((entry, self._draft(entry, number, link)))
+            flaws = writing.make_durable([draft for _, draft in drafts], waiters)
+            for (entry, draft), flaw in zip(drafts, flaws, strict=True):
+                minion_id = entry.change.minion_id
+                if done.is_left(minion_id):
+                    continue
+                with done.unless_one_file(entry.change):
+                    if flaw and not draft.linked:
+                        raise flaw
+                    if self._is_taken(entry):
+                        done.taken.add(minion_id)
+                        continue
+                    replaced = None if flaw else writing.name(draft, self._path(entry))
+                    if replaced is None:
+                        anew.append(entry)
+                        continue
+                    done.touched.add(entry.state)
+                    if draft.linked:
+                        done.links[minion_id] = entry, draft.linked
+                    if entry.replaces and not replaced:
+                        done.missing.add(minion_id)
+        finally:
+            for _, draft in drafts:
+                writing.discard(draft)
+        return anew
+
+    def _is_taken(self, entry: NewEntry) -> bool:
+        """Whether a file is in the place of *entry* that was neither shown nor put here by us."""
+        ours, _ = self._done.links.get(entry.change.minion_id, (None, None))
+        if entry.step.action != PUT or ours == entry:
+            return False
+        path = self._path(entry)
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return False  # not shown either
+            text = reading.read_key(path) if entry.replaces else None
+        except FileNotFoundError:
+            return False
+        return text is None or minion_key.fingerprint(text) not in entry.replaces
+
+    def _draft(self, entry: NewEntry, number: int, link: bool) -> writing.Draft:
+        mode, uid = self._folders.mode, self._folders.uid
+        text = entry.change.keys[entry.step.key]
+        temporary = writing.temporary(self._folders.paths[entry.state], self._writer, number)
+        source = self._source(entry) if link else None
+        draft = source and writing.draft_link(source, temporary, text, mode=mode, uid=uid)
+        if draft:
+            return draft
+        # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
+        # place, and would then write into an accepted one.
+        try:
+            return writing.draft(temporary, text, mode=mode, uid=uid)
+        except FileNotFoundError:
+            self._folders.make(entry.state)
+            return writing.draft(temporary, text, mode=mode, uid=uid)
+
+    def _source(self, entry: NewEntry) -> str | None:
+        """The old file of a key that only moves to another folder."""
+        (minion_id, steps, _, _), step = entry
+        for old in steps:
+            if (step.action, old.action, old.key) == (PUT, REMOVE, step.key):
+                return self._folders.path(old.state, minion_id)
+        return None
+
+    def _remove_old(self, changes: Sequence[Change]) -> set[str]:
+        """Take the steps that remove something; the states in whose folders that was done."""
+        done = self._done
+        touched = set()
+        for change in changes:
+            minion_id = change.minion_id
+            _, linked = done.links.get(minion_id, (None, None))
+            for step in change.steps:
+                if step.action in NEW or done.is_left(minion_id):
+                    continue
+                state = step.state or DENIED
+                with done.unless_one_file(change):
+                    if _remove(self._folders.path(state, minion_id), step.key, linked):
+                        touched.add(state)
+                    elif state != DENIED:  # a denied key replaces another one
+                        done.missing.add(minion_id)
+        return touched
+
+    def _path(self, entry: NewEntry) -> str:
+        return self._folders.path(entry.state, entry.change.minion_id)
+
+
+def _remove(path: str, key: bytes, linked: writing.Linked | None) -> bool:
+    """Remove *path* if it still holds *key*; the *linked* file does."""
+    try:
+        if not (linked and writing.is_still(path, linked)):
+            text = reading.read_key(path)
+            if text is None or minion_key.fingerprint(text) != key:
+                return False
+        point("store.remove")
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _staying(changes: Iterable[Change]) -> set[str]:
+    """
+    The states of entries that stay while others of the id are removed: a crash may have come before
+    those were durable.
+    """
+    return {
+        state
+        for change in changes
+        if any(step.action == REMOVE for step in change.steps)
+        for state, key in change.shown.entries
+        if Step(REMOVE, state, key) not in change.steps
+    }

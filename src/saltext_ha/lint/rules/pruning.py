@@ -1,0 +1,107 @@
+"""Rules on what deletes keys by the view of one master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from saltext_ha.lint.cited import CitedLine
+from saltext_ha.lint.model import INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.rules.master import in_group
+
+BOOK = RuleBook(MASTER)
+
+
+@BOOK.rule(
+    "HA509",
+    WARNING,
+    "keys pruned by one master's view of who is there",
+    why="A failover minion answers on one master only: to the others it is down. Its key, healthy "
+    "and accepted, is deleted, and with it on all masters of the group.",
+    fix="take removekeys, or the engine stalekey, out; ask all masters "
+    "(salt-run ha.minions live=True) before deleting keys",
+    sources=(
+        CitedLine("salt/runners/manage.py", 192, "down", "if removekeys:"),
+        CitedLine(
+            "salt/engines/stalekey.py",
+            119,
+            "start",
+            "present = ck.connected_ids()",
+            release="3007.15",
+        ),
+        CitedLine(
+            "salt/engines/stalekey.py",
+            119,
+            "start",
+            "present = ck.connected_ids()",
+            release="3006.28",
+        ),
+    ),
+)
+def prunes(facts: HostFacts) -> Hits:
+    if "stalekey" in facts.engines:
+        yield Hit("engines", "stalekey")
+    for name, job in _jobs(facts):
+        function = str(job.get("function", job.get("fun", "")))
+        if "manage.down" in function and _asks_for(job, "removekeys"):
+            yield Hit("schedule", f"{name}: manage.down with removekeys")
+
+
+def _jobs(facts: HostFacts) -> Iterator[tuple[str, dict[str, Any]]]:
+    schedule = facts.get("schedule", {})
+    for name, job in schedule.items() if isinstance(schedule, dict) else ():
+        if isinstance(job, dict) and job.get("enabled", True):
+            yield str(name), job
+
+
+def _asks_for(job: dict[str, Any], argument: str) -> bool:
+    for where in ("kwargs", "kwarg"):
+        given = job.get(where)
+        if isinstance(given, dict) and given.get(argument):
+            return True
+    args = job.get("args", job.get("arg"))
+    texts = [str(arg).replace(" ", "").lower() for arg in args] if isinstance(args, list) else []
+    # Its first positional argument.
+    return f"{argument}=true" in texts or texts[:1] == ["true"]
+
+
+@BOOK.rule(
+    "HA515",
+    INFO,
+    "a reactor on who is present",
+    why="A failover minion that moves is lost on one master and new on the other. A reactor that "
+    "deletes the keys of those that are lost deletes healthy ones, on all masters of the group.",
+    fix="do not delete keys there; ask all masters (salt-run ha.minions live=True) before",
+    sources=(
+        CitedLine("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),
+    ),
+)
+def presence(facts: HostFacts) -> Hits:
+    reactors = facts.get("reactor", [])
+    for number, entry in enumerate(reactors if isinstance(reactors, list) else []):
+        for event in entry if isinstance(entry, dict) and in_group(facts) else ():
+            if str(event).startswith("salt/presence"):
+                yield Hit("reactor", str(event), number)
+
+
+@BOOK.rule(
+    "HA516",
+    INFO,
+    "thorium on a master whose keys are replicated",
+    why="key.timeout in a thorium state deletes or rejects the keys of minions that this master "
+    "has not heard of lately. A failover minion is heard by one master only: its key goes, healthy "
+    "as it is, on all masters of the group.",
+    fix="leave key.timeout out of the thorium states; ask all masters "
+    "(salt-run ha.minions live=True) before deleting keys",
+    sources=(
+        CitedLine(
+            "salt/thorium/key.py",
+            70,
+            "timeout",
+            "# No report from minion recorded, mark for change if thorium has",
+        ),
+    ),
+)
+def thorium(facts: HostFacts) -> Hits:
+    if "thorium" in facts.engines and in_group(facts):
+        yield Hit("engines", "thorium")

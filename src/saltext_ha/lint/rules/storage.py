@@ -1,0 +1,101 @@
+"""Rules on folders and caches that masters share."""
+
+from __future__ import annotations
+
+from saltext_ha.lint.cited import GLOBAL_LOCK, MASTER_PEM, ROOT_KEY, CitedLine
+from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.rules.master import in_group
+
+BOOK = RuleBook(MASTER)
+
+LOCKS = {"gitfs_global_lock": "gitfs", "git_pillar_global_lock": "git_pillar"}
+
+
+@BOOK.rule(
+    "HA506",
+    WARNING,
+    "cachedir on a network file system",
+    why="When masters share it, each overwrites the other's .root_key and the command line's "
+    "authentication fails; jobs and caches of both mix.",
+    fix="give each master a cachedir on a disk of its own",
+    sources=(
+        ROOT_KEY,
+        "saltstack/salt issues 42377, 56000",
+    ),
+)
+def remote_cache(facts: HostFacts) -> Hits:
+    if "cachedir" in facts.shared:
+        yield Hit("cachedir", f"{facts.get('cachedir')} is on {facts.shared['cachedir']}")
+
+
+@BOOK.rule(
+    "HA507",
+    WARNING,
+    "pki_dir on a network file system",
+    why="Who can read the share has master.pem and with it all minions; when it is away, no minion "
+    "can authenticate on any master. A shared pki_dir would also hold the state of ha twice.",
+    fix="give each master a pki_dir of its own: keys are replicated, and salt-ha "
+    "invite share_master_key=True hands master.pem over",
+    sources=(
+        MASTER_PEM,
+        "Salt's tutorial on several masters (Sharing Files Among Masters)",
+    ),
+)
+def remote_keys(facts: HostFacts) -> Hits:
+    if "pki_dir" in facts.shared:
+        yield Hit("pki_dir", f"{facts.get('pki_dir')} is on {facts.shared['pki_dir']}")
+
+
+@BOOK.rule(
+    "HA508",
+    ERROR,
+    "gitfs or git_pillar without global lock, in a cachedir on a network file system",
+    why="A master then removes the lock that another one holds, and both write one repository.",
+    fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
+    "cachedir of its own",
+    sources=(GLOBAL_LOCK,),
+)
+def unlocked_remote(facts: HostFacts) -> Hits:
+    for option in LOCKS:
+        if "cachedir" in facts.shared and facts.get(option, True) is False:
+            yield Hit(option, "False")
+
+
+@BOOK.rule(
+    "HA511",
+    INFO,
+    "minion data cache that masters share, and preserve_minion_cache: False",
+    why="Deleting or rejecting any key drops the cached data of every id that has no key on this "
+    "very master, also of minions that only other masters know.",
+    fix="set preserve_minion_cache: True",
+    sources=(
+        CitedLine(
+            "salt/key.py",
+            503,
+            "Key.check_minion_cache",
+            'self.opts.get("preserve_minion_cache", False):',
+        ),
+    ),
+)
+def drops_cache(facts: HostFacts) -> Hits:
+    cache = facts.get("cache", "localfs")
+    if cache not in ("localfs", "mmap_cache") and not facts.get("preserve_minion_cache"):
+        yield Hit("cache", str(cache))
+
+
+@BOOK.rule(
+    "HA518",
+    ERROR,
+    "two masters with one state folder",
+    why="The folder says who a master is to its peers. The second would be the first: it is turned "
+    "away, its engine does not start, and no key is replicated to or from it.",
+    fix="give each master a pki_dir of its own; or, where they share it, each a folder of its own "
+    "as ha: state_dir, outside of it. Then start salt-master",
+    sources=(
+        "saltext_ha/replica/state_owner.py",
+        "tests/integration/test_shared_store.py",
+    ),
+)
+def one_state_folder(facts: HostFacts) -> Hits:
+    if facts.tenancy and in_group(facts):
+        yield Hit("ha", facts.tenancy)

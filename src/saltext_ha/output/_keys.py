@@ -1,0 +1,102 @@
+"""Keys, conflicts, and changes of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    count,
+    distinct,
+    fingerprint,
+    listed,
+    not_asked,
+    notes,
+    number,
+    table,
+    with_notes,
+)
+
+
+def conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
+    """Lines about ids in conflict, each with the command that ends it."""
+    if not conflicts:
+        return []
+    title = f"{count(len(conflicts), 'conflict')}: different keys accepted for one id"
+    lines = [screen.paint(title, "conflict")]
+    entries = []
+    for conflict in conflicts:
+        keys = conflict.get("keys") or {}
+        shown = distinct(_state(key) for key in keys.values())
+        prints = "   ".join(f"{clean(name)} {fp}" for name, fp in zip(keys, shown, strict=True))
+        entries.append(f"{clean(conflict.get('id'))}   {prints}".rstrip())
+        entries[-1] += f"\n  → {_resolve(conflict)}"
+    return [*lines, *listed(entries)]
+
+
+def _resolve(conflict: Mapping[str, Any]) -> str:
+    """The command that ends a conflict; only an operator can know which key is the minion's own."""
+    found = [str(text) for text in (conflict.get("keys") or {}).values() if text]
+    keys = dict.fromkeys(key.split()[-1] for text in found for key in text.split(", "))
+    shown = " or ".join(distinct(keys)) or "FINGERPRINT"
+    return f"salt-run ha.resolve {clean(conflict.get('id'))} {shown}"
+
+
+def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.keys``."""
+    keys = data.get("keys") or []
+    masters = [str(name) for name in data.get("masters") or []]
+    if not keys:
+        return [*not_asked(data, screen), "no keys"]
+    rows = []
+    for key in keys:
+        states = key.get("states") or {}
+        shown = fingerprint(key.get("fingerprint") or "?")
+        rows.append([str(key.get("id")), shown, *(_state(states.get(m, "-")) for m in masters)])
+    entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
+    columns = ["Id", "Fingerprint", *map(clean, masters)]
+    lines = with_notes(screen, columns, rows, entries, []) + not_asked(data, screen)
+    differ = sum(not key.get("same") for key in keys)
+    conflicts = len({key.get("id") for key in keys if key.get("conflict")})
+    summary = [count(len(keys), "key")]
+    summary.append(f"{number(differ)} not the same everywhere" if differ else "all the same")
+    if conflicts:
+        summary.append(screen.paint(count(conflicts, "conflict"), "conflict"))
+    lines.append(" · ".join(summary))
+    if len(keys) == 1 and keys[0].get("fingerprint"):
+        # For one key in full: an operator compares it with the minion's own.
+        lines.append(clean(keys[0]["fingerprint"]))
+    return lines
+
+
+def _state(state: Any) -> str:
+    if state is None:
+        return "-"
+    return "?" if state == "unknown" else str(state)
+
+
+def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for changes of keys, made or planned, as ``ha.sync`` and others return them."""
+    changes = data.get("changes") or []
+    test = data.get("test")
+    lines = []
+    if changes:
+        rows = [[str(c.get(key, "?")) for key in ("master", "id", "from", "to")] for c in changes]
+        rows = [[m, i, _short(f), _short(t)] for m, i, f, t in rows]
+        lines += table(screen, ["Master", "Id", "From", "To"], rows)
+        done = "made" if data.get("written", True) else "recorded; no key store is written"
+        done = "planned; nothing was changed (test=True)" if test else done
+        lines.append(f"{count(len(changes), 'change')} {done}")
+    else:
+        lines.append("nothing to change")
+    lines += conflicts(data.get("conflicts") or [], screen)
+    for name, why in (data.get("unreachable") or {}).items():
+        lines.append(f"{screen.paint(clean(name), 'unknown')} could not be reached: {clean(why)}")
+    return lines + notes(data)
+
+
+def _short(state: str) -> str:
+    """``accepted 3a:9f:…``: the fingerprint in a state shortened, the words kept."""
+    return " ".join(fingerprint(word) for word in state.split())

@@ -1,0 +1,80 @@
+"""Peers, invitations and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output import _keys
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    duration,
+    fingerprint,
+    notes,
+    seen,
+    with_notes,
+)
+
+
+def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.peers``."""
+    me = data.get("self") or {}
+    lines = [
+        f"This master: {clean(me.get('name'))}  {clean(me.get('url'))}",
+        f"certificate  {clean(me.get('fingerprint'))}",
+    ]
+    peers = data.get("peers") or []
+    if not peers:
+        return [
+            *lines,
+            "no peers; salt-ha invite here, then salt-ha join --token-file - on the other master",
+            *notes(data),
+        ]
+    told = any(peer.get("introducer") for peer in peers)
+    rows = [
+        [
+            str(peer.get("name")),
+            str(peer.get("url")),
+            fingerprint(peer.get("fingerprint") or "?"),
+            *([str(peer.get("introducer") or "?")] if told else []),
+            str(peer.get("state") or "unknown"),
+            seen(peer),
+        ]
+        for peer in peers
+    ]
+    columns = ["Peer", "URL", "Certificate", *(["Let in by"] if told else []), "State", "Seen"]
+    return [*lines, *with_notes(screen, columns, rows, peers, []), *notes(data)]
+
+
+def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.invite``."""
+    expires = data.get("expires_in")
+    within = f" within {duration(expires)}" if expires is not None else ""
+    lines = [f"Invitation {clean(data.get('invitation') or '?')}, for one use{within}"]
+    if data.get("token_file"):
+        lines += ["Its token is in", clean(data["token_file"])]
+    if data.get("command"):
+        lines += ["On the new master:", clean(data["command"])]
+    return lines + notes(data)
+
+
+def join(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.join``."""
+    members = ", ".join(clean(name) for name in data.get("members") or [])
+    group = clean(data.get("group") or "?")
+    return [f"Joined group {group}: {members or 'no members'}", *notes(data)]
+
+
+def join_plan(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.join test=True``."""
+    members = ", ".join(clean(name) for name in data.get("members") or [])
+    group = clean(data.get("group") or "?")
+    problems = data.get("problems") or []
+    verb = screen.paint("Could not join", "error") if problems else "Would join"
+    return [
+        f"{verb} group {group}: {members or 'no members'}",
+        *(f"  {clean(problem)}" for problem in problems),
+        *(f"  would not be put in place: {clean(p)}" for p in data.get("key_problems") or []),
+        *_keys.sync(data, screen),
+    ]

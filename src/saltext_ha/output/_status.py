@@ -1,0 +1,128 @@
+"""The answer of ``ha.status``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output import _consistency, _keys, _once
+from saltext_ha.output._text import (
+    LONGEST_NOTE,
+    Screen,
+    clean,
+    count,
+    duration,
+    listed,
+    notes,
+    number,
+    seen,
+    shorten,
+    with_notes,
+)
+
+
+def status(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for the answer of ``ha.status``."""
+    state = clean(data.get("state") or "unknown")
+    head = [f"Group {clean(data.get('group') or '?')}", screen.paint(state.upper())]
+    if data.get("mode"):
+        head.append(f"sync {clean(data['mode'])}")
+    if data.get("tolerates") is not None:
+        head.append(f"tolerates the loss of {count(data['tolerates'], 'master')}")
+    if data.get("leader"):
+        head.append(_once.in_status(data["leader"]))
+    masters = data.get("masters") or []
+    lines = [" · ".join(head)]
+    if masters:
+        lines += _masters(masters, screen) + _of_masters(data) + _once.apart(data)
+    else:
+        lines.append("no masters")
+    lines += _keys.conflicts(data.get("conflicts") or [], screen)
+    held = data.get("held") or []
+    if held:
+        lines.append(screen.paint(f"{count(len(held), 'change')} held", "pending"))
+        lines += listed(
+            f"{clean(item.get('master'))}: {count(item.get('keys') or 0, 'accepted key')} vanished "
+            "there at once, or revoked ones came back;\n      nothing of it has reached the others"
+            for item in held
+        )
+        lines += [
+            "  → bring its key folder back; or there, with test=True first:",
+            "      salt-run ha.refill    what the group knows holds",
+            "      salt-run ha.release   what the folder shows holds, and is done everywhere",
+        ]
+    refusals = data.get("refusals") or []
+    if refusals:
+        lines.append("refused from peers")
+        lines += listed(
+            f"{number(item.get('times') or 0)} × {clean(item.get('reason'))}, from "
+            f"{clean(item.get('from'))}, {_ago(item.get('last'))}"
+            for item in refusals
+        )
+    comparison = data.get("consistency") or {}
+    lines += _consistency.last(comparison, screen)
+    if not comparison.get("stale"):
+        lines += _not_compared(data, screen)
+    return lines + notes(data)
+
+
+def _ago(at: Any) -> str:
+    return f"{duration(max(0.0, time.time() - at))} ago" if isinstance(at, (int, float)) else "?"
+
+
+def _of_masters(data: Mapping[str, Any]) -> list[str]:
+    """Why masters are not ok, if neither the table nor their notes say it."""
+    notes = {row.get("name"): row.get("note") or "" for row in data.get("masters") or []}
+    return [
+        f"  {clean(reason.get('about'))}: {shorten(clean(reason.get('text')), LONGEST_NOTE)}"
+        for reason in data.get("reasons") or []
+        if reason.get("kind") in ("serves", "ready")
+        and str(reason.get("text")) not in notes.get(reason.get("about"), "")
+    ]
+
+
+def _not_compared(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Why it is unknown whether masters differ, though the last comparison is not stale."""
+    return [
+        line
+        for reason in data.get("reasons") or []
+        if reason.get("kind") == "comparison" and "unknown" in (reason.get("states") or ())
+        for line in _consistency.unknown(str(reason.get("text")), screen)
+    ]
+
+
+def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
+    amounts = ["accepted", "pending"]
+    amounts += [key for key in ("rejected", "denied") if any(m.get(key) for m in masters)]
+    bound = ["bound"] if any(m.get("bound") is not None for m in masters) else []
+    right = [key.capitalize() for key in (*amounts, *bound)]
+    columns = ["Master", "State", "Salt", *right[: len(amounts)], "Digest", "Behind"]
+    columns += [*right[len(amounts) :], "Seen"]
+    rows = []
+    for master in masters:
+        state = master.get("state") or "unknown"
+        missing = "-" if state == "running" else "?"
+        rows.append(
+            [
+                f"{master.get('name')} *" if master.get("self") else str(master.get("name")),
+                state,
+                master.get("salt") or "?",
+                *(_amount(master.get(key), missing) for key in amounts),
+                master.get("digest") or missing,
+                _behind(master.get("behind"), missing),
+                *(_amount(master.get(key), missing) for key in bound),
+                seen(master),
+            ]
+        )
+    return with_notes(screen, columns, rows, masters, right)
+
+
+def _amount(value: int | None, missing: str) -> str:
+    return missing if value is None else number(value)
+
+
+def _behind(value: int | None, missing: str) -> str:
+    if value is None:
+        return missing
+    return count(value, "key") if value else "-"

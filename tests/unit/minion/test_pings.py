@@ -1,0 +1,35 @@
+"""A master that answers, and one that does not; over a real socket where it matters."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from saltext_ha.minion import binding, cleartext_request, pings
+
+pytestmark = pytest.mark.core
+
+M1 = "10.0.0.1"
+
+
+def test_ping_of_a_closed_port_is_answered_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    master = binding.SeenMaster("m1", "m1", port, frozenset({"127.0.0.1"}))
+    answer = pings.ping({}, master, 60)
+    assert (answer["answers"], answer["milliseconds"]) == (False, None)
+    assert "refused" in answer["note"]
+    unknown = binding.SeenMaster("m1", "m1", port)
+    assert pings.ping({}, unknown, 60)["answers"] is None
+
+
+@pytest.mark.parametrize("reply", [None, {}, "pong", {"cmd": "_auth"}])
+def test_who_answers_something_else_is_no_master(
+    monkeypatch: pytest.MonkeyPatch, reply: object
+) -> None:
+    monkeypatch.setattr(cleartext_request, "ask", lambda *arguments: reply)
+    master = binding.SeenMaster(M1, M1, 4506, frozenset({M1}))
+    answer = pings.ping({}, master, 1)
+    assert (answer["answers"], answer["milliseconds"]) == (False, None)
+    assert "not to a ping" in answer["note"]
