@@ -24,6 +24,7 @@ import salt.utils.color
 from saltext_ha.output import (
     _consistency,
     _current,
+    _explained,
     _failover,
     _history,
     _jobs,
@@ -83,7 +84,10 @@ def output(data: Any, **kwargs: Any) -> str:
     if renderer is None:
         nested: str = salt.loader.outputters(__opts__)["nested"](data, **kwargs)
         return nested
-    return _encodable("\n".join(renderer(data, _screen())))
+    lines = renderer(data, _screen())
+    if kind not in _NOT_OURS:
+        lines = [*lines, *_explained.links("\n".join(lines))]
+    return _encodable("\n".join(lines))
 
 
 def _screen() -> Screen:
@@ -434,6 +438,8 @@ _LINES: dict[str, Callable[..., list[str]]] = {
     "masters": _current.masters,
     "failover": _current.moved,
 }
+# What minions returned, and files: what stands in them is no message of this program.
+_NOT_OURS = frozenset({"cmd", "lookup_jid", "once", "minion_config", "proxy_config"})
 _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "consistency": _consistency.render,
     "status": _status,
