@@ -27,6 +27,7 @@ from saltext_ha.output import (
     _explained,
     _failover,
     _history,
+    _installing,
     _jobs,
     _lint,
     _minions,
@@ -458,6 +459,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "jobs": _jobs.jobs,
     "lookup_jid": _job_lines,
     "restart_masters": _restarting.restart_masters,
+    "install_minions": _installing.install_minions,
     "lint": _lint.render,
     "current_master": lambda data, screen: _current.line(
         "", data, _current.names(__opts__), screen
