@@ -16,6 +16,7 @@ from salt.exceptions import SaltInvocationError
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.version import ours
 from saltext_ha.config import mapping
 from saltext_ha.minion import binding, evidence, files, options, pings, tcp_links
 from saltext_ha.minion.watchdog import journal
@@ -191,6 +192,23 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
     answers = [row["answers"] for row in rows]
     __context__["retcode"] = 2 if None in answers or not rows else int(False in answers)
     return rows
+
+
+def version() -> dict[str, Any]:
+    """
+    Which saltext-ha is installed on this minion?
+
+    Returns a dictionary: ``version``; and ``started``, since when the minion's process runs, as
+    Unix time: None where no minion runs.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' ha.version
+    """
+    pid = options.pid(__opts__, bool(__opts__.get("caller")))
+    return {"version": ours(), "started": binding.started_at(pid) if pid else None}
 
 
 def lint(only: str = "", ignore: str = "") -> dict[str, Any]:

@@ -23,8 +23,10 @@ import salt.utils.color
 from saltext_ha.output import (
     _consistency,
     _current,
+    _explained,
     _failover,
     _history,
+    _installing,
     _jobs,
     _keys,
     _lint,
@@ -75,7 +77,10 @@ def output(data: Any, **kwargs: Any) -> str:
     if renderer is None:
         nested: str = salt.loader.outputters(__opts__)["nested"](data, **kwargs)
         return nested
-    return _encodable("\n".join(renderer(data, _screen())))
+    lines = renderer(data, _screen())
+    if kind not in _NOT_OURS:
+        lines = [*lines, *_explained.links("\n".join(lines))]
+    return _encodable("\n".join(lines))
 
 
 def _screen() -> Screen:
@@ -141,6 +146,8 @@ _LINES: dict[str, Callable[..., list[str]]] = {
     "masters": _current.masters,
     "failover": _current.moved,
 }
+# What minions returned, and files: what stands in them is no message of this program.
+_NOT_OURS = frozenset({"cmd", "lookup_jid", "once", "minion_config", "proxy_config"})
 _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "consistency": _consistency.render,
     "status": _status.status,
@@ -159,6 +166,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "jobs": _jobs.jobs,
     "lookup_jid": _job_lines,
     "restart_masters": _restarting.restart_masters,
+    "install_minions": _installing.install_minions,
     "lint": _lint.render,
     "current_master": lambda data, screen: _current.line(
         "", data, _current.names(__opts__), screen

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import cmd_batches, deploying, engine_client, running_once
+from saltext_ha.commands import cmd_batches, deploying, engine_client, own_wheel, running_once
+from saltext_ha.commands import install_minions as install
 from saltext_ha.commands import restart_masters as restarting
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
@@ -1212,6 +1213,67 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
         salt-run ha.restart_masters
     """
     return _answer(lambda settings: restarting.run(settings, bool(test), float(timeout)))
+
+
+def install_minions(
+    tgt: str | list[str],
+    tgt_type: str = "glob",
+    batch: int | str = install.BATCH,
+    timeout: float = install.TIMEOUT,
+    force: bool = False,
+    restart: bool = True,
+    test: bool = False,
+) -> Answer:
+    """
+    Install the saltext-ha that this master runs on minions of the group, over Salt itself.
+
+    tgt, tgt_type
+        As for ``ha.cmd``.
+    batch
+        So many minions at a time, or ``10%`` of them, are installed and restarted.
+    timeout
+        Seconds for each step of a minion; while it says that it still runs it, longer.
+    force
+        Install it where that version is already, too.
+    restart
+        Restart minions that do not use it otherwise: those that had another version, and those
+        with the engine ``ha_watchdog``. False: the answer names them.
+    test
+        Only say which minions would get it, and on which it cannot be.
+
+    A minion needs nothing but Salt, and pip in Salt's own Python. What is sent is the wheel of what
+    is installed here, in jobs of a quarter of a megabyte; each minion compares its hash, tries
+    whether it runs, and installs it with ``salt-pip`` (else ``python -m pip``), without any package
+    index. Each master sends a job to all minions that are connected to it (unless
+    ``zmq_filtering``): about 1 MB for each, however many are to get it. How far it is goes to
+    standard error.
+
+    Returns a dict: ``version``, ``sha256`` and ``bytes`` of the wheel, ``minions`` (a list of rows:
+    ``id``; ``result``: ``installed``, ``already there``, ``would be installed``, ``failed``,
+    ``no answer``; ``before`` and ``now``, the versions, None without; ``restarted``, None where not
+    needed; ``problem``), ``counts`` (result → minions), and ``unknown`` (masters that could not be
+    asked, and why). Exit code 2 where a minion did not answer or a master could not be asked, 1
+    where anything failed or no minion matches, else 0.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run ha.install_minions 'web*' test=True
+        salt-run ha.install_minions 'os:Debian' tgt_type=grain batch=10%
+    """
+    by = engine_client.caller(globals().get("__user__"))
+
+    def work(settings: mapping.HaConfig) -> Answer:
+        def ask(name: str, payload: Answer) -> Answer:
+            more = cmd_batches.BESIDE + 4 * settings.peer_timeout
+            return engine_client.engine(settings, name, {**payload, "by": by}, timeout, more)
+
+        wheel = own_wheel.make()
+        how = {"force": bool(force), "restart": bool(restart), "test": bool(test)}
+        return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
+
+    return _answer(work)
 
 
 def _refuse(why: str) -> Answer:

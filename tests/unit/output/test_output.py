@@ -9,7 +9,7 @@ import pytest
 import salt.config
 import salt.output
 
-from saltext_ha.output import _text, ha
+from saltext_ha.output import _explained, _text, ha
 
 FP1 = "3a:9f:12:44:0b" + ":aa" * 27
 FP2 = "77:01:c0:ff:ee" + ":bb" * 27
@@ -20,6 +20,7 @@ NOTHING = dict.fromkeys(("salt", "accepted", "pending", "rejected", "denied", "d
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch):
     monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+    monkeypatch.setattr(_explained, "page", lambda: "PAGE")
 
 
 def shows(data, expected):
@@ -94,6 +95,7 @@ def test_status_with_everything():
         refused from peers
           1 200 × not a minion id, from 10.0.0.9, 2 m ago
         paused on m2
+        → PAGE#refused-from-peers
         """,
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.modules import ha as module
+from saltext_ha.output import _explained
 from saltext_ha.runners import ha as runner
 
 ROOT = Path(__file__).parents[3]
@@ -99,6 +100,8 @@ def test_readme_names_commands_that_are_there() -> None:
 def said() -> Iterator[str]:
     """Every text of the product, but docstrings, with … where a value goes."""
     for path in (ROOT / "src").rglob("*.py"):
+        if path.name == Path(_explained.__file__).name:
+            continue  # the headings themselves
         tree = ast.parse(path.read_text("utf-8"))
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
@@ -118,6 +121,12 @@ SAID = "\n".join(said())
 def test_a_message_is_what_the_product_says(message: str) -> None:
     words = re.sub(r"\b(m2|64|16)\b", "…", message)
     assert words in SAID or message in SAID
+
+
+def test_what_people_see_leads_to_each_message() -> None:
+    told = [text for heading in _explained.HEADINGS for text in re.findall(r"`([^`]+)`", heading)]
+    assert [text for text in told if " " in text] == MESSAGES
+    assert set(_explained.HEADINGS) <= set(HEADINGS)
 
 
 def test_there_are_such_messages() -> None:

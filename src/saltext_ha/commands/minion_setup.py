@@ -1,0 +1,69 @@
+"""What a master asks a minion before it gives it saltext-ha, by Salt's own functions, and reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+LOOK = "file.apply_template_on_contents"
+# One job, without a shell, and without anything of ours on the minion.
+TEMPLATE = """{{ {
+    "python": grains.get("pythonexecutable"),
+    "release": grains.get("pythonversion"),
+    "kernel": grains.get("kernel"),
+    "cache": opts.get("cachedir"),
+    "conf": opts.get("conf_file"),
+    "watchdog": "ha_watchdog" in opts.get("engines") | string,
+    "has": salt["ha.version"]() if "ha.version" in salt
+        else {"version": "?"} if "ha.current_master" in salt else none,
+} | json }}"""
+ASK = [TEMPLATE, "jinja", None, None, "base"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """
+    What a minion says of itself: ``python`` is the path of Salt's own, ``release`` its version,
+    ``version`` that of saltext-ha, None without, ``?`` where it is too old to say.
+    """
+
+    python: str
+    release: str
+    kernel: str
+    cache: str
+    conf: str
+    watchdog: bool
+    version: str | None
+
+    def obstacle(self, wanted: str) -> str:
+        """
+        Why saltext-ha cannot be there; empty where it can.
+
+        :param wanted: the Pythons that it is for, as ``>=3.10``.
+        """
+        if self.kernel == "Windows":
+            return "Windows: saltext-ha has no functions for such minions"
+        try:
+            fits = SpecifierSet(wanted).contains(self.release, prereleases=True)
+        except InvalidSpecifier:
+            fits = True
+        return "" if fits else f"Salt's Python there is {self.release}; it takes {wanted}"
+
+
+def read(returned: Any) -> Facts | str:
+    """What :data:`LOOK` returned, or what is wrong with it."""
+    try:
+        told = json.loads(returned)
+        release = ".".join(str(part) for part in told["release"][:3])
+        paths = [told[name] for name in ("python", "cache", "conf", "kernel")]
+        if not all(isinstance(each, str) and each for each in paths):
+            raise ValueError
+        python, cache, conf, kernel = paths
+        version = told["has"] and str(told["has"]["version"])
+        watchdog = told["watchdog"] is True
+        return Facts(python, release, kernel, cache, conf, watchdog, version or None)
+    except (TypeError, ValueError, KeyError):
+        return f"says nothing of its Python: {str(returned)[:200]}"

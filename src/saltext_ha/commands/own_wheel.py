@@ -1,0 +1,84 @@
+"""The wheel of this saltext-ha, made from what is installed: for minions."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from saltext_ha.common.errors import HaError, reason_of
+
+NAME, PACKAGE = "saltext-ha", "saltext_ha"
+# What pip writes beside what came with the wheel; RECORD and WHEEL are made anew.
+LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json", "top_level.txt"}
+WHEEL = "Wheel-Version: 1.0\nGenerator: saltext-ha\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class OwnWheel:
+    """``name`` is that of its file, ``python`` which Pythons it is for, as ``>=3.10``."""
+
+    name: str
+    version: str
+    python: str
+    content: bytes
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Of its content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def make() -> OwnWheel:
+    """
+    What is installed, as a wheel; the same bytes each time.
+
+    :raises HaError: a part of it is missing or cannot be read.
+    """
+    try:
+        found = metadata.distribution(NAME)
+        info = f"{PACKAGE}-{found.version}.dist-info"
+        parts = {name: path.read_bytes() for name, path in _files(found, info)}
+    except (metadata.PackageNotFoundError, OSError) as exc:
+        raise HaError(
+            f"what is installed here cannot be packed: {reason_of(exc)}; install it anew"
+        ) from None
+    parts[f"{info}/WHEEL"] = WHEEL.encode()
+    parts[f"{info}/RECORD"] = _record(parts, info).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in parts.items():
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
+            archive.writestr(entry, content)
+    file = f"{PACKAGE}-{found.version}-py3-none-any.whl"
+    python = found.metadata["Requires-Python"] or ""
+    return OwnWheel(file, found.version, python, packed.getvalue())
+
+
+def _files(found: metadata.Distribution, info: str) -> Iterator[tuple[str, Path]]:
+    """Name in the wheel and path, of all that belongs into it but for what is made anew."""
+    listed = {str(each): Path(str(each.locate())) for each in found.files or ()}
+    mine = {name: path for name, path in listed.items() if name.startswith(f"{PACKAGE}/")}
+    if not mine:  # installed editable: what is run is where it was checked out
+        here = Path(__file__).parents[1]
+        mine = {f"{PACKAGE}/{p.relative_to(here)}": p for p in here.rglob("*") if p.is_file()}
+    told = {n: p for n, p in listed.items() if n.startswith(f"{info}/") and p.name not in LEFT_OUT}
+    for name, path in sorted({**mine, **told}.items()):
+        if "__pycache__" not in path.parts:
+            yield name, path
+
+
+def _record(parts: dict[str, bytes], info: str) -> str:
+    lines = []
+    for name, content in parts.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}\n")
+    return "".join(lines) + f"{info}/RECORD,,\n"

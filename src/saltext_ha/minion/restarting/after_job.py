@@ -1,0 +1,77 @@
+"""
+Restarts a minion when the job that asks for it is over: ``python -m`` this, with one argument.
+
+That is JSON with the minion's ``conf_file``. It prints JSON: ``problem``, empty where it
+is under way, and ``started``: since when the process runs that is to end, as Unix time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minion import binding, options
+from saltext_ha.minion.restarting import detached, processes, restart
+
+MODULE = "saltext_ha.minion.restarting.after_job"
+JOB = 600.0  # seconds for the end of the job that asks
+
+
+def main() -> None:
+    """Either half: as it is asked, and as what outlives the minion."""
+    if len(sys.argv) < 2:
+        carry_out(detached.take())
+        return
+    answer: dict[str, Any] = {"problem": "", "started": None}
+    try:
+        answer["started"] = ask(json.loads(sys.argv[1]))
+    except HaError as exc:
+        answer["problem"] = str(exc)
+    print(json.dumps(answer))
+
+
+def ask(order: dict[str, str]) -> float | None:
+    """
+    Have it done.
+
+    :return: since when the minion runs that is to end; None where no system tells.
+    :raises HaError: no minion runs, or there is no way to restart it.
+    """
+    import salt.config
+
+    opts = salt.config.minion_config(order["conf_file"])
+    minion = options.pid(opts, True)
+    if minion is None:
+        raise HaError(f"no running minion found (pidfile {opts.get('pidfile')})")
+    way = restart.way(minion, opts)
+    plan = {
+        "pidfile": str(opts.get("pidfile") or ""),
+        "bus": options.bus(opts),
+        "minion": minion,
+        "job": processes.job_of(os.getpid(), minion),
+        "way": asdict(way),
+    }
+    started = binding.started_at(minion)
+    detached.start(MODULE, plan)
+    return started
+
+
+def carry_out(plan: dict[str, Any]) -> None:
+    """Wait for the job, and restart the minion."""
+    with contextlib.suppress(psutil.Error):
+        psutil.Process(plan["job"]).wait(JOB)
+    ended = plan["minion"]
+    restart.restart(
+        restart.read(plan["way"]), lambda: processes.running(plan["pidfile"], plan["bus"], ended)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""
+Where a message is explained: troubleshooting has a heading for each of these.
+
+What people are shown ends with a link to it, whichever part of the program said so.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from importlib import metadata
+
+MOST = 3
+"""Links below one answer."""
+PAGE = "troubleshooting"
+# As they stand in docs/troubleshooting.md, which a test compares. Numbers and names of masters are
+# examples, and … is anything.
+HEADINGS = (
+    "`the ha engine of this master is not running`",
+    "`the ha engine of this master does not respond`",
+    "`does not serve`",
+    "`runs with an older configuration`",
+    "`another ha engine uses it`, `has the same state folder`",
+    "`replica.db is gone, or an old copy`",
+    "`replica.db was damaged`",
+    "`cannot be written`",
+    "`under the running engine`",
+    "`mode observe`, `paused`",
+    "`new minions are known here only, and wait`",
+    "`minions answered more than`",
+    "`its signature is gone`",
+    "`its key store is that of m2, too`",
+    "`refused here`",
+    "`masters differ` in `ha.status`",
+    "`different master keys`",
+    "`its configuration says  ha: group`",
+    "`of ha: masters is not in the group`",
+    "`cannot reach you at`",
+    "`is the name of a master that runs at`",
+    "`pinned already with another certificate`",
+    "`ha.join takes no token as an argument`",
+    "`this group has 64 masters already`, `introduced 16 masters within an hour`",
+    "`is ready: without it the group serves nobody`",
+    "`left its group`",
+    "`not reached for long`",
+    "`hung up; has it pinned this master's certificate?`",
+    "`shows another certificate than the expected one`",
+    "`refused from peers`",
+    "`protocol … is not spoken here`",
+    "`not taken from`, `not taken by`, `refuses some of what it is sent`",
+    "`its certificate ends on`",
+    "`its certificate ended on`",
+)
+_EXAMPLE = re.compile(r"…|\bm2\b|\b\d+\b")
+
+
+def links(text: str) -> list[str]:
+    """
+    A line for each message in *text* that troubleshooting explains.
+
+    :param text: as people are shown it, over several lines.
+    """
+    plain = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
+    found = [anchor for anchor, message in _messages() if message.search(plain)]
+    return [f"→ {page()}#{anchor}" for anchor in dict.fromkeys(found)][:MOST]
+
+
+def anchor(heading: str) -> str:
+    """*heading* as links have it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@functools.cache
+def page() -> str:
+    """Where the page is: on the project's site, or in a checkout."""
+    for each in metadata.metadata("saltext-ha").get_all("Project-URL") or ():
+        name, _, url = each.partition(", ")
+        if name.lower() == "documentation":
+            return f"{url.rstrip('/')}/{PAGE}.html"
+    return f"docs/{PAGE}.md"
+
+
+@functools.cache
+def _messages() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple(_each())
+
+
+def _each() -> Iterator[tuple[str, re.Pattern[str]]]:
+    for heading in HEADINGS:
+        for words in re.findall(r"`([^`]+)`", heading):
+            if " " in words:
+                parts = map(re.escape, _EXAMPLE.split(" ".join(words.split())))
+                yield anchor(heading), re.compile(r"\S*".join(parts))

@@ -1,0 +1,41 @@
+"""What ``ha.install_minions`` returned, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.output._text import Screen, clean, count, not_asked, number, table
+
+LISTED = 200  # minions, those with a problem first; all of them are in the JSON
+_FIRST = ("no answer", "failed")
+
+
+def install_minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Lines for it."""
+    every = data.get("minions") or []
+    rows = sorted(every, key=lambda row: row.get("result") not in _FIRST)
+    cells = [
+        [
+            clean(row.get("id")),
+            clean(row.get("result")),
+            clean(row.get("before") or "-"),
+            clean(row.get("now") or "-"),
+            {True: "yes", False: "no"}.get(row.get("restarted"), "-"),
+        ]
+        for row in rows[:LISTED]
+    ]
+    lines = not_asked(data, screen)
+    if cells:
+        lines += table(screen, ["Minion", "Result", "Before", "Now", "Restarted"], cells)
+    if len(rows) > LISTED:
+        lines.append(f"… {number(len(rows) - LISTED)} more (--out=json has all)")
+    lines += [
+        f"  {clean(row.get('id'))}: {clean(row['problem'])}"
+        for row in rows[:LISTED]
+        if row.get("problem")
+    ]
+    counts = [f"{number(n)} {clean(result)}" for result, n in (data.get("counts") or {}).items()]
+    told = ": " + ", ".join(counts) if counts else ": no minion matches"
+    lines.append(f"{count(len(every), 'minion')}{told} · saltext-ha {clean(data.get('version'))}")
+    return lines

@@ -1,0 +1,33 @@
+"""A Python environment with Salt in it, and nothing of ours: as on a minion that is to get it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+OURS = ("saltext_ha", "__editable__", "pip")
+PROGRAMS = ("salt-minion", "salt-master", "salt-call")
+
+
+def make(folder: Path, python: Path | None = None) -> Path:
+    """
+    Make it, with the Salt of another one by links, and a pip of its own.
+
+    :param python: whose Salt; default: the one that runs this.
+    :return: its python.
+    """
+    origin = (python or Path(sys.executable)).absolute()
+    subprocess.run([origin, "-m", "venv", folder], check=True, timeout=120)
+    (target,) = folder.glob("lib/python3*/site-packages")
+    (source,) = origin.parents[1].glob(f"lib/{target.parent.name}/site-packages")
+    for each in source.iterdir():
+        if not each.name.startswith(OURS) and not (target / each.name).exists():
+            (target / each.name).symlink_to(each)
+    new = folder / "bin" / "python"
+    for name in PROGRAMS:
+        text = (origin.parent / name).read_text("utf-8").partition("\n")[2]
+        program = folder / "bin" / name
+        program.write_text(f"#!{new}\n{text}", "utf-8")
+        program.chmod(0o755)
+    return new
