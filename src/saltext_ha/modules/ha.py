@@ -208,7 +208,7 @@ def version() -> dict[str, Any]:
         salt '*' ha.version
     """
     pid = options.pid(__opts__, bool(__opts__.get("caller")))
-    return {"version": ours(), "started": binding.started_at(pid) if pid else None}
+    return {"version": ours(), "started": tcp_links.started_at(pid) if pid else None}
 
 
 def lint(only: str = "", ignore: str = "") -> dict[str, Any]:

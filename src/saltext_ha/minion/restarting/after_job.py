@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import binding, options
+from saltext_ha.minion import options, tcp_links
 from saltext_ha.minion.restarting import detached, processes, restart
 
 MODULE = "saltext_ha.minion.restarting.after_job"
@@ -58,7 +58,7 @@ def ask(order: dict[str, str]) -> float | None:
         "job": processes.job_of(os.getpid(), minion),
         "way": asdict(way),
     }
-    started = binding.started_at(minion)
+    started = tcp_links.started_at(minion)
     detached.start(MODULE, plan)
     return started
 
