@@ -136,6 +136,7 @@ def test_each_of_our_runner_functions_either_reads_or_changes_something() -> Non
         "deploy",
         "drain",
         "invite",
+        "install_minions",
         "join",
         "leave",
         "once",
