@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,17 @@ def read(value: Mapping[Any, Any], checks: Mapping[str, Check]) -> dict[str, Any
 
 
 def wrong(key: str, given: Any, why: object) -> str:
-    """What is said of a wrong value; one of ``…_file`` may be the secret that belongs into it."""
-    shown = "" if key.endswith("_file") else f"{given!r} "
+    """
+    What is said of a wrong value. One of ``…_file`` may be the secret that belongs into it, and a
+    password may stand before the host of a URL.
+    """
+    shown = "" if key.endswith("_file") else f"{hidden(repr(given))} "
     return f"{key}: {shown}{why}"
+
+
+def hidden(text: str) -> str:
+    """*text* without user and password in URLs."""
+    return re.sub(r"//[^\s\'\"]*@", "//***@", text)
 
 
 def source(opts: Mapping[str, Any], otherwise: str) -> str:

@@ -101,14 +101,16 @@ def _endpoints(value: Any) -> tuple[str, ...]:
 
 
 def _endpoint(value: Any) -> str:
-    says = f"takes a list of https://host:2379; {value!r} is none"
+    says = "takes a list of https://host:2379; "
+    if "@" in str(value):
+        raise ValueError(f"{says}write user and password as username: and password_file:")
     try:
         parts = urlsplit(value) if isinstance(value, str) else urlsplit("")
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port
     except ValueError:
         good = False
-    if not good or parts.path not in ("", "/") or parts.query or parts.username:
-        raise ValueError(says)
+    if not good or parts.path not in ("", "/") or parts.query:
+        raise ValueError(f"{says}{value!r} is none")
     return f"{parts.scheme}://{parts.netloc}"
 
 

@@ -12,9 +12,9 @@ import base64
 import json
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -28,7 +28,13 @@ NO_GATEWAY = (
 )
 NOT_FOUND = 5  # of gRPC: the lease is gone
 UNAUTHENTICATED = 16
-MAX_ANSWER = 1024 * 1024
+OLD_TOKEN = "revision of auth store is old"
+"""Of a JSON web token, since users or roles changed: etcd has no code of its own for that."""
+NONSENSE = "answers what etcd does not; is this the address of an etcd?"
+
+LONGEST = 300
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,7 @@ class EtcdClient:
 
     async def grant(self, ttl: int) -> tuple[str, int]:
         """A new lease: its id, and the seconds for which it holds."""
-        answer = await self._call("lease/grant", {"TTL": ttl})
-        return str(answer["ID"]), int(answer["TTL"])
+        return await self._call("lease/grant", {"TTL": ttl}, _granted)
 
     async def keep_alive(self, lease: str) -> int:
         """
@@ -68,23 +73,25 @@ class EtcdClient:
 
         :raises LeaseGone: it has ended.
         """
-        answer = await self._call("lease/keepalive", {"ID": lease})
-        ttl = int(answer.get("result", {}).get("TTL", 0))
-        if ttl <= 0:
-            raise LeaseGone("the lease has ended")
-        return ttl
+        return await self._call("lease/keepalive", {"ID": lease}, _kept_alive)
 
     async def revoke(self, lease: str) -> None:
         """End a lease, and with it what was put under it."""
-        await self._call("lease/revoke", {"ID": lease})
+        await self._call("lease/revoke", {"ID": lease}, _revision)
 
     async def get(self, key: str) -> KeyHolder | None:
         """Who has *key* now, by the majority of the members."""
-        return _held(await self._call("kv/range", {"key": _b64(key)}))
+        return await self._call("kv/range", {"key": _b64(key)}, _held)
 
     async def take(self, key: str, value: str, lease: str) -> KeyHolder | None:
         """Put *value* there under *lease* if nobody has it; who has it then."""
-        answer = await self._call(
+
+        def taken(answer: Mapping[str, Any]) -> KeyHolder | None:
+            if answer.get("succeeded"):
+                return KeyHolder(value, _revision(answer))
+            return _held(answer["responses"][0]["response_range"])
+
+        return await self._call(
             "kv/txn",
             {
                 "compare": [
@@ -95,22 +102,21 @@ class EtcdClient:
                 ],
                 "failure": [{"request_range": {"key": _b64(key)}}],
             },
+            taken,
         )
-        if answer.get("succeeded"):
-            return KeyHolder(value, int(answer["header"]["revision"]))
-        responses = answer.get("responses") or [{}]
-        return _held(responses[0].get("response_range") or {})
 
-    async def _call(self, path: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    async def _call(
+        self, path: str, payload: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]
+    ) -> T:
         """
-        What the first endpoint answers that does.
+        What the first endpoint answers that does; *read* makes it out.
 
         :raises EtcdError: none does, or etcd says no.
         """
         problems = []
         for endpoint in list(self._endpoints):
             try:
-                answer = await self._ask(endpoint, path, payload)
+                return _made_out(read, await self._ask(endpoint, path, payload))
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as exc:
                 problems.append(f"{endpoint}: {_reason(exc)}")
                 # The others are asked first from now on.
@@ -118,23 +124,21 @@ class EtcdClient:
                 self._endpoints.append(endpoint)
             except _Unusable as exc:
                 problems.append(f"{endpoint}: {exc}")
-            else:
-                return answer
         raise EtcdError("; ".join(problems))
 
     async def _ask(self, endpoint: str, path: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         if self._settings.username and not self._token:
             await self._log_in(endpoint)
         status, answer = await self._post(endpoint, path, payload)
-        if self._settings.username and _code(answer) == UNAUTHENTICATED:
-            # The token has ended, or etcd was restarted.
+        if self._settings.username and _no_token(answer):
+            # It has ended, or etcd was restarted.
             await self._log_in(endpoint)
             status, answer = await self._post(endpoint, path, payload)
         if status == 200 and "error" not in answer:
             return answer
         if _code(answer) == NOT_FOUND and path.startswith("lease/"):
             raise LeaseGone("the lease has ended")
-        raise _Unusable(NO_GATEWAY if status == 404 and not answer else _message(status, answer))
+        raise _Unusable(NO_GATEWAY if status == 404 and not answer else self._said(status, answer))
 
     async def _log_in(self, endpoint: str) -> None:
         settings = self._settings
@@ -143,24 +147,36 @@ class EtcdClient:
         status, answer = await self._post(endpoint, "auth/authenticate", who)
         token = answer.get("token")
         if status != 200 or not isinstance(token, str):
-            raise _Unusable(f"refuses the login of {settings.username}: {_message(status, answer)}")
+            raise _Unusable(
+                f"refuses the login of {settings.username}: {self._said(status, answer)}"
+            )
         self._token = token
+
+    def _said(self, status: int, answer: Mapping[str, Any]) -> str:
+        """What an endpoint said, without what it was told in confidence."""
+        text = _message(status, answer)
+        for secret in (self._settings.password, self._token):
+            text = text.replace(secret, "***") if secret else text
+        text = text[:LONGEST]
+        return "".join(sign if sign.isprintable() else "?" for sign in text)
 
     async def _post(
         self, endpoint: str, path: str, payload: Mapping[str, Any]
     ) -> tuple[int, dict[str, Any]]:
         headers = {"Authorization": self._token} if self._token else {}
         request = self._open().post(
-            f"{endpoint}/v3/{path}", data=json.dumps(payload), headers=headers
+            f"{endpoint}/v3/{path}",
+            data=json.dumps(payload),
+            headers=headers,
+            allow_redirects=False,  # the password is for this endpoint only
         )
         async with request as response:
-            # The answer of a keep-alive has no end: its first line is what counts.
+            # The answer of a keep-alive has no end: its first line is what counts. One of more
+            # than 128 KB is a ValueError.
             body = await response.content.readline()
-            if len(body) > MAX_ANSWER:
-                raise ValueError("its answer is too large")
             try:
                 answer = json.loads(body)
-            except ValueError:
+            except (ValueError, RecursionError):
                 answer = {}
             return response.status, answer if isinstance(answer, dict) else {}
 
@@ -188,9 +204,39 @@ def _context(settings: LeaderSettings) -> ssl.SSLContext:
     return context
 
 
+def _made_out(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
+    """:raises _Unusable: it is nothing that etcd answers."""
+    try:
+        return read(answer)
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        raise _Unusable(NONSENSE) from None
+
+
+def _granted(answer: Mapping[str, Any]) -> tuple[str, int]:
+    ttl = int(answer["TTL"])
+    if ttl <= 0:
+        raise ValueError
+    return str(answer["ID"]), ttl
+
+
+def _kept_alive(answer: Mapping[str, Any]) -> int:
+    result = answer["result"]
+    _revision(result)
+    ttl = int(result.get("TTL", 0))
+    if ttl <= 0:
+        raise LeaseGone("the lease has ended")
+    return ttl
+
+
+def _revision(answer: Mapping[str, Any]) -> int:
+    """Of etcd, when it answered: whatever it answers to has one."""
+    return int(answer["header"]["revision"])
+
+
 def _held(answer: Mapping[str, Any]) -> KeyHolder | None:
+    _revision(answer)
     for entry in answer.get("kvs") or []:
-        value = base64.b64decode(entry.get("value", "")).decode(errors="replace")
+        value = base64.b64decode(entry["value"], validate=True).decode(errors="replace")
         return KeyHolder(value, int(entry["create_revision"]))
     return None
 
@@ -205,11 +251,15 @@ def _code(answer: Mapping[str, Any]) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def _no_token(answer: Mapping[str, Any]) -> bool:
+    """Whether the token that was sent counts no more."""
+    return _code(answer) == UNAUTHENTICATED or OLD_TOKEN in _message(0, answer)
+
+
 def _message(status: int, answer: Mapping[str, Any]) -> str:
     error = answer.get("error")
     said = error.get("message") if isinstance(error, Mapping) else error
-    text = str(said or answer.get("message") or f"HTTP {status}")[:300]
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return str(said or answer.get("message") or f"HTTP {status}")
 
 
 def _reason(exc: Exception) -> str:

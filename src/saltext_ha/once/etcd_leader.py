@@ -143,20 +143,21 @@ class EtcdLeader:
         try:
             ttl = await self._client.keep_alive(self._lease)
         except LeaseGone:
-            self._lease = ""
+            self._lease, self._until = "", float("-inf")
             return
-        self._until = asked + ttl * (1 - EARLIER)
+        self._lasts(asked, ttl)
 
     async def _take(self) -> KeyHolder | None:
+        self._held = None  # a new lease is not one for what was held under an earlier one
         if not self._lease:
             asked = self._clock()
             self._lease, ttl = await self._client.grant(self._settings.ttl)
-            self._until = asked + ttl * (1 - EARLIER)
-        try:
-            return await self._client.take(self._key, self._own, self._lease)
-        except LeaseGone:
-            self._lease = ""
-            return None
+            self._lasts(asked, ttl)
+        return await self._client.take(self._key, self._own, self._lease)
+
+    def _lasts(self, asked: float, ttl: int) -> None:
+        """The lease holds for *ttl* seconds from *asked* on; for no more than those configured."""
+        self._until = asked + min(ttl, self._settings.ttl) * (1 - EARLIER)
 
     async def _give_up(self) -> None:
         lease, self._lease, self._until = self._lease, "", float("-inf")

@@ -152,9 +152,10 @@ class GroupLeader:
     async def _ask(self, name: str) -> None:
         asked = self._clock()
         try:
-            sees = {"sees": sorted(self._sees(asked))}
-            answer = await self._links[name].client.call("leader", sees, PATIENCE)
-            self._take(name, answer, asked)
+            sees = self._sees(asked)
+            client = self._links[name].client
+            answer = await client.call("leader", {"sees": sorted(sees)}, PATIENCE)
+            self._take(name, answer, asked, sees)
         except PeerRefused as exc:
             # A release that does not know the question, or a master that is told to take no part.
             _, told, why = str(exc).partition(APART)
@@ -177,12 +178,15 @@ class GroupLeader:
         self._direct.pop(name, None)
         self._apart[name] = why
 
-    def _take(self, name: str, answer: Mapping[str, Any], asked: float) -> None:
+    def _take(
+        self, name: str, answer: Mapping[str, Any], asked: float, sees: frozenset[str]
+    ) -> None:
+        """What *name* answered; of those whom this master *sees*, it is not believed."""
         view = view_rows.from_row(answer.get("view"), asked)
         if view.name != name:
             raise InvalidRecord(f"malformed view: it calls itself {view.name!a}")
         told = [view_rows.from_row(row, asked) for row in wire.field(answer, "others", list)]
-        for each in (view, *told):
+        for each in (view, *(each for each in told if each.name not in sees)):
             before = self._views.get(each.name)
             if each.name in self._links and (before is None or before.at < each.at):
                 self._views[each.name] = each

@@ -32,7 +32,7 @@ from saltext_ha.transport.trust import Peer
 log = logging.getLogger(__name__)
 
 MOST = 500
-"""Names that are remembered; beyond, the one that ran the longest ago is forgotten."""
+"""Names that are remembered; beyond, of those that have ended the one that began first is not."""
 LONGEST_NAME = 64
 TELLING = 3.0  # seconds for a peer to write down what it is told
 TURN = 1.0  # seconds between two looks at the processes that run something
@@ -182,7 +182,6 @@ class Runs:
 
     async def run(self) -> None:
         """For as long as the engine runs."""
-        await self._give_up_old()
         due = 0.0
         while True:
             await self._look_after()
@@ -191,18 +190,17 @@ class Runs:
                 due = time.monotonic() + self._interval
             await asyncio.sleep(min(TURN, self._interval))
 
-    async def _give_up_old(self) -> None:
-        """What this master ran before its engine started, nobody looks after any more."""
+    async def _look_after(self) -> None:
+        for (name, start), process in list(self._processes.items()):
+            if not _runs(process):
+                await self._give_up(name, start)
+        # What was begun before this start, nobody looks after any more; what others say that this
+        # master runs, as after its replica.db was lost, would never end.
         for name, register in dict(self.registers).items():
             for run in register.values:
                 begun = (name, run.start) in self._processes
                 if run.state == RUNNING and run.on == self._name and not begun:
                     await self._give_up(name, run.start)
-
-    async def _look_after(self) -> None:
-        for (name, start), process in list(self._processes.items()):
-            if not _runs(process):
-                await self._give_up(name, start)
 
     async def _give_up(self, name: str, start: Dot) -> None:
         with contextlib.suppress(HaError):  # the disk is full: said elsewhere, and tried again
@@ -272,7 +270,7 @@ class Runs:
             return
         replica = self._core.replica
         after = {**self.registers, **changed}
-        forgotten = sorted(after, key=lambda name: _last(after[name]))[: max(0, len(after) - MOST)]
+        forgotten = sorted(after, key=lambda name: _worth(after[name]))[: max(0, len(after) - MOST)]
 
         def write() -> None:
             with replica.transaction():
@@ -304,8 +302,10 @@ def _process(pid: int) -> psutil.Process:
         raise HaError(f"the process that is to run it is not found: {exc}") from None
 
 
-def _last(register: RunRegister) -> float:
-    return register.last.began if register.last else 0.0
+def _worth(register: RunRegister) -> tuple[bool, float]:
+    """What still runs is kept rather than what ended, and what ran last."""
+    running = any(run.state == RUNNING for run in register.values)
+    return running, register.last.began if register.last else 0.0
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -178,7 +178,7 @@ async def test_etcd_with_users_and_a_password(tmp_path: Path) -> None:
             ("auth/user/grant", {"user": "root", "role": "root"}),
             ("auth/enable", {}),
         ):
-            await client._call(path, payload)
+            await client._call(path, payload, dict)
         with pytest.raises(EtcdError, match="user"):
             await client.get("/salt-ha/g/leader")
         await client.close()

@@ -189,6 +189,45 @@ async def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_what_this_master_is_said_to_run_and_does_not_is_unfinished(tmp_path: Path) -> None:
+    """As after its replica.db was lost; or somebody says so, and would keep it from running."""
+    group = Group(tmp_path)
+    with subprocess.Popen(["sleep", "100"]) as process:
+        try:
+            assert (await group.runs["m1"].begin("n", "f.g", "root", 60, process.pid))[0]
+            (tmp_path / "m1.db").rename(tmp_path / "lost.db")
+            again = group.start("m1")
+            assert not again.table()
+            group.runs["m1"] = again
+            task = asyncio.ensure_future(again.run())
+            await until(
+                lambda: {r["state"] for r in group.runs["m2"].table()} == {"unfinished"},
+                "both know",
+            )
+            assert [row["state"] for row in again.table()] == ["unfinished"]
+            task.cancel()
+        finally:
+            process.kill()
+
+
+@in_a_loop
+async def test_what_still_runs_is_forgotten_last(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    group.down.add("m2")
+    runs = group.runs["m1"]
+    with subprocess.Popen(["sleep", "100"]) as process:
+        first, _ = await runs.begin("first", "f.g", "root", 60, process.pid)
+        assert first
+        for number in range(MOST + 5):
+            run, _ = await runs.begin(f"n{number}", "f.g", "root", 60, process.pid)
+            assert run
+            await runs.end(f"n{number}", run.start, "done")
+        process.kill()
+    assert "first" in runs.registers
+    assert len(runs.registers) == MOST
+
+
+@in_a_loop
 async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
     group = Group(tmp_path)
     group.down.add("m2")

@@ -44,6 +44,7 @@ def test_it_is_on_by_default() -> None:
         ({**ETCD, "order": ["m1"]}, "order: belongs to store: group"),
         ({**ETCD, "endpoints": ["e1:2379"]}, "'e1:2379' is none"),
         ({**ETCD, "endpoints": ["https://e1"]}, "'https://e1' is none"),
+        ({**ETCD, "endpoints": ["https://[::1:2379"]}, "is none"),
         ({**ETCD, "endpoints": []}, "takes a list of https://host:2379"),
         ({**ETCD, "cert": "/c"}, "cert: and key: belong together"),
         ({**ETCD, "username": "u"}, "username: and password_file: belong together"),
@@ -55,3 +56,10 @@ def test_it_is_on_by_default() -> None:
 def test_mistakes(value: Any, says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         leader.parse(value)
+
+
+@pytest.mark.parametrize("wrong", ["https://root:hunter2@e1:2379", "https://root:hunter2@e1"])
+def test_a_password_in_an_address_is_not_shown(wrong: str) -> None:
+    with pytest.raises(ValueError, match="username: and password_file:") as raised:
+        leader.parse({**ETCD, "endpoints": [wrong]})
+    assert "hunter2" not in str(raised.value)

@@ -169,6 +169,36 @@ async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
         assert "older saltext-ha" in group.masters["m2"].standing.apart["m1"]
 
 
+@in_a_loop
+async def test_nobody_speaks_for_a_master_that_answers_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a member could have two of the others lead, each believing that it is alone."""
+    async with world("m1", "m2", "m3") as group:
+        honest = group.masters["m3"].for_peers()["leader"]
+        told: list[str] = []
+
+        async def lies(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            answer = await honest(peer, payload)
+            other = {"m1": "m2", "m2": "m1"}[peer.name]
+            told.append(peer.name)
+            view = election.MasterView(other, sees=frozenset({"m3"}))
+            return {**answer, "others": [view_rows.to_row(view, 0.0)]}
+
+        monkeypatch.setattr(group.masters["m3"], "for_peers", lambda: {"leader": lies})
+        await group.leads("m1")
+        told.clear()
+        twice = False
+
+        def enough() -> bool:
+            nonlocal twice
+            twice |= {"m1", "m2"} <= group.leading()
+            return twice or min(told.count("m1"), told.count("m2")) > 10
+
+        await until(enough, "it has lied to both")
+        assert not twice
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [

@@ -1,0 +1,201 @@
+"""What is no etcd, or one gone wrong, answers: nobody leads by that, and the engine goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from lab.engines import free_port
+from saltext_ha.common.errors import EtcdError
+from saltext_ha.config.leader import ETCD, LeaderSettings
+from saltext_ha.once import etcd_leader
+from saltext_ha.once.etcd_client import EtcdClient
+from saltext_ha.once.etcd_leader import EtcdLeader
+from tests.engines import in_a_loop, until
+
+pytestmark = pytest.mark.timeout(60)
+
+HEADER = {"header": {"revision": "7"}}
+GRANT, KEEP, RANGE, TXN = "lease/grant", "lease/keepalive", "kv/range", "kv/txn"
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd_leader, "TURN", 0.02)
+
+
+class Etcd:
+    """Answers as etcd does where nobody has the key and all goes well, but for what is set."""
+
+    def __init__(self) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.waits: dict[str, asyncio.Event] = {}
+        self.says: dict[str, tuple[int, Any]] = {
+            GRANT: (200, {**HEADER, "ID": "11", "TTL": "8"}),
+            KEEP: (200, {"result": {**HEADER, "ID": "11", "TTL": "8"}}),
+            RANGE: (200, HEADER),
+            TXN: (200, {**HEADER, "succeeded": True}),
+        }
+        self.headers: dict[str, str] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        path = request.path.removeprefix("/v3/")
+        self.asked.append((path, json.loads(await request.read())))
+        if path in self.waits:
+            await self.waits[path].wait()
+        status, said = self.says.get(path, (200, HEADER))
+        text = said if isinstance(said, str) else json.dumps(said)
+        return web.Response(status=status, text=text, headers=self.headers)
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Etcd]:
+    etcd = Etcd()
+    app = web.Application()
+    app.router.add_post("/{path:.*}", etcd.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", int(etcd.url.rpartition(":")[2])).start()
+    try:
+        yield etcd
+    finally:
+        for each in etcd.waits.values():
+            each.set()
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def leader(*endpoints: str) -> AsyncIterator[tuple[EtcdLeader, asyncio.Task[None]]]:
+    settings = LeaderSettings(ETCD, endpoints=endpoints, ttl=8)
+    found = EtcdLeader("m1", "g", settings, lambda: "", lambda tag, data: None)
+    task = asyncio.ensure_future(found.run())
+    try:
+        yield found, task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _held(value: Any, revision: Any = "7") -> dict[str, Any]:
+    return {**HEADER, "kvs": [{"value": value, "create_revision": revision}]}
+
+
+HTML = "<html>It works!</html>"
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        *((path, says) for path in (GRANT, RANGE, TXN) for says in (HTML, DEEP, [], 5, None, {})),
+        (GRANT, {"ID": "11"}),
+        (GRANT, {"ID": "11", "TTL": "many"}),
+        (GRANT, {"ID": "11", "TTL": float("inf")}),
+        (GRANT, {"ID": "11", "TTL": float("nan")}),
+        (GRANT, {"ID": "11", "TTL": [8]}),
+        (GRANT, {"ID": "11", "TTL": "0"}),
+        (RANGE, {**HEADER, "kvs": 5}),
+        (RANGE, {**HEADER, "kvs": [5]}),
+        (RANGE, _held("%")),
+        (RANGE, _held(5)),
+        (RANGE, _held(None)),
+        (RANGE, _held("bTE=", "one")),
+        (RANGE, _held("bTE=", None)),
+        (TXN, {"succeeded": True}),
+        (TXN, {"succeeded": True, "header": 5}),
+        (TXN, {**HEADER, "responses": 5}),
+        (TXN, {**HEADER, "responses": [{"response_range": 5}]}),
+    ],
+)
+@in_a_loop
+async def test_nonsense_is_told_and_nobody_leads(path: str, says: Any) -> None:
+    async with serving() as etcd:
+        etcd.says[path] = 200, says
+        async with leader(etcd.url) as (found, task):
+            await until(lambda: etcd.url in found.standing.why or task.done(), "it is said")
+            assert not task.done(), "the engine would be started anew, again and again"
+            assert not found.standing.leads
+            etcd.says[path] = Etcd().says[path]
+            await until(lambda: found.standing.leads or task.done(), "it leads")
+            for says_then in (HTML, [], {"result": []}, {"result": {"TTL": []}}):
+                etcd.says[KEEP] = 200, says_then
+                seen = len(etcd.asked)
+                await until(lambda n=seen: len(etcd.asked) > n + 3 or task.done(), "it is asked")
+            assert not task.done()
+
+
+@in_a_loop
+async def test_one_whose_key_is_gone_leads_no_more_while_it_takes_it_anew() -> None:
+    """As when somebody revokes its lease: another one may be first."""
+    async with serving() as etcd, leader(etcd.url) as (found, _):
+        await until(lambda: found.standing.leads, "it leads")
+        etcd.waits[TXN] = asyncio.Event()
+        etcd.says[KEEP] = 200, {"result": {**HEADER, "ID": "11"}}
+        etcd.asked.clear()
+        await until(lambda: TXN in [path for path, _ in etcd.asked], "it takes it anew")
+        assert not found.standing.leads
+
+
+@in_a_loop
+async def test_a_lease_of_a_thousand_years_is_not_believed() -> None:
+    async with serving() as etcd:
+        etcd.says[GRANT] = 200, {**HEADER, "ID": "11", "TTL": "31536000000"}
+        async with leader(etcd.url) as (found, _):
+            await until(lambda: found.standing.leads, "it leads")
+            assert found._until - found._clock() < 8
+
+
+@in_a_loop
+async def test_another_endpoint_is_asked_where_one_is_no_etcd() -> None:
+    async with serving() as other, serving() as etcd:
+        other.says = dict.fromkeys(other.says, (200, HTML))
+        async with leader(other.url, etcd.url) as (found, _):
+            await until(lambda: found.standing.leads, "it leads")
+
+
+@in_a_loop
+async def test_a_password_is_in_no_message_and_goes_nowhere_else() -> None:
+    settings = LeaderSettings(ETCD, username="salt", password="hunter2")
+    login = "auth/authenticate"
+    async with serving() as etcd, serving() as other:
+
+        async def said() -> str:
+            client = EtcdClient(dataclasses.replace(settings, endpoints=(etcd.url,)), 2)
+            with pytest.raises(EtcdError) as raised:
+                await client.get("/k")
+            await client.close()
+            return str(raised.value)
+
+        etcd.says[login] = 400, {"error": "no user salt with hunter2", "code": 3}
+        assert "no user salt with ***" in await said()
+        etcd.says[login] = 200, {**HEADER, "token": "t0ken.9"}
+        etcd.says[RANGE] = 400, {"error": "bad token t0ken.9", "code": 3}
+        assert "bad token ***" in await said()
+        etcd.headers["Location"] = f"{other.url}/v3/auth/authenticate"
+        etcd.says[login] = 307, ""
+        assert "HTTP 307" in await said()
+        assert not other.asked
+
+
+@in_a_loop
+async def test_it_logs_in_anew_where_users_changed() -> None:
+    settings = LeaderSettings(ETCD, username="salt", password="hunter2")
+    async with serving() as etcd:
+        etcd.says["auth/authenticate"] = 200, {**HEADER, "token": "t0ken"}
+        client = EtcdClient(dataclasses.replace(settings, endpoints=(etcd.url,)), 2)
+        assert await client.get("/k") is None
+        old = "etcdserver: revision of auth store is old"
+        etcd.says[RANGE] = 400, {"error": old, "message": old, "code": 3}
+        with pytest.raises(EtcdError, match="auth store is old"):
+            await client.get("/k")
+        await client.close()
+        assert [path for path, _ in etcd.asked].count("auth/authenticate") == 2
