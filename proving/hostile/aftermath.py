@@ -20,6 +20,7 @@ STATE_FILES = {
     "replica.db",
     "replica.db-wal",
     "digests.db",
+    "apis.json",
     "consistency.json",
     "events.key",
     "replica.db-shm",

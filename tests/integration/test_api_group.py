@@ -17,7 +17,7 @@ import pytest
 
 from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
-from saltext_ha.api import NotAuthorised, OutcomeUnknown, SaltApiPool
+from saltext_ha.api import NotAuthorised, OutcomeUnknown, SaltApiPool, TargetNotDivided
 from tests.integration.conftest import MakeLab
 
 pytestmark = pytest.mark.timeout(400)
@@ -62,6 +62,10 @@ class Site:
         wait_for(lambda: self.where() == wanted, SOON, f"minions hear {wanted}", poll=0.5)
 
 
+def grains(**values: str) -> dict[str, Any]:
+    return {"grains": values}
+
+
 @pytest.fixture(scope="module")
 def site(make_lab: MakeLab) -> Iterator[Site]:
     with make_lab() as lab:
@@ -80,8 +84,10 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         # Salt's own failover, without the watchdog: nobody reports where they are.
         minions = {
             "hot": lab.add_minion("hot", [m1, m2]),
-            "fo1": lab.add_minion("fo1", [m1, m2], "failover"),
-            "fo2": lab.add_minion("fo2", [m2, m1], "failover"),
+            "fo1": lab.add_minion("fo1", [m1, m2], "failover", config=grains(place="here")),
+            "fo2": lab.add_minion(
+                "fo2", [m2, m1], "failover", config=grains(place="there", words="two words")
+            ),
         }
         for minion in minions.values():
             for master in (m1, m2):
@@ -122,6 +128,30 @@ def test_targets_on_several_masters_run_once_each(site: Site) -> None:
         job = pool.local_async("*", "cmd.retcode", kwarg={"cmd": command, "template": "jinja"})
         assert pool.wait(job) == dict.fromkeys(site.minions, 0)
         assert site.runs(word) == dict.fromkeys(site.minions, 1)
+
+
+def test_a_grain_that_only_the_other_master_knows(site: Site) -> None:
+    """Each master decides about the minions that listen to it: m1 never heard of fo2's grains."""
+    assert site.m1.salt_run("cache.grains", "fo2").data.get("fo2", {}) == {}
+    with site.pool() as pool:
+        for tgt, kind in (
+            ("G@place:here or G@place:there", "compound"),
+            (["G@place:here", "or", "G@words:two?words"], "compound"),
+            ("words:two?words", "grain"),
+        ):
+            word, command = site.job()
+            run = {"cmd": command, "template": "jinja"}
+            wanted = {"fo2"} if kind == "grain" else {"fo1", "fo2"}
+            found = pool.local(tgt, "cmd.retcode", kwarg=run, tgt_type=kind)
+            assert found == dict.fromkeys(wanted, 0), (tgt, kind)
+            assert site.runs(word) == dict.fromkeys(wanted, 1), (tgt, kind)
+        with pytest.raises(TargetNotDivided):
+            pool.local("words:two words", "test.ping", tgt_type="grain")
+    refused = site.m1.salt_run("ha.cmd", "words:two words", "test.ping", "tgt_type=grain")
+    assert "cannot be divided" in refused.data["error"], refused
+    for tgt, kind in (("G@place:there", "compound"), ("words:two?words", "grain")):
+        ran = site.m1.salt_run("ha.cmd", tgt, "test.ping", f"tgt_type={kind}").data
+        assert (ran["returned"], ran["missing"], ran["retcode"]) == ({"fo2": True}, {}, 0), tgt
 
 
 def test_one_command_for_the_whole_group(site: Site) -> None:

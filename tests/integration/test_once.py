@@ -54,7 +54,12 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
         for minion, master in ((one, m1), (two, m2)):
-            wait_for(lambda m=master: m.keys()["minions_pre"], SOON, "it knocks")  # type: ignore[misc]
+            # By its name: the other one's key is there as soon as the masters have met.
+            wait_for(
+                lambda m=master, name=minion.name: name in m.keys()["minions_pre"],  # type: ignore[misc]
+                SOON,
+                f"{minion.name} knocks",
+            )
             master.salt_key("-a", minion.name, "-y").check()
             minion.wait_ready()
         yield lab

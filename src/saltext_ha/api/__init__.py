@@ -18,6 +18,7 @@ from saltext_ha.api.errors import (
     NotAuthorised,
     OutcomeUnknown,
     PartlyRun,
+    TargetNotDivided,
     TimedOut,
 )
 from saltext_ha.api.jobs import Job, JobStatus, Returns
@@ -40,5 +41,6 @@ __all__ = [
     "Returns",
     "SaltApiPool",
     "Secret",
+    "TargetNotDivided",
     "TimedOut",
 ]

@@ -10,7 +10,8 @@ What the salt-api pool raises. No message, no attribute and no chained exception
     ├── CallFailed                a master took the call and said that it failed; not tried again
     ├── TimedOut                  the deadline passed; of a job: it runs, .returned are its answers
     ├── OutcomeUnknown            the answer was lost: the call may have run, or may run yet
-    └── PartlyRun                 a job for minions of several masters: some took it, some did not
+    ├── PartlyRun                 a job for minions of several masters: some took it, some did not
+    └── TargetNotDivided          nothing was run; the target cannot be divided among the masters
 """
 
 from __future__ import annotations
@@ -131,6 +132,20 @@ class PartlyRun(ApiPoolError):
         ran = ", ".join(jobs) or "nobody"
         super().__init__(f"published by {ran}; {_listed({k: str(v) for k, v in reasons.items()})}")
         self.returned, self.jobs, self.reasons = dict(returned), dict(jobs), dict(reasons)
+
+
+class TargetNotDivided(ApiPoolError):
+    """
+    Minions listen to different masters, and this target cannot be divided among these: Salt takes
+    it only whole. Nothing was run.
+    """
+
+    def __init__(self, tgt: str | Collection[str], tgt_type: str) -> None:
+        super().__init__(
+            f"the target {tgt!a:.200} ({tgt_type}) cannot be divided among the masters that "
+            "minions listen to: Salt divides compound targets at every space (write ? for it, as "
+            "os:Red?Hat), and takes no range, and no glob with @ in the second place, in one"
+        )
 
 
 def _listed(reasons: Mapping[str, str]) -> str:

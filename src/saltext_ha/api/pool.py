@@ -147,6 +147,7 @@ class SaltApiPool:
         :raises OutcomeUnknown: the answer was lost and could not be looked up; or a minion went to
             another master meanwhile (``missing``; ``returned`` has what came).
         :raises PartlyRun: minions of one master took it, those of another one certainly did not.
+        :raises TargetNotDivided: it is for minions of several masters, and cannot be divided.
         """
         limit = self._limit(deadline)
         low = publication("local", tgt, fun, arg, kwarg, tgt_type, timeout)

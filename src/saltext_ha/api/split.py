@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from saltext_ha.api.errors import TargetNotDivided
+
 # How a target of that type is written as one word of a compound target.
 PREFIXES = {
     "glob": "",
@@ -24,6 +26,7 @@ PREFIXES = {
     "ipcidr": "S@",
     "nodegroup": "N@",
 }
+OPERATORS = frozenset({"and", "or", "not", "(", ")"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def divide(
     :param order: the masters, the one to be preferred first.
     :return: at least one; the first is that of the minions that any master reaches, and of those
         that none does.
+    :raises TargetNotDivided: one part is not enough, and Salt takes that target only whole.
     """
     homes = {
         minion: [name for name in order if name in masters]
@@ -66,7 +70,7 @@ def divide(
             away.setdefault(names[0], []).append(minion)
     word = _word(tgt, tgt_type)
     if word is None:
-        return [Part(first, tgt, tgt_type)]
+        raise TargetNotDivided(tgt, tgt_type)
     gone = ",".join(sorted(minion for minions in away.values() for minion in minions))
     rest = Part(first, f"( {word} ) and not L@{gone}", "compound")
     return [rest, *(_only(word, tgt_type, name, away[name]) for name in order if name in away)]
@@ -82,9 +86,12 @@ def _word(tgt: str | list[str], tgt_type: str) -> str | None:
     """The target within a compound one; None where it cannot stand there."""
     if tgt_type not in PREFIXES:
         return None
-    text = tgt if isinstance(tgt, str) else ",".join(map(str, tgt))
-    if tgt_type != "compound" and len(text.split()) != 1:
-        return None  # Salt divides compound targets at every space
-    if tgt_type == "glob" and text[1:2] == "@":
+    words = [tgt] if isinstance(tgt, str) else list(map(str, tgt))
+    if tgt_type == "compound":
+        # A text is divided at every space, and a list is made a text.
+        whole = isinstance(tgt, str) or all(len(word.split()) == 1 for word in words)
+        return " ".join(words) if whole else None
+    text = ",".join(words)
+    if len(text.split()) != 1 or (tgt_type == "glob" and (text[1:2] == "@" or text in OPERATORS)):
         return None
     return PREFIXES[tgt_type] + text

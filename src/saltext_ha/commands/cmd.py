@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.api.errors import TargetNotDivided
 from saltext_ha.api.split import Part, divide
 from saltext_ha.commands.minions import seconds_of
 from saltext_ha.commands.where import Where
@@ -111,7 +112,10 @@ class Commands:
         told = await self._where.where(question)
         own = self._jobs.own
         order = [own, *(name for name in self._jobs.masters if name != own)]
-        parts = divide(wanted.tgt, tgt_type, told["minions"], order)
+        try:
+            parts = divide(wanted.tgt, tgt_type, told["minions"], order)
+        except TargetNotDivided as exc:
+            raise InvalidRecord(str(exc)) from None
         plan = {part.master: part for part in parts}
         found: dict[str, Answers] = {}
         if not payload.get("test"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.known_apis import KnownApis
 from saltext_ha.commands.summary import Summary
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import HaError
@@ -65,8 +66,7 @@ class Views:
         self._core, self._trust, self._mode = core, trust, mode
         self._summary, self._watch, self._fingerprint = summary, watch, fingerprint
         self._refusals, self._leader = refusals, leader
-        self._urls: dict[str, str] = {}
-        """Where salt-api was when a peer last said so; forgotten with this engine."""
+        self._apis = KnownApis(config.state_dir)
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of these."""
@@ -129,7 +129,7 @@ class Views:
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
             problem = "; ".join(filter(None, (errors.get(name), self._mind(link, answer))))
             masters.append(self._row(name, answer, seen, behind, problem))
-        self._recall(masters)
+        self._apis.recall(masters)
         ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
         if own["busy"]:  # whose keys they are, it cannot look up now
             conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
@@ -140,17 +140,6 @@ class Views:
         )
         unread = [f"{file}: {why}" for file, why in self._trust.problems().items()]
         return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
-
-    def _recall(self, masters: Iterable[dict[str, Any]]) -> None:
-        """Of masters that do not answer, tell where their salt-api was: it may well be there."""
-        urls = {}
-        for row in masters:
-            url = row["health"].get("url")
-            if row["state"] != "running" and row["name"] in self._urls:
-                row["health"]["url"] = url = self._urls[row["name"]]
-            if isinstance(url, str):
-                urls[row["name"]] = url
-        self._urls = urls
 
     def _mind(self, link: Link, answer: Mapping[str, Any] | None) -> str:
         """What is odd about a peer, and what to do: it is of another group, or it has moved."""

@@ -70,7 +70,7 @@ async def unreached(url: str, fingerprint: str) -> str:
     except PeerUnreachable as exc:
         return str(exc).removeprefix(f"{urlsplit(url).netloc} ")
     if server != fingerprint:
-        return "another master answers there, or one that was not restarted since ha.leave"
+        return "another master answers there"
     return ""
 
 

@@ -758,7 +758,9 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         As for ``salt``; what follows are the function's arguments, but for these:
     tgt_type
         ``glob``, or ``list``, ``pcre``, ``compound``, ``grain``, ``grain_pcre``, ``pillar``,
-        ``pillar_pcre``, ``ipcidr``, ``nodegroup``.
+        ``pillar_pcre``, ``ipcidr``, ``nodegroup``. Each master looks grains and pillar up in its
+        own cache; a minion that is not in there (``saltutil.refresh_pillar`` mends that) does not
+        match.
     timeout
         Seconds to wait for minions, at most 300. Who takes longer is asked whether it still runs
         the job, and while some say so, they are waited for, for an hour more at most; each

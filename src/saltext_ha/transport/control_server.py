@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=256, backlog=8)
 # At a time. Fewer than connections: a caller whose command is being carried out is never dropped.
 MAX_COMMANDS = 32
+# Of a unix socket's path on Linux, in bytes.
+LONGEST_PATH = 107
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -65,7 +68,9 @@ class ControlServer:
         try:
             await self._http.listen_unix(self._path)
         except OSError as exc:
-            raise HaError(f"{self._path}: control socket cannot be made: {exc}") from None
+            long = len(os.fsencode(self._path)) > LONGEST_PATH
+            fix = f" ({LONGEST_PATH} bytes at most): set sock_dir to a shorter one" if long else ""
+            raise HaError(f"{self._path}: control socket cannot be made: {exc}{fix}") from None
 
     async def stop(self, grace: float = 1.0) -> None:
         """

@@ -35,8 +35,7 @@ LIFETIME = datetime.timedelta(days=3653)
 # Masters whose clocks are far behind must still accept a new certificate.
 BACKDATED = datetime.timedelta(days=366)
 ANEW = (
-    "on it salt-run ha.leave, then restart salt-master; on another member salt-ha invite; on it "
-    "salt-ha join --token-file -"
+    "on it salt-run ha.leave; on another member salt-ha invite; on it salt-ha join --token-file -"
 )
 """How a master comes back under a certificate that does not follow from its present one."""
 _BEGIN = "-----BEGIN CERTIFICATE-----"

@@ -968,7 +968,7 @@ def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(tmp_path:
     asyncio.run(act())
 
 
-def test_who_left_joins_again_without_a_restart(tmp_path: Path) -> None:
+def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
 
     async def act() -> None:

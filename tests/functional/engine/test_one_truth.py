@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, free_port
+from saltext_ha.commands import known_apis
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.output import ha
 from saltext_ha.runners import ha as runner
 from saltext_ha.web import pages, snapshot
 from tests.browser import Browser, Page
-from tests.engines import met, run, until
+from tests.engines import met, run, running, until
 from tests.functional.comparing import place
-from tests.functional.web.test_status_page import API, DOWN, UP, get, scraped
+from tests.functional.web.test_status_page import API, DOWN, UP, eventually, get, scraped
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
 
@@ -150,16 +151,49 @@ def test_all_say_the_same(tmp_path: Path) -> None:
                 one.parts.notes.pop("disk", None)
                 one.parts.health.draining = False
             await surfaces(one, page, "ok", 0, "")
-            # A master that is gone: it is unknown, and its salt-api is where it was.
+            # A master that is gone is unknown.
             await two.stop()
             await surfaces(one, page, "degraded", 2, "refused the connection")
-            _, gone = (await get(m1, "/api/saltstack/status"))["masters"]
-            assert (gone["url"], gone["healthy"], gone["known"]) == (
-                "http://127.0.0.1:8000", False, False,
-            )  # fmt: skip
             assert page.errors == []
 
     asyncio.run(scene())
+
+
+def test_the_url_of_a_dead_master_stays_known(tmp_path: Path) -> None:
+    """Also after a restart of the master that is asked; of who left nothing is told."""
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+
+    async def masters() -> list[tuple[str, bool, bool]]:
+        rows = (await get(m1, "/api/saltstack/status"))["masters"]
+        return [(row["url"], row["healthy"], row["known"]) for row in rows]
+
+    async def scene() -> None:
+        async with met(m1, m2) as (one, two):
+            for engine in (one, two):
+                engine.parts.health.state = UP
+            assert await masters() == [("http://127.0.0.1:8000", True, True)] * 2
+            await two.stop()
+            assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
+        async with running(m1):
+            await eventually(m1, "/api/saltstack/status", bool, "it listens")
+            assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
+            await run(m1, "remove_peer", "m2")
+            assert len(await masters()) == 1
+            assert "m2" not in (m1.config.state_dir / known_apis.KNOWN_FILE).read_text()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("kept", [b"", b"{", b"[1]", b'{"m2": 1}', b"[" * 100_000])
+def test_a_damaged_note_of_urls_costs_nothing_else(tmp_path: Path, kept: bytes) -> None:
+    (tmp_path / known_apis.KNOWN_FILE).write_bytes(kept)
+    row: dict[str, Any] = {"name": "m2", "state": "unknown", "health": {}}
+    apis = known_apis.KnownApis(tmp_path)
+    apis.recall([row])
+    assert row["health"] == {}
+    apis.recall([{**row, "state": "running", "health": {"url": "http://m2:8000"}}])
+    known_apis.KnownApis(tmp_path).recall([row])
+    assert row["health"] == {"url": "http://m2:8000"}
 
 
 def test_who_left_is_in_no_comparison_any_more(tmp_path: Path) -> None:

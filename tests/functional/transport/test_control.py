@@ -229,15 +229,22 @@ def test_an_engine_that_is_connected_to_by_many_is_waited_for(path: Path) -> Non
     assert answers == [{}]
 
 
-def test_a_place_where_no_socket_can_be_made_is_named(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nowhere/x.ipc", r"nowhere/x\.ipc: control socket cannot be made: .*No such file"),
+        ("x" * 108, r"cannot be made: .*too long \(107 bytes at most\): set sock_dir to a shorter"),
+    ],
+)
+def test_a_place_where_no_socket_can_be_made_is_named(path: Path, place: str, said: str) -> None:
     async def start() -> None:
-        server = ControlServer(path.parent / "nowhere" / "x.ipc", COMMANDS)
+        server = ControlServer(path.parent / place, COMMANDS)
         try:
             await server.start()
         finally:
             await server.stop()
 
-    with pytest.raises(HaError, match=r"nowhere/x\.ipc: control socket cannot be made"):
+    with pytest.raises(HaError, match=said):
         asyncio.run(start())
 
 

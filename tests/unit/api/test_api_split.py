@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.api.errors import TargetNotDivided
 from saltext_ha.api.split import Part, divide
 
 ORDER = ["m1", "m2", "m3"]
@@ -50,7 +51,29 @@ def test_a_list() -> None:
     ]
 
 
-def test_what_cannot_stand_in_a_compound_target_is_left_whole() -> None:
-    for tgt, kind in (("os:Red Hat", "grain"), ("G@x", "glob"), ("%all", "range")):
-        assert divide(tgt, kind, MIXED, ORDER) == [Part("m1", tgt, kind)]
+def test_a_compound_target_that_is_a_list() -> None:
+    rest, there = divide(["w*", "or", "x*"], "compound", MIXED, ORDER)
+    assert (rest.tgt, there.tgt) == ("( w* or x* ) and not L@b,c", "( w* or x* ) and L@b,c")
+
+
+@pytest.mark.parametrize(
+    ("tgt", "kind"),
+    [
+        ("os:Red Hat", "grain"),
+        (["G@os:Red Hat", "or", "w*"], "compound"),
+        ("G@x", "glob"),
+        ("and", "glob"),
+        ("%all", "range"),
+    ],
+)
+def test_what_cannot_stand_in_a_compound_target_is_refused_or_left_whole(
+    tgt: Any, kind: str
+) -> None:
+    assert divide(tgt, kind, {"a": ["m2"], "b": ["m2", "m1"]}, ORDER) == [Part("m2", tgt, kind)]
+    with pytest.raises(TargetNotDivided) as told:
+        divide(tgt, kind, MIXED, ORDER)
+    assert "os:Red?Hat" in str(told.value)
+
+
+def test_a_minion_whose_name_cannot_stand_in_a_target_does_not_count() -> None:
     assert divide("*", "glob", {"a,b": ["m2"], "c": ["m1"]}, ORDER) == [Part("m1", "*", "glob")]

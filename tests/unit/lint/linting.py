@@ -41,6 +41,8 @@ BASES: dict[str, dict[str, Any]] = {
     },
 }
 NEWEST = (3008, 3)
+# Of each major release the last.
+LAST = 99
 
 
 def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> HostFacts:

@@ -13,7 +13,7 @@ import yaml
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Place, Setting
 from saltext_ha.lint.rules import RULES
-from tests.unit.lint.linting import BASES, GROUPS, NEWEST, facts_of_text, inspect, members
+from tests.unit.lint.linting import BASES, GROUPS, LAST, NEWEST, facts_of_text, inspect, members
 
 pytestmark = pytest.mark.core
 
@@ -30,6 +30,7 @@ RELEASES = {
     "HA605": {3006},
     "HA606": {3007},
     "HA607": {3007, 3008},
+    "HA608": {3008},
     "HA712": {3007, 3008},
 }
 
@@ -44,7 +45,7 @@ def test_releases_without_the_trap() -> None:
 def test_masters_beside_each_other_on_a_release_without_the_trap() -> None:
     (case,) = [case for case in GROUPS if case["code"] == "HA712"]
     for release in (3006, 3008):
-        there = [dataclasses.replace(m, version=(release, 1)) for m in members(case["group"])]
+        there = [dataclasses.replace(m, version=(release, LAST)) for m in members(case["group"])]
         assert ("HA712" in {f["code"] for f in check.compare(there)}) is (release == 3008)
 
 
@@ -68,7 +69,7 @@ def test_no_alarm_on_what_salt_is_installed_with(role: str, content: str, tmp_pa
     facts = collected(running)
     assert check.inspect("x", facts) == []
     for release in (3006, 3007, 3008):
-        assert check.inspect("x", dataclasses.replace(facts, version=(release, 1))) == []
+        assert check.inspect("x", dataclasses.replace(facts, version=(release, LAST))) == []
 
 
 @pytest.mark.parametrize("how", ["disable", "func"])
@@ -174,7 +175,7 @@ def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> Non
     (tmp_path / "master").write_text(text)
     facts = collect.of_master({"conf_file": str(tmp_path / "master"), "id": "x"})
     for release in (3006, 3007, 3008):
-        there = dataclasses.replace(facts, version=(release, 1))
+        there = dataclasses.replace(facts, version=(release, LAST))
         assert {f["code"] for f in check.inspect("x", there)} == codes, release
 
 

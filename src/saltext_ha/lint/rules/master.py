@@ -188,6 +188,29 @@ def roots_listed(facts: HostFacts) -> Hits:
 
 
 @BOOK.rule(
+    "HA520",
+    WARNING,
+    "minion_data_cache: False",
+    why="Without it a master cannot tell whom a compound, grain or pillar target means, and waits "
+    "for all minions. What ha.cmd and SaltApiPool divide among masters are compound targets: "
+    "minions that were not meant count as missing.",
+    fix="take minion_data_cache out: it is on by default",
+    sources=(
+        CitedLine(
+            "salt/utils/minions.py",
+            1000,
+            "CkMinions._check_compound_minions",
+            'return {"minions": list(minions), "missing": []}',
+        ),
+        "docs/api-pool.md",
+    ),
+)
+def no_data_cache(facts: HostFacts) -> Hits:
+    if facts.get("minion_data_cache") is False:
+        yield Hit("minion_data_cache", "False")
+
+
+@BOOK.rule(
     "HA512",
     WARNING,
     "ha: without the ha engine",

@@ -10,6 +10,8 @@ from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostF
 
 BOOK = RuleBook(MASTER)
 ISOLATED = "cluster_isolated_filesystem"
+# From here on cluster_pool_port counts.
+ONE_PORT = (3008, 3)
 
 
 def _member(facts: HostFacts) -> bool:
@@ -198,3 +200,33 @@ def not_isolated(facts: HostFacts) -> Hits:
 def no_peers(facts: HostFacts) -> Hits:
     if _member(facts) and not _peers(facts):
         yield Hit("cluster_peers", "is empty", beside="cluster_id")
+
+
+@BOOK.rule(
+    "HA608",
+    WARNING,
+    "a cluster whose members may use different ports",
+    why="3008.0 to 3008.2 read the port of the cluster from cluster_port, which is documented "
+    "nowhere, and else take 55596; the others take cluster_pool_port, 4520. Members that are "
+    "upgraded one after the other do not meet, and a firewall is open for the wrong port.",
+    fix="set cluster_port to the number of cluster_pool_port (4520) on all members, before the "
+    "next upgrade; take it out when all run 3008.3 or newer",
+    sources=(
+        CitedLine(
+            "salt/config/__init__.py",
+            4434,
+            "apply_master_config",
+            'if "cluster_port" in overrides and "cluster_pool_port" not in overrides:',
+        ),
+        "saltstack/salt issue 69877",
+    ),
+    since=3008,
+)
+def other_port(facts: HostFacts) -> Hits:
+    if not _member(facts):
+        return
+    documented, read = facts.get("cluster_pool_port", 4520), facts.get("cluster_port")
+    if read is not None and read != documented and facts.written("cluster_pool_port"):
+        yield Hit("cluster_port", f"{read}, and cluster_pool_port: {documented}")
+    elif read is None and facts.version < ONE_PORT:
+        yield Hit("cluster_port", "is not set: 55596", beside="cluster_id")
