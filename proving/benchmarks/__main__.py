@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lab.engines import quiet
+from proving import harness
 from proving.benchmarks import (
     accept,
     check,
@@ -26,7 +26,7 @@ from proving.benchmarks import (
     status,
     trees,
 )
-from proving.benchmarks.report import Row, growth, machine, markdown, table
+from proving.benchmarks.report import Row, about, growth, markdown, table
 
 GROUPS = (
     "accept",
@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"make bench: {exc}", file=sys.stderr)
         return 2
     quiet()
-    about = machine()
-    print("\n".join(f"{key:11} {value}" for key, value in about.items()), flush=True)
+    circumstances = about()
+    harness.announce(circumstances)
     idle = options.idle or (QUICK_IDLE if options.quick else IDLE)
     rows: list[Row] = []
     failed = False
@@ -90,8 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         print(f"{name} …", file=sys.stderr, flush=True)
         try:
-            # A short prefix: unix sockets lie below.
-            with tempfile.TemporaryDirectory(prefix="ha-", dir=options.folder) as folder:
+            with harness.folder(options.folder) as folder:
                 measured = work(Path(folder))
         except Exception:
             # The minutes that the other rows took are not thrown away for one that failed.
@@ -104,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.markdown:
         options.markdown.write_text(f"{markdown(rows)}\n{growth(rows)}", encoding="utf-8")
     if options.json:
-        data = {"about": about, "rows": [row.data() for row in rows]}
+        data = {"about": circumstances, "rows": [row.data() for row in rows]}
         options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")
     return 1 if failed or any(row.ok is False for row in rows) else 0
 

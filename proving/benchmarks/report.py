@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-
+from proving import harness
 from proving.benchmarks import rivals
 from proving.benchmarks.rsync import Shot
 
@@ -129,7 +124,7 @@ class Row:
         size = next((s.bytes for s in self.rivals.values() if s.bytes is not None), None)
         return [
             self.work,
-            _spaced(self.keys),
+            harness.spaced(self.keys),
             _ratio(fastest, self.median),
             _ratio(size, self.bytes),
             _ms(self.median),
@@ -164,23 +159,12 @@ class Row:
 
 def table(rows: Sequence[Row]) -> str:
     """All rows, aligned."""
-    lines = [list(COLUMNS), *(row.cells() for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    shown = []
-    for line in lines:
-        # Words to the left, numbers to the right.
-        cells = [
-            cell.ljust(width) if i in (0, *WORDS) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        shown.append("  ".join(cells).rstrip())
-    return "\n".join(shown)
+    return harness.aligned([COLUMNS, *(row.cells() for row in rows)], (0, *WORDS))
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The same as docs have it."""
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *(row.cells() for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return harness.markdown(COLUMNS, [row.cells() for row in rows])
 
 
 GROWTH = ("work", "keys", "grows", *RIVALS[:3])
@@ -200,49 +184,18 @@ def growth(rows: Sequence[Row]) -> str:
         small, large = (pick(found, key=lambda row: row.keys) for pick in (min, max))
         if small.keys < large.keys:
             others = [_times(small.theirs(name), large.theirs(name)) for name in RIVALS[:3]]
-            keys = f"{_spaced(small.keys)} → {_spaced(large.keys)}"
+            keys = f"{harness.spaced(small.keys)} → {harness.spaced(large.keys)}"
             lines.append([work, keys, _times(small.median, large.median), *others])
-    if not lines:
-        return ""
-    lines = [list(GROWTH), ["---"] * len(GROWTH), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return harness.markdown(GROWTH, lines) if lines else ""
 
 
 def _times(small: float | None, large: float | None) -> str:
     return f"× {large / small:.3g}" if small and large else "-"
 
 
-def machine() -> dict[str, str]:
+def about() -> dict[str, str]:
     """What the numbers depend on."""
-    memory = psutil.virtual_memory().total / 2**30
-    return {
-        "machine": f"{psutil.cpu_count()} × {_processor()}, {memory:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "salt": version("salt"),
-        "saltext-ha": f"{version('saltext-ha')} {_commit()}",
-        "aiohttp": version("aiohttp"),
-        **rivals.versions(),
-        "load": " ".join(f"{load:.1f}" for load in psutil.getloadavg()),
-    }
-
-
-def _commit() -> str:
-    """Which source was measured; nothing of an unpacked archive."""
-    command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return harness.machine() | rivals.versions()
 
 
 def _ms(value: float | None) -> str:
@@ -271,8 +224,4 @@ def _ratio(theirs: float | None, ours: float | None) -> str:
     if not theirs or not ours:
         return "-"
     ratio = theirs / ours
-    return f"{ratio:.3g}" if ratio < 1000 else _spaced(round(ratio))
-
-
-def _spaced(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
+    return f"{ratio:.3g}" if ratio < 1000 else harness.spaced(round(ratio))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from lab.engines import quiet
-from proving.benchmarks.report import machine
+from proving import harness
 from proving.hostile import run
 from proving.hostile.report import table
 from proving.hostile.scene import scene as set_up
@@ -26,17 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="smaller floods")
     options = parser.parse_args(argv)
     quiet()
-    print("\n".join(f"{key:11} {value}" for key, value in machine().items()))
-    print(f"seed        {options.seed}\n", flush=True)
-    # A short path: unix sockets lie below. In memory, where there is such a folder: it is not the
-    # disk that is tried here, and each key that is taken would wait for it several times.
-    memory = Path("/dev/shm")  # nosec B108
-    with (
-        tempfile.TemporaryDirectory(
-            prefix="ha-", dir=memory if memory.is_dir() else None
-        ) as folder,
-        set_up(Path(folder)) as scene,
-    ):
+    harness.announce({**harness.machine(), "seed": f"{options.seed}\n"})
+    # Not on a disk, which is not tried here: each accepted key would wait for it several times.
+    with harness.folder_in_memory() as folder, set_up(Path(folder)) as scene:
         scene.only = tuple(options.only)
         run.every_door(scene, options.inputs, options.seed, options.short)
         run.look_after(scene)

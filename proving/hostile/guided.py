@@ -26,6 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from proving import harness
+
 DOORS = {
     "records": "behind",
     "tokens": "behind",
@@ -127,19 +129,13 @@ def attack(name: str, inputs: int, seed: int, findings: Path) -> None:
         atheris.Fuzz()
 
 
-def in_memory() -> Path | None:
-    """A folder in memory, where there is one: it is not the disk that is tried here."""
-    memory = Path("/dev/shm")  # nosec B108
-    return memory if os.access(memory, os.W_OK) else None
-
-
 def row(name: str, inputs: int, seed: int, findings: Path) -> tuple[tuple[str, ...], Tally]:
     """Fuzz one door in a process of its own: its row of the table, and its tally."""
     began = time.monotonic()
     arguments = ["--child", name, "--inputs", str(inputs), "--seed", str(seed)]
     log = findings / f"{name}.log"
     with (
-        tempfile.TemporaryDirectory(prefix="ha-", dir=in_memory()) as folder,
+        harness.folder_in_memory() as folder,
         log.open("w") as errors,
     ):
         done = subprocess.run(
@@ -170,7 +166,7 @@ def row(name: str, inputs: int, seed: int, findings: Path) -> tuple[tuple[str, .
 def repeat(file: Path) -> None:
     """Give an input of a finding to its door once more; what it raises is for all to see."""
     with (
-        tempfile.TemporaryDirectory(prefix="ha-", dir=in_memory()) as folder,
+        harness.folder_in_memory() as folder,
         opened(file.name.partition("-")[0], Path(folder)) as door,
     ):
         print("accepted" if door.take(file.read_bytes()) else "refused")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proving import harness
 from proving.hostile.attack import Tally
 from proving.hostile.honest import Served
 from proving.hostile.target import Figures
@@ -59,14 +60,6 @@ class Row:
 
 def table(rows: Sequence[Row], quiet: Served) -> str:
     """All of it; *quiet*: how the honest peer was served before."""
-    lines = [HEAD, *(tuple(row.cells()) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
-    text = [
-        "  ".join(
-            cell.ljust(width) if not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    text = [harness.aligned([HEAD, *(row.cells() for row in rows)])]
     text += ["", f"honest peer, nobody attacking: {quiet} ms", "", "refused:"]
     return "\n".join([*text, *(f"  {row.reasons()}" for row in rows)])

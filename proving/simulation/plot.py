@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from proving.simulation.report import number, seconds, size
+from proving.harness import spaced
+from proving.simulation.report import seconds, size
 
 WIDTH, LEFT, ROW, PANEL, GAP = 1000, 300, 34, 200, 32
 STYLE = """
@@ -55,7 +56,7 @@ class Scale:
 def draw(data: Mapping[str, Any]) -> str:
     """The SVG, as text."""
     about = data["about"]
-    title = f"{number(about['keys'])} keys, {about['masters']} masters in six regions"
+    title = f"{spaced(about['keys'])} keys, {about['masters']} masters in six regions"
     parts = [_text(16, 24, title, "title")]
     height = 44.0
     if data["scenarios"]:
@@ -74,7 +75,7 @@ def _scenarios(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) 
     times = [row[name] for row in rows for name in ("median_s", "all_worst_s")]
     panels = (
         ("time until all know", Scale(times, LEFT, PANEL), seconds),
-        ("messages", Scale([row["messages"] for row in rows], LEFT + PANEL + GAP, PANEL), number),
+        ("messages", Scale([row["messages"] for row in rows], LEFT + PANEL + GAP, PANEL), spaced),
         ("bytes", Scale([row["bytes"] for row in rows], LEFT + 2 * (PANEL + GAP), PANEL), size),
     )
     bottom = top + 24 + ROW * len(rows)
@@ -98,7 +99,7 @@ def _scenarios(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) 
         parts += [_dot(first, y, "a", 3), _dot(last, y, "a", 5)]
         parts.append(_text(last, y - 8, seconds(row["all_worst_s"]), "small", "middle"))
         for scale, value, show, kind in (
-            (messages, row["messages"], number, "b"),
+            (messages, row["messages"], spaced, "b"),
             (volume, row["bytes"], size, "c"),
         ):
             parts.append(_dot(scale.at(value), y, kind, 5))
@@ -112,7 +113,7 @@ def _steady(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) -> 
     """Two charts: requests, and bytes a second of one master by the number of masters."""
     wide, high = 370, 200
     charts = (
-        ("requests a master makes in a second", ["requests_made_per_s"], number),
+        ("requests a master makes in a second", ["requests_made_per_s"], spaced),
         (
             "bytes a master sends and receives in a second",
             ["anti_entropy_bytes_per_s", "membership_bytes_per_s"],
@@ -128,7 +129,7 @@ def _steady(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) -> 
         for tick in up.ticks():
             y = base - up.at(tick)
             parts.append(_line(left, y, left + wide, y))
-            label = f"{tick:g}" if show is number else show(tick)
+            label = f"{tick:g}" if show is spaced else show(tick)
             parts.append(_text(left - 6, y + 4, label, "small", "end"))
         for masters in sorted({row["masters"] for row in rows}):
             parts.append(_text(across.at(masters), base + 16, str(masters), "small", "middle"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proving import harness
+
 HEAD = (
     "what happens",
     "a master knows: median",
@@ -25,28 +27,13 @@ STEADY = (
 
 def table(data: Mapping[str, Any]) -> str:
     """Aligned, for people at a terminal."""
-    blocks = []
-    for rows in _tables(data):
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        blocks.append(
-            "\n".join(
-                "  ".join(
-                    cell.rjust(width) if i else cell.ljust(width)
-                    for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-                ).rstrip()
-                for row in rows
-            )
-        )
-    return "\n\n".join(blocks)
+    return "\n\n".join(harness.aligned(rows) for rows in _tables(data))
 
 
 def markdown(data: Mapping[str, Any]) -> str:
     """The same for docs/simulation.md."""
-    blocks = []
-    for head, *rows in _tables(data):
-        lines = [head, ["---"] * len(head), *rows]
-        blocks.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    return "\n\n".join(blocks)
+    tables = (harness.markdown(head, rows) for head, *rows in _tables(data))
+    return "\n".join(tables).rstrip("\n")
 
 
 def seconds(value: float) -> str:
@@ -66,17 +53,12 @@ def size(value: float) -> str:
     return f"{value:.3g} B"
 
 
-def number(value: float) -> str:
-    """A count for people."""
-    return f"{value:,.0f}".replace(",", " ")
-
-
 def _tables(data: Mapping[str, Any]) -> list[Sequence[Sequence[str]]]:
     scenarios = [
         [
             row["what"],
             *(seconds(row[name]) for name in ("median_s", "p99_s", "all_median_s", "all_worst_s")),
-            number(row["messages"]),
+            harness.spaced(row["messages"]),
             size(row["bytes"]),
         ]
         for row in data["scenarios"]

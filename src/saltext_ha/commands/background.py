@@ -48,7 +48,7 @@ class Background:
             name, job = secrets.token_hex(8), Job()
             self._jobs[name] = job
             job.task = asyncio.ensure_future(work(payload, job))
-            # Retrieved, lest asyncio complain of it when nobody asks any more.
+            # Retrieved, so that asyncio does not complain when no caller asks any more.
             job.task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return {"job": name}
 

@@ -25,8 +25,8 @@ OPERATION = re.compile(r"[0-9a-f]{32}")
 @dataclass
 class UnderWay:
     """
-    The parts of a job while they run: ``jids`` of those that still do, by master; ``done``: how far
-    the others came; ``unknown``: what could not be published, and why.
+    The parts of a job while they run: ``jids`` of running parts, by master; ``done``: the counts of
+    the others; ``unknown``: what could not be published, and why.
     """
 
     jids: dict[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Commands:
         """
         under_way = self._under_way.get(_operation(payload), UnderWay())
         counts, unknown = await self._jobs.counts(dict(under_way.jids))
-        # Parts may have ended meanwhile: what came of those is what counts.
+        # Parts may have ended meanwhile: then their result counts.
         masters = {n: each for n, each in counts.items() if n not in under_way.unknown}
         unknown = {n: why for n, why in unknown.items() if n not in under_way.done}
         return {
@@ -177,13 +177,13 @@ def answer(
         left = sorted(each.targeted - each.returned.keys())
         missing |= dict.fromkeys(left, name)
         running |= {i: each.jid for i in left if i in each.running}
-    listed = wanted.tgt_type in ("glob", "list")  # of other targets, the group was asked for all
+    listed = wanted.tgt_type in ("glob", "list")  # for other targets, the group was asked for all
     unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
-    keyless: set[str] = set()  # listed, and without an accepted key on the masters that published
+    keyless: set[str] = set()  # listed, without an accepted key on the masters that published
     if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
         keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
     unreachable = sorted({*unreachable, *keyless})
-    # Without a minion that it is for, Salt publishes nothing.
+    # Salt publishes nothing for a target without minions.
     jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
     troubled = bool(failed or missing or keyless) or (not test and not returned)
     return {

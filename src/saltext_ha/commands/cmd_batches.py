@@ -43,10 +43,10 @@ def run(
     test: bool = False,
 ) -> Answer:
     """
-    What ``ha.cmd`` answers; see the runner.
+    The answer of ``ha.cmd``; see the runner.
 
-    :param ask: has the engine carry out a command; called from two threads with *progress*.
-    :param progress: say on standard error how far it is.
+    :param ask: sends a command to the engine; called from two threads with *progress*.
+    :param progress: print the progress on standard error.
     :raises HaError: an argument is wrong, or the engine refused before anything has come back.
     """
     if tgt_type == "glob" and isinstance(tgt, list):
@@ -76,7 +76,7 @@ def run(
         except HaError as exc:
             if not whole:
                 raise
-            # Minions have done their work: what they returned is not thrown away.
+            # Minions have done their work: keep their returns.
             later = [each for ids, _ in targets[number:] for each in ids]
             whole["unknown"] = {**whole["unknown"], THIS: str(exc)}
             return {**whole, "unsure": list(part), "not_begun": later, "retcode": UNKNOWN}
@@ -88,13 +88,14 @@ def run(
 
 def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None) -> Answer:
     """
-    What an operation came to once no minion says any more that it still runs it, as ``salt`` waits.
+    The result of an operation once no minion says any more that it still runs it, as ``salt``
+    waits.
 
-    Asked from here again and again, and not once of the engine: after Ctrl-C nothing is
-    left behind that waits.
+    This polls the engine, instead of one long question: after Ctrl-C nothing is left waiting there.
 
-    :param found: what came of it within its timeout.
-    :param front: say on standard error for how many is waited, after this; None: do not.
+    :param found: its result within its timeout.
+    :param front: print on standard error, after this text, how many minions are waited for; None:
+        print nothing.
     """
     end, said = time.monotonic() + LONGEST, ""
     jids = {found["missing"][i]: jid for i, jid in found["running"].items()}
@@ -107,7 +108,7 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
         try:
             told = ask("cmd_more", {"jids": jids, "timeout": seconds})["masters"]
         except HaError:
-            break  # what is known stays true: these ran it when they were asked last
+            break  # keep what is known: these ran it when they were last asked
         jids = {name: jid for name, jid in jids.items() if told.get(name, {}).get("running")}
         for name, each in told.items():
             others = {i: j for i, j in found["running"].items() if found["missing"][i] != name}
@@ -126,10 +127,10 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
 
 class _Watching:
     """
-    Says on standard error how far an operation is, whenever that has changed.
+    Prints the progress of an operation on standard error, whenever it has changed.
 
-    It asks in a thread of its own, which nobody waits for: neither the end of the operation nor
-    Ctrl-C is held up by a master that does not answer.
+    It asks in its own thread, which is not waited for: a master that does not answer delays neither
+    the end of the operation nor Ctrl-C.
 
     :ivar operation: the name under which the engine knows it.
     :param front: what every line begins with.
@@ -164,9 +165,9 @@ class _Watching:
 
 def how_far(told: Answer) -> str:
     """
-    One line for what the engine answers to ``cmd_progress``; empty before anything was published.
+    One line for the engine's answer to ``cmd_progress``; empty before anything was published.
 
-    Of how many is said only when every master has said how many its part is for.
+    The total is shown only once every master has told how many its part is for.
     """
     counts, unknown = list(told["masters"].values()), sorted(told["unknown"])
     targeted = [each["targeted"] for each in counts]

@@ -1,8 +1,7 @@
 """
 ``ha.check_consistency``: asks every master about itself, and compares.
 
-Every peer is sent one question, for a digest a section. What differs is asked for; where nothing
-does, that was all.
+Every peer is asked once for a digest per section. Then only what differs is asked for.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ROUNDS = 3
 #: Checks of different masters whose facts are kept between the first question and the second.
 KEPT = 4
 KEPT_FOR = 60.0
-#: Seconds until what this master tells of itself is there, or is called unknown.
+# : Seconds after which facts of this master that are not there yet count as unknown.
 PATIENCE = 25.0
 HANGS = "still being read there: does a file system hang?"
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
@@ -45,9 +44,9 @@ MALFORMED = "its answer is malformed; is another version of saltext-ha installed
 
 class OwnFacts:
     """
-    What this master tells of itself, for the checks of all masters.
+    This master's own facts, for the checks of all masters.
 
-    :param opts: its configuration, and *config* what of it is ours.
+    :param opts: its configuration, and *config* its ``ha:`` part.
     """
 
     def __init__(self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection) -> None:
@@ -98,7 +97,8 @@ class OwnFacts:
             return silent(names)
         known = self._told.get(nonce, {})
         missing = [name for name in names if name not in known]
-        # A file system that hangs keeps the thread, and with it the lock; nobody waits for that.
+        # An unresponsive file system keeps the thread, and with it the lock; this is not waited
+        # for.
         taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
         taking.add_done_callback(lambda _: self._one_at_a_time.release())
         done, _ = await asyncio.wait({taking}, timeout=PATIENCE)
@@ -119,10 +119,10 @@ class ConsistencyCheck:
     """
     The command itself.
 
-    :param config: this master's, with what of the differences is expected.
+    :param config: this master's, with the expected differences.
     :param own: this master's part.
-    :param explain: told what differs in the roots, adds which tree that lies in.
-    :param note: told each answer about all sections.
+    :param explain: called with differences in the roots, adds the tree that each is in.
+    :param note: called with each answer about all sections.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class ConsistencyCheck:
         links = dict(self._group.links)
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
-        # All at the same time: each has to look at its own files.
+        # All at the same time: each looks at its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
         asked = [link for link in links.values() if link.peer.name not in check.unreached]
         looking = [self._core.scan()] if sections.KEYS in names else []
@@ -175,7 +175,7 @@ class ConsistencyCheck:
         )
         found: dict[str, Any] = {}
         if sections.KEYS in names:
-            # It may find out that one more cannot be asked.
+            # This may find that one more cannot be asked.
             found[sections.KEYS] = await self._keys.answer(check.counts, check.unreached, settings)
         groups = {own: self._config.group, **check.groups}
         if len(set(groups.values())) > 1 and tuple(names) == sections.NAMES:
@@ -214,8 +214,8 @@ class _Check:
 
     async def meet(self, link: Link, rounds: int) -> None:
         """
-        Ask a peer a trifle, before anything that takes its time: one that hangs is noticed as soon
-        as ever, and nobody is busy yet while the clocks are compared.
+        Ask a peer a small question before anything that takes long: an unresponsive one is noticed
+        early, and no master is busy yet while the clocks are compared.
         """
         name = link.peer.name
         measured = []

@@ -1,10 +1,10 @@
 """
-Checks at intervals whether the masters are the same, and says so when the answer changes.
+Checks at intervals whether the masters are the same, and fires an event when the answer changes.
 
-A master that left is dropped from the last answer at once. When one comes, or comes back, all are
-compared as soon as it has been there for a moment; with one that came, it is unknown until then
-whether they differ. So after a restart that finds an answer other than "the same": of what differed
-only the number is kept, and part of it may be over.
+A master that left is dropped from the last answer at once. When one joins or comes back, all are
+compared as soon as it has been up for a moment; after one has joined, it is unknown until then
+whether they differ. The same holds after a restart with an answer other than "the same": only the
+number of differences is kept, and some may be gone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from saltext_ha.health import group_state
 log = logging.getLogger(__name__)
 
 FILE = "consistency.json"
-# After a start: engines have met by then, and files are read while nobody waits for it.
+# Seconds after a start: by then engines have met, and files are read before anyone asks.
 FIRST = 60.0
-# Seconds for which all must have answered before those that came are compared.
+# Seconds for which all must have answered before new masters are compared.
 SETTLED = 3.0
 LOOK = 0.5
-# After a comparison in which a master that is there had no part.
+# Seconds after a comparison that lacked a master which is up.
 RETRY = 60.0
 
 
@@ -41,11 +41,12 @@ class ConsistencyWatch:
     """
     Keeps the last answer.
 
-    :param folder: where it outlives a restart; who was told of a difference is not told again.
+    :param folder: where it survives a restart, so that an event is not fired twice for one
+        difference.
     :param announce: fires ``salt/ha/drift`` and ``salt/ha/consistent``.
-    :param interval: seconds between two checks that the engine makes; 0: it makes none.
-    :param members: who is in the group now.
-    :param up: who of them answers.
+    :param interval: seconds between two checks of the engine; 0: no checks.
+    :param members: returns the present members of the group.
+    :param up: returns those of them that answer.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ConsistencyWatch:
 
     def compared(self, level: bool) -> dict[str, Any]:
         """
-        What the last comparison says now; see :func:`.group_state.compared`.
+        What the last comparison means now; see :func:`.group_state.compared`.
 
         :param level: whether all masters have the same keys now.
         """
@@ -116,23 +117,23 @@ class ConsistencyWatch:
                 log.warning("ha consistency: not checked: %s", exc)
             except Exception as exc:
                 self._failed = f"{type(exc).__name__}; salt-master's log says why"
-                # Keys are to be the same whatever becomes of this.
+                # Keys must stay the same even if this fails.
                 log.exception("ha consistency: not checked")
-            # A master that is up and cannot be compared is asked again soon, not at once; one that
-            # went down, when it is back.
+            # A master that is up and could not be compared is asked again soon; one that went down,
+            # when it is back.
             now = frozenset(self._up())
             self._asked = up & now
             if now & (self.last.unknown or {}).keys():
                 pause = min(pause, RETRY)
 
     async def _pause(self, seconds: float) -> None:
-        """Until that is over, or somebody is there who was not when they were last compared."""
+        """Wait until that time is over, or a master is up that was not compared last time."""
         now = time.monotonic()
         end, settled, before = now + seconds, now + _settling(1), frozenset(self._up())
         while (now := time.monotonic()) < end:
             up = frozenset(self._up())
             if up != before:
-                # Who comes back may have been given another configuration meanwhile.
+                # A master that comes back may have another configuration now.
                 self._asked -= before - up
                 before, settled = up, now + _settling(len(up))
             if now >= settled and up - self._asked:
@@ -140,7 +141,7 @@ class ConsistencyWatch:
             await asyncio.sleep(min(LOOK, end - now))
 
     def _take(self, answer: Mapping[str, Any], at: float) -> None:
-        """What follows from *answer*, of *at*, for who is told."""
+        """Take *answer*, made *at* that time, and fire the event that follows."""
         self.answer = answer
         before = self.last
         self.last, happened = news.follow(before, answer, at)
@@ -157,8 +158,8 @@ class ConsistencyWatch:
 
     def _others(self) -> str:
         """
-        Drop who has left from the last answer. Why it does not count: somebody came, or somebody
-        left and it is not known any more what differed there.
+        Drop masters that have left from the last answer. Returns why the answer does not count: a
+        master joined, or one left and it is not known any more what differed there.
         """
         if self._members is None or not self.last.masters:
             return ""

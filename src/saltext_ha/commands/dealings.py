@@ -1,9 +1,9 @@
 """
-What masters did in the group, as the others saw it: whom they introduced, and what they wrote.
+What masters did in the group, as seen by the others: the masters they introduced, and their writes.
 
-Nobody is believed about itself here. Who introduced a master, and from whom a write came, is told
-by those who pinned that one and took that in; a write counts as another's only where that other
-made it, and says so.
+No master is believed about itself here. The masters that pinned another one say who introduced it,
+and those that took a write in say who sent it. A write counts as another master's only if that
+master made it, and says so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PORTION = 2000
 """Lines in one message."""
 MOST_PAGES = 250
 """
-Of one member's answer: half a million writes, which is five for each of 100 000 minions, and some
-hundred megabytes. Who is accused may be the one that answers, and go on for ever.
+Pages of one member's answer: half a million writes, which is five for each of 100 000 minions, and
+some hundred megabytes. The accused master may be the one that answers, and never end.
 """
 MAX_NAMES = 1000
 MAX_KEY = 64
@@ -54,7 +54,7 @@ class Pin(NamedTuple):
 
     @property
     def at(self) -> float:
-        """When it was pinned, in Unix seconds; 0 where nobody knows."""
+        """When it was pinned, in Unix seconds; 0 if unknown."""
         try:
             return datetime.fromisoformat(self.added).timestamp()
         except (ValueError, OverflowError, OSError):
@@ -79,10 +79,10 @@ class Dealings:
 
     async def pins(self, but: str, unknown: dict[str, str]) -> list[Pin]:
         """
-        Whom each member has pinned.
+        The masters that each member has pinned.
 
-        :param but: who is not asked.
-        :param unknown: reasons, by name: there come those who do not answer.
+        :param but: members that are not asked.
+        :param unknown: name → reason; members that do not answer are added.
         """
         found = self._own_pins()
         asked = sorted(self._trust.pinned().keys() - {but})
@@ -99,10 +99,10 @@ class Dealings:
         unknown: dict[str, str],
     ) -> list[Write]:
         """
-        What came from masters of *names*, or is said to have been made on one, each write once,
-        those first that came last.
+        The writes that were sent by masters of *names*, or name one as where they were made; each
+        once, the last received first.
 
-        :param span: how far back, in seconds; None: all that is known.
+        :param span: how far back, in seconds; None: everything.
         :param asked: the members to ask beside this one.
         :param unknown: as for :meth:`pins`.
         """
@@ -228,10 +228,10 @@ async def _all_of(
     page: Callable[[Place], Awaitable[list[Write]]], most: int | None = None
 ) -> list[Write]:
     """
-    All pages, each of which begins where the one before ended.
+    All pages; each begins where the one before ended.
 
     :param most: pages; None: as many as there are.
-    :raises InvalidRecord: they go round in circles, or there are more.
+    :raises InvalidRecord: they repeat, or there are more.
     """
     found: list[Write] = []
     after: Place = BEGINNING
@@ -260,7 +260,7 @@ def _pin(on: str, raw: Any) -> Pin:
 
 def _named(raw: Any) -> tuple[str, int, str, bytes, str]:
     """
-    The name of a write and what it is about.
+    The name of a write, and its subject.
 
     :raises InvalidRecord: it makes no sense.
     """
@@ -309,14 +309,15 @@ def introduced_by(
     name: str, pins: Sequence[Pin], own: str, since: float = ALWAYS
 ) -> dict[str, list[Pin]]:
     """
-    The masters that *name* introduced, and those that these did: each with the pins that say so.
+    The masters that *name* introduced, and those that these introduced: each with the pins that say
+    so.
 
-    Not one that a master which is none of them let in itself. What one of them says counts for
-    nothing, so none clears itself, nor do two of them clear each other: who is accused clears
-    others only when it was cleared by one that is not.
+    A master that was admitted by one outside this set is not in it. Statements of accused masters
+    do not count, so none clears itself, nor do two of them clear each other: an accused master
+    clears others only after one that is not accused has cleared it.
 
-    :param pins: what each master says whom it trusts.
-    :param own: the master on which that is asked.
+    :param pins: master → the masters it says it trusts.
+    :param own: the master that asks.
     :param since: pins before this (Unix seconds) do not count.
     """
     pins = [pin for pin in pins if pin.on not in (name, pin.name)]
@@ -330,7 +331,7 @@ def introduced_by(
         if not more:
             break
         cleared |= more
-    # Those first that nobody accuses: who is found by these cannot accuse others any more.
+    # First those that are not accused: masters found by their pins cannot accuse others any more.
     clean = [pin for pin in accusing if pin.on not in accused or pin.on in cleared]
     found = _led_to({}, name, clean, cleared)
     return _led_to(found, name, accusing, cleared)
@@ -343,7 +344,7 @@ def _led_to(
     cleared: Collection[str],
 ) -> dict[str, list[Pin]]:
     """
-    *found*, and whom *name* and these introduced by what *pins* of others say, but for those
+    *found*, and the masters that *name* and these introduced by *pins* of others, except those
     *cleared*.
     """
     found = dict(found)

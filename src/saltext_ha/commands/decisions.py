@@ -22,7 +22,7 @@ from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
 from saltext_ha.transport.control_server import Command
 
-# How ha.release is told that it is meant.
+# The argument of ha.release that confirms it.
 CONFIRM = (
     "What is known comes back by salt-run ha.refill. If {number} are to be deleted on all masters: "
     "salt-run ha.release deletes={count}"
@@ -162,8 +162,8 @@ class Decisions:
 
     async def _all_held(self) -> tuple[list[Held], str, dict[str, str]]:
         """
-        What is held here; if nothing is, and it is not asked for in doubt: where something is, as a
-        sentence, and who could not be asked for it, and why.
+        What is held here. If nothing is, and the store is not in doubt: a sentence about where
+        something is held, and which masters could not be asked, and why.
         """
         held = await self._core.run(self._held)
         if held or self._core.keeper.mode.doubt:
@@ -230,10 +230,10 @@ class Decisions:
         self, changes: list[dict[str, Any]], payload: Mapping[str, Any], only: str = ""
     ) -> dict[str, Any]:
         """
-        What was decided. Its ``retcode`` is 1 where there is something to be written, and no master
-        writes it now.
+        The answer to a decision. Its ``retcode`` is 1 if something must be written, and no master
+        writes now.
 
-        :param only: the one master whose key store is to follow; else all.
+        :param only: the one master whose key store follows; None: all.
         """
         test = bool(payload.get("test"))
         modes = {self._group.name: self._mode.name}
@@ -270,7 +270,7 @@ def seconds(text: Any) -> float:
 
 def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = "") -> bytes:
     """
-    The one deleted or rejected key of an id that can be accepted again.
+    The deleted or rejected key of an id that can be accepted again.
 
     :raises HaError: there is none, or several, or another key is accepted.
     """

@@ -15,13 +15,13 @@ SILENT = 2.0
 
 def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     """
-    What came of it. How far it is is said on standard error, when it takes long.
+    The result of a deployment. If it takes long, its progress is printed on standard error.
 
     :raises HaError: it was refused, or failed; says why.
     """
     job = engine(settings, command, payload)["job"]
     began, said = time.monotonic(), ""
-    # Each of these waits in the engine.
+    # Each of these questions waits in the engine.
     while "answer" not in (found := engine(settings, "deploy_progress", {"job": job})):
         text = str(found.get("text") or "")
         if text != said and time.monotonic() - began > SILENT:

@@ -107,7 +107,7 @@ class Differences:
                 async for answer in self._compared(link, buckets):
                     learn(antientropy.read_records(answer.get("records"))[0])
                     learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
-                # Where the records agree, a store may still lag: paused, or not writable.
+                # Even if the records agree, a store may be behind: paused, or not writable.
                 lagging |= await self._keys.differing_ids(link)
             except HaError as exc:
                 unreachable[name] = str(exc)

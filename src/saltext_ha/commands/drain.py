@@ -38,10 +38,10 @@ NOT_HEARD = "hot-hot, and no other master that stays in service has heard from i
 
 class Drain:
     """
-    Moves minions, in batches, and says what became of each.
+    Moves minions in batches, and reports on each.
 
-    :param health: of this master: who drains it tells that.
-    :param host: at which others reach this master.
+    :param health: of this master; draining marks it as not ready.
+    :param host: the host at which others reach this master.
     """
 
     def __init__(self, group: Group, jobs: Jobs, bound: Bound, health: Watcher, host: str) -> None:
@@ -106,11 +106,12 @@ class Drain:
                 for name, told in answers.items()
                 if name != source and not told.error
             }
-            # Empty by intention: it would be taken for the one with the most room.
+            # A drained master is empty by intention, and would look like the one with the most
+            # room.
             out = {name for name, each in healths.items() if each.get("draining") is True}
             drained = {name: load.pop(name) for name in out & load.keys()}
             here = {i: each for i, each in everyone.items() if each.on == source}
-            # Of a hot-hot minion any master may have been the first to be looked at.
+            # A hot-hot minion may have been looked at on any of its masters first.
             here.update(
                 (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
             )
@@ -195,7 +196,7 @@ class Drain:
         """Have some minions move, and wait until they are heard where they went."""
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
-        # The first have arrived when the last has not answered yet.
+        # The first may have arrived before the last has answered.
         began = asyncio.get_running_loop().time()
 
         async def ask(source: str, entry: str) -> None:

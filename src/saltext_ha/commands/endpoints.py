@@ -24,12 +24,11 @@ _FINGER = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){31}")
 @dataclass(frozen=True)
 class MinionEndpoint:
     """
-    One master as minions meet it.
+    One master as minions see it.
 
     ``finger`` is that of its key, ``sign_finger`` that of its signing key; empty: it has none.
-    ``workers`` and ``open_files`` are what it has for them, ``max_minions`` is how many it lets in
-    (0: any number). None of it is known of a master that
-    was not ``reached``, but the address.
+    ``workers`` and ``open_files`` are its resources for them, ``max_minions`` is how many it
+    accepts (0: any number). Of a master that was not ``reached``, only the address is known.
     """
 
     name: str
@@ -71,7 +70,7 @@ def own(name: str, address: str, opts: Mapping[str, Any]) -> MinionEndpoint:
         str(keys["sign_fingerprint"] or ""),
         str(opts.get("transport") or "zeromq"),
         _workers(opts),
-        # The engine is a child of the master, which has raised it to max_open_files.
+        # The engine is a child of the master, which has raised the limit to max_open_files.
         resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         max_minions=int(opts.get("max_minions") or 0),
     )
@@ -79,7 +78,7 @@ def own(name: str, address: str, opts: Mapping[str, Any]) -> MinionEndpoint:
 
 def from_wire(name: str, raw: Mapping[str, Any]) -> MinionEndpoint:
     """
-    The peer *name* as it describes itself; read as if a stranger had sent it.
+    The peer *name* by its own description, checked as if from a stranger.
 
     :raises InvalidRecord: it makes no sense.
     """
@@ -121,9 +120,9 @@ def _workers(opts: Mapping[str, Any]) -> int:
 
 class Endpoints:
     """
-    Those of all masters of the group.
+    The endpoints of all masters of the group.
 
-    :param opts: this master's configuration, and *host* where others reach it.
+    :param opts: this master's configuration, and *host* at which others reach it.
     """
 
     def __init__(self, group: Group, opts: Mapping[str, Any], host: str) -> None:

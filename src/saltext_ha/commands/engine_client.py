@@ -23,10 +23,10 @@ def engine(
     settings: HaConfig, command: str, payload: Answer, work: Any = 0, more: float = 0.0
 ) -> Answer:
     """
-    What the engine answers.
+    The engine's answer.
 
-    :param work: seconds that it is given for its work, as a user said it: the engine checks that.
-    :param more: seconds that it may take beside that.
+    :param work: seconds for its work, as the user gave them: the engine checks that.
+    :param more: seconds that it may take in addition.
     :raises HaError: it does not run, refused or failed; says why.
     """
     sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
@@ -42,9 +42,9 @@ def engine(
 
 def caller(user: Any) -> str:
     """
-    Who calls.
+    The caller.
 
-    :param user: ``__user__``, where Salt runs a runner for somebody (salt-api, eauth, the reactor).
+    :param user: ``__user__``, if Salt runs a runner for a user (salt-api, eauth, the reactor).
     """
     if isinstance(user, str) and user and user != "UNKNOWN":
         return user
@@ -53,7 +53,7 @@ def caller(user: Any) -> str:
 
 def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Answer:
     """
-    What *work* answers, with its outputter and its exit code; an error as text, no traceback.
+    The answer of *work*, with its outputter and exit code; an error as text, without a traceback.
 
     :param context: ``__context__``, where Salt looks for the exit code.
     """

@@ -29,11 +29,11 @@ MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
 class FailoverSafe:
     """
-    The command, and what peers ask for it.
+    The command, and the peers' questions for it.
 
-    :param per_worker: how many minions a worker thread is trusted with.
-    :ivar unused: ``masters`` that no minion is configured with, as it was found here last, and
-        when (``at``, Unix seconds; 0: never).
+    :param per_worker: how many minions one worker thread can serve.
+    :ivar unused: ``masters`` that no minion is configured with, as last found here, and when
+    (``at``, Unix seconds; 0: never).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FailoverSafe:
         shown[own] = table(await self._group.shown({"glob": glob}))
         if glob != "*" and not safety.accepted(shown):
             raise HaError(f"minions={glob!r}: no accepted minion is called so")
-        # What takes longest, beside all that follows.
+        # The longest question, in parallel with all that follows.
         asking = asyncio.gather(
             self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, PATIENCE)
         )
@@ -117,7 +117,7 @@ class FailoverSafe:
         return {"minions": found}
 
     async def _mine(self, glob: str) -> dict[str, Any] | str:
-        """What the minions say that listen to this master; or why nobody could be asked."""
+        """The reports of the minions on this master; or why they could not be asked."""
         if self._waiting >= MAX_WAITING:
             return "they are being asked already, for others; ask again in a minute"
         self._waiting += 1
@@ -150,7 +150,7 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
         if summary.get(name):
             notes.append(f"{summary[name]} {what}")
     health = summary.get("health")
-    # That it is being drained is among its notes already.
+    # Its notes already say that it is being drained.
     if isinstance(health, Mapping) and not (health.get("ready", True) or health.get("draining")):
         what = "does not serve" if health.get("healthy") is False else "is not ready"
         notes.append(f"{what}: {health.get('reason')}")
@@ -168,7 +168,7 @@ def _told(
         try:
             if isinstance(raw, str):
                 raise HaError(raw)
-            # Minions that are bound to several masters answer each; any answer will do.
+            # Minions that are bound to several masters answer each; any answer is enough.
             for name, report in reports.read(raw, lookup).items():
                 if name not in found or found[name].problem:
                     found[name] = report
@@ -179,9 +179,9 @@ def _told(
 
 def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> reports.Lookup:
     """
-    Who is where, by the addresses of the masters; and by the minions, which may know them by
-    others, behind a port map: they know better. Where they contradict each other, a master knows
-    its own address: one minion that says otherwise makes it nobody else's.
+    Address → master, by the addresses of the masters, and by the minions, which behind a port map
+    may use other addresses and count more. If minions contradict each other, a master's own address
+    counts: one minion that says otherwise does not change it.
     """
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:
@@ -198,7 +198,7 @@ def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> report
         if bare_ip(host):
             met, own = learnt.get(where, set()), addresses.get(where, set())
             return met & own or met or own
-        # A name may stand for several masters, of which these minions have met but one.
+        # A name may mean several masters, of which these minions have met only one.
         if host not in known:
             known[host] = _resolved(host)
         found = (addresses.get((each, port), set()) for each in {where[0], *known[host]})

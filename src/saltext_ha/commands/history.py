@@ -23,7 +23,7 @@ PRUNE_INTERVAL = 3600.0
 
 class HistoryCommand:
     """
-    The command that looks back.
+    The command ``ha.history``.
 
     :param name: this master's.
     """
@@ -46,7 +46,7 @@ class HistoryCommand:
         since = time.time() - seconds(span) if span else None
 
         def read() -> list[Line | DeployedLine]:
-            # One more than is shown, to know whether there is more.
+            # One more than is shown, to know whether there are more.
             chosen = glob, limit + 1, since, by
             replica = core.replica
             found: list[Line | DeployedLine] = list(replica.history.lines(*chosen))
@@ -69,13 +69,13 @@ async def prune_regularly(core: Core, days: float, interval: float = PRUNE_INTER
         try:
             await prune(core, time.time() - days * 86400)
         except HaError as exc:
-            # A disk that is full says so in the status; the next round may find it better.
+            # The status tells of a full disk; the next round may succeed.
             log.debug("ha history: not pruned: %s", exc)
 
 
 async def prune(core: Core, before: float) -> None:
     """
-    Drop history older than *before* (Unix seconds), in transactions that hold nobody up.
+    Drop history older than *before* (Unix seconds), in short transactions.
 
     :raises ReplicaError: replica.db cannot be written.
     """

@@ -1,9 +1,9 @@
 """
-``ha.invite``: a token with which one more master gets into the group, and how it is taken back.
+``ha.invite``: a token with which one more master joins the group, and its withdrawal.
 
-Whatever a runner returns, Salt tells all who follow its events, and keeps in its job cache for all
-users of the machine. So the token itself is printed by ``salt-ha`` only; ``salt-run`` says in which
-file it is.
+Salt sends the return of a runner to all subscribers of its events, and keeps it in its job cache
+for all users of the machine. So only ``salt-ha`` prints the token itself; ``salt-run`` tells the
+file that it is in.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make(
     if share_master_key:
         handover.refuse_in_cluster(opts)
     elif share_signing_key:
-        handover.take(opts, (SIGN,))  # better now than when somebody joins
+        handover.take(opts, (SIGN,))  # better now than when a master joins
     ours = identity.load_or_create(settings.state_dir, settings.name)
     shares = bool(share_master_key), bool(share_signing_key)
     token = invites.make_token(
@@ -55,14 +55,14 @@ def make(
 def printed(made: Invitation) -> Answer:
     """
     What ``salt-ha invite`` shows: kind, invitation (its name), ``token``, expires_in, command,
-    notes, retcode. A secret, for a terminal: nothing for a runner's return, an event or a log.
+    notes, retcode. A secret, only for a terminal: never in a runner's return, an event or a log.
     """
     return {**_answer(made, JOIN), "token": made.token}
 
 
 def laid_down(settings: HaConfig, made: Invitation) -> Answer:
     """
-    Put it into a file that only the user of salt-master, and root, may read.
+    Write it to a file that only the user of salt-master, and root, may read.
 
     :return: as :func:`printed`, with ``token_file`` instead of the token.
     """
@@ -73,10 +73,10 @@ def laid_down(settings: HaConfig, made: Invitation) -> Answer:
 
 def withdraw(settings: HaConfig, invitation: str, test: bool) -> Answer:
     """
-    Take back the *invitation* of that name, or all that are open on this master.
+    Withdraw the *invitation* of that name, or all that are open on this master.
 
-    :return: what the outputter shows: kind, notes, retcode: 1 where it was used already, or there
-        is none.
+    :return: what the outputter shows: kind, notes, retcode: 1 if it was already used, or does not
+        exist.
     """
     known = Invites(settings.state_dir)
     still_open = known.open()

@@ -1,8 +1,8 @@
 """
-What would ``ha.join`` do? Asks both sides and computes it; nothing is written on either.
+What ``ha.join`` would do. Asks both sides and computes it; nothing is written on either.
 
-What this master knows comes from its running engine, else from its key store and a copy of its
-replica: that is what the engine would find when it starts.
+This master's side comes from its running engine; without one, from its key store and a copy of its
+replica, which is what the engine would find when it starts.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def plan(
     The plan of ``ha.join``.
 
     :param opts: this master's configuration, and *config* its ``ha:`` part.
-    :param wait: seconds to go on trying while the inviting master does not answer.
-    :param force: as ``ha.join`` would be called, and *reach*: as it would have it tried.
+    :param wait: seconds to keep trying while the inviting master does not answer.
+    :param force: as for ``ha.join``, and *reach*: as it would be tried.
     :return: ``group``, ``inviter``, ``members``; ``problems``: why it would be refused;
         ``key_problems``: why a master key would not be put in place; ``changes`` and
         ``conflicts`` as ``ha.sync`` has them; ``notes``.
-    :raises HaError: the token is not good, or the inviter cannot be asked.
+    :raises HaError: the token is not valid, or the inviter cannot be asked.
     """
     with tempfile.TemporaryDirectory(prefix="saltext-ha-") as scratch:
         ours = identity.existing_or_provisional(config.state_dir, config.name, Path(scratch))

@@ -1,5 +1,5 @@
 """
-``ha.join``: getting into a group, by a token or by the group's secret, and what to tell about it.
+``ha.join``: joining a group, by a token or by the group's secret, and the report about it.
 
 Works whether or not this master's engine runs, and before salt-master was ever started.
 """
@@ -44,7 +44,7 @@ class _Placing:
         self.retcode = 0
 
     def __call__(self, shared: Mapping[str, Any]) -> None:
-        # A key that cannot be put in place keeps nobody out: the group is joined all the same.
+        # A key that cannot be put in place does not prevent the join.
         try:
             self.notes += handover.place(self._opts, shared, self._force, self._again)
         except TrustError as exc:
@@ -70,9 +70,9 @@ def aloud(words: str) -> None:
 
 def refused(given: str) -> HaError:
     """
-    What is said to who gave a token as an argument, where others see it.
+    The error for a user who gave a token as an argument, where others can see it.
 
-    :param given: that argument; nothing of it but the invitation's name is said.
+    :param given: that argument; of it only the invitation's name is shown.
     """
     where, which = "the master that made it", ""
     with contextlib.suppress(TokenError):
@@ -90,7 +90,7 @@ def refused(given: str) -> HaError:
 
 def token_in(path: str) -> str:
     """
-    The token that the file *path* holds.
+    The token in the file *path*.
 
     :raises HaError: it cannot be read, others may read it, or it is empty; says what to do.
     """
@@ -117,20 +117,21 @@ def join(
     tell: by_tokens.Tell = by_tokens.silently,
 ) -> Answer:
     """
-    What ``ha.join`` does.
+    Carry out ``ha.join``.
 
     :param token: of an invitation; empty: by the group's secret.
     :param wait: seconds, as a user said it.
-    :param probe: join only if the master that lets this one in reaches it; else be told only.
-    :param tell: hears what it is waiting for.
-    :return: what the outputter shows: kind, group, members, notes, retcode; kind ``notice`` where
+    :param probe: join only if the inviter reaches this master; if False, only report that it does
+        not.
+    :param tell: called with what it is waiting for.
+    :return: what the outputter shows: kind, group, members, notes, retcode; kind ``notice`` if
         nothing had to be done; with *test*, as :func:`.join_plan.plan`.
-    :raises HaError: a wrong *wait*, or it did not work; nothing was changed.
+    :raises HaError: a wrong *wait*, or it failed; nothing was changed.
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
     state_owner.check(settings, test)
-    # Where this master listens, or will when its engine runs.
+    # Where this master listens, or will listen when its engine runs.
     reach = Reach(settings.listen_host, settings.port, required=probe)
     if test and not token:
         raise HaError(f"test=True takes a token:  {WITH_TOKEN} test=True")
@@ -177,9 +178,9 @@ class _Wish:
 
     def by_secret(self) -> Answer:
         """
-        Join the group that is found at ``ha: masters``, or found it; see
-        :func:`.unattended.find_group`. A master that is in a group already stays as it is, as does
-        one that left its group, unless *force*.
+        Join the group at ``ha: masters``, or found it; see :func:`.unattended.find_group`. A master
+        that is already in a group stays as it is, and so does one that left its group, unless
+        *force*.
         """
         settings = self.settings
         if settings.secret is None or not settings.masters:
@@ -225,10 +226,11 @@ class _Wish:
 
 def _begin_replica(settings: HaConfig, trust: Trust) -> None:
     """
-    Make a replica.db where there never was one.
+    Make a replica.db if there never was one.
 
-    Beside pinned peers a missing or blank one is a lost one, and then what the peers decided holds
-    against the key store. A master that joins before its engine ever ran has lost nothing.
+    If there are pinned peers, a missing or blank replica.db counts as lost, and then the peers'
+    decisions override the key store. A master that joins before its engine ever ran has lost
+    nothing.
     """
     database = settings.state_dir / REPLICA_FILE
     if trust.peers() or database.exists():

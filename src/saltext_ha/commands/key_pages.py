@@ -1,9 +1,9 @@
 """
-All that one master knows of keys, in pages, for a plan of what joining would do.
+One master's records in pages, for a plan of what joining would do.
 
-Public keys stay where they are: a plan names fingerprints. What travels otherwise is the whole
-record, not its visible state: masters that were one group before share writes, and only the
-causal contexts say which of them the other side had seen.
+Public keys are not sent: a plan names fingerprints. Otherwise the whole record is sent, not only
+its visible state: masters that were one group before share writes, and only the causal contexts say
+which of them the other side had seen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from saltext_ha.replication.preview import SideKnowledge
 from saltext_ha.replication.record import DENIED, STATES, Dot, Record, Value
 from saltext_ha.transport import wire
 
-# A page stays far below what one message may carry, and holds the keeper up for a blink only.
+# A page is far smaller than a message may be, and blocks the keeper only for a moment.
 ROWS = 4000
 BYTES = 2 * 1024 * 1024
 
@@ -36,7 +36,7 @@ _BEGIN = (-1, "", b"")
 
 def page(replica: Replica, after: bytes = FIRST) -> bytes:
     """
-    One page, as it travels; *after* is what :func:`collect` said.
+    One page on the wire; *after* is what :func:`collect` returned.
 
     Packed is ``{rows: [[id, key, values, context, shown], …], next: [bucket, id, key]}``: a value
     is [node, counter, state]; ``shown`` is what the key store shows of that key: a state, or nil;
@@ -65,7 +65,7 @@ async def offer(
     core: Core, mode: WriteMode, opts: Mapping[str, Any], invite: Invite, after: bytes
 ) -> dict[str, Any]:
     """
-    What a master hears that holds *invite* and asks what joining would do: states of keys, no keys.
+    The answer to a master with *invite* that asks what joining would do: states of keys, no keys.
 
     :param opts: this master's configuration.
     :param after: as of :func:`page`.
@@ -85,7 +85,7 @@ def collect(known: dict[str, SideKnowledge], packed: Any) -> bytes:
     """
     Add the rows of one page to *known*.
 
-    :return: what to ask the next page with; empty when this was the last.
+    :return: the *after* of the next page; empty if this was the last.
     :raises InvalidRecord: that is no page.
     """
     try:

@@ -59,7 +59,7 @@ class KeySection:
         """
         The section.
 
-        :param counts: of the peers, as :meth:`counts` gives them.
+        :param counts: of the peers, as :meth:`counts` returns them.
         :param unreached: by master, why it could not be asked; more may be added.
         """
         replica = self._core.replica
@@ -78,7 +78,7 @@ class KeySection:
         conflicts = set(await self._core.run(replica.conflicts)) if ids else set()
         for minion_id, stored in sorted(tables.items()):
             if minion_id not in conflicts and len({one.slot for one in stored.values()}) < 2:
-                ids.discard(minion_id)  # what was under way has arrived
+                ids.discard(minion_id)  # a change that was under way has arrived
                 continue
             found.append(_difference(minion_id, stored, unreached, minion_id in conflicts))
         found += _denied(everywhere)
@@ -156,7 +156,7 @@ def _difference(
 
 def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
     """
-    What :func:`.answers.answer_placed` says.
+    Read the result of :func:`.answers.answer_placed`.
 
     :raises InvalidRecord: it makes no sense.
     """

@@ -44,7 +44,7 @@ class Linting:
         return await self._in_thread(ask.for_peer, self._group.name, self._opts)
 
     async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
-        # It reads files, and whatever an sdb:// in the configuration asks.
+        # It reads files, and what an sdb:// in the configuration asks for.
         async with self._turn:
             loop = asyncio.get_running_loop()
             found: dict[str, Any] = await loop.run_in_executor(None, work, *args)

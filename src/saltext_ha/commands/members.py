@@ -34,9 +34,9 @@ def paused(since: str) -> str:
 
 class Members:
     """
-    Commands that change who is in the group, and whether a master applies what it hears.
+    Commands that change the members of the group, and whether a master applies what it receives.
 
-    :param hello: what this master says of itself when it meets a peer.
+    :param hello: what this master says of itself in ``hello``.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        # First: the others may know the secret, and would take this master back at once.
+        # First: others that know the secret would take this master back at once.
         group_secret.mark_left(self._config.state_dir)
         unreached = await self._membership.leave(self._certificates.begin_anew)
-        # What it writes from now on is that of the new certificate.
+        # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
         notes = [f"left; {name} does not trust this master any more" for name in names]
         notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]

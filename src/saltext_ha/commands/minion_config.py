@@ -51,14 +51,14 @@ def answer(
     """
     The answer of ``ha.minion_config``.
 
-    :param masters: all masters; those that were not reached with their address alone.
-    :param minions: accepted ones of the group.
-    :raises HaError: no configuration would do for these masters; says what mends it.
+    :param masters: all masters; those that were not reached only with their address.
+    :param minions: number of accepted minions of the group.
+    :raises HaError: no configuration works for these masters; says how to fix that.
     """
     known = [each for each in masters if each.reached]
     kind = payload.get("type", drop_in.FAILOVER)
     signed = _signed(known, kind)
-    # A master that is away is taken to have the port of the others: a note says so.
+    # A master that is down is assumed to have the port of the others: a note says so.
     port = known[0].request_port
     transports = {each.transport for each in known}
     if len(transports) > 1:

@@ -55,8 +55,8 @@ class MasterView:
 
     def forget_connected(self) -> None:
         """
-        Where nobody is subscribed any more, nobody is bound, even if somebody was heard:
-        after a failover of Salt's own nobody tells the master that was left.
+        If no minion is subscribed any more, none is bound, even if one was heard: Salt's own
+        failover does not tell the master that was left.
         """
         if self.connections != 0:
             return
@@ -84,13 +84,13 @@ class MasterView:
 
 class Bound:
     """
-    Who is connected to this master, and to the others.
+    The minions that are connected to this master, and to the others.
 
     For the status page and the metrics: :meth:`count` and :meth:`known` say it of this master,
     :meth:`minions` of the group.
 
     :param opts: this master's configuration.
-    :param presence: what its bus tells of minions, and *room* how much of that may be kept.
+    :param presence: the evidence of minions from its bus, and *room* how much may be kept.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class Bound:
 
     async def known(self, glob: str = "*") -> dict[str, Sight]:
         """
-        What this master itself has heard of the accepted minions that match *glob*; those that it
-        never heard are missing.
+        The sights of accepted minions that match *glob* on this master; minions that it never heard
+        are missing.
 
         :raises InvalidRecord: that is no glob.
         """
@@ -157,7 +157,7 @@ class Bound:
             known = core.replica
             return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
 
-        for some in batches(new, AT_ONCE):  # others wait for the replica, too
+        for some in batches(new, AT_ONCE):  # others also wait for the replica
             presence.accept(await core.run(read, some))
 
     async def settle_regularly(self) -> None:
@@ -165,7 +165,7 @@ class Bound:
         turn = 0
         while True:
             if turn % COUNTED == 0:
-                with contextlib.suppress(HaError):  # what is wrong with the replica is said there
+                with contextlib.suppress(HaError):  # the status tells what is wrong
                     counts = await self._core.run(self._core.replica.counts)
                     self._room.suit(counts.get(ACCEPTED, 0))
             turn += 1
@@ -174,16 +174,16 @@ class Bound:
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """
-        A part of what this master has heard, for a peer: by glob, or of some ids.
+        A part of this master's sights, for a peer: by glob, or of some ids.
 
-        It costs what the part costs, however many minions there are: 100 000 would keep the event
-        loop, and with it every other peer, waiting at each of their pages.
+        Its cost depends on the part only, not on the number of minions: with 100 000, each page
+        would otherwise block the event loop, and with it every other peer.
         """
         glob, after = wire.field(payload, "glob", str, "*"), wire.field(payload, "after", str, "")
         ids = payload.get("ids")
         presence, sights = self._presence, dict[str, Sight]()
         if ids is None:
-            # One more than a page holds says that there are more.
+            # One more than a page has shows that there are more.
             while len(sights) <= PAGE and (some := await self.accepted(glob, after, PAGE)):
                 sights |= presence.sights(some)
                 after = some[-1]
@@ -203,8 +203,7 @@ class Bound:
         self, question: Mapping[str, Any], ids: Collection[str]
     ) -> tuple[dict[str, MasterView], dict[str, str]]:
         """
-        What every master has heard of *ids*, and why some do not say; *question* as in
-        :meth:`page`.
+        Every master's sights of *ids*, and why some do not answer; *question* as in :meth:`page`.
         """
         names = self._jobs.masters
 
@@ -244,7 +243,7 @@ class Bound:
         unknown.update((name, each.error) for name, each in asked.items() if each.error)
         if live:
             known = _just_now(known, asked)
-        # Ten thousand take a third of a second, in which the peers are to be heard.
+        # Ten thousand take a third of a second, during which peers must be answered.
         rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
         for row in rows if live else ():
             if row["state"] == BOUND:
@@ -311,7 +310,7 @@ def _rows(ids: Iterable[str], known: Mapping[str, MasterView]) -> list[dict[str,
 
 def glob_of(payload: Mapping[str, Any]) -> str:
     """
-    The minions that a command is about.
+    The minions that a command names.
 
     :raises InvalidRecord: that is no glob.
     """

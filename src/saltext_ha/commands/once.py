@@ -60,7 +60,7 @@ class Once:
         if not standing.leader:
             return {"do": WAIT, "why": f"nobody leads: {standing.why}"}
         if name:
-            # Its leader may have gone just before it was to begin: that shows within seconds.
+            # Its leader may have gone down just before the run: that shows within seconds.
             return {"do": WAIT, "why": f"{standing.leader} leads, and has not begun it"}
         return {"do": SKIP, "why": f"{standing.leader} leads"}
 

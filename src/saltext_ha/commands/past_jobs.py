@@ -126,7 +126,9 @@ class PastJobs:
         }
 
     async def _running(self, ids: Collection[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
-        """Minion → the jobs that it says it runs, on whatever master it is; who was not asked."""
+        """
+        Minion → the jobs that it says it runs, on any master; and the masters that were not asked.
+        """
         asked = tuple(sorted(i for i in ids if "," not in i)[:MAX_IDS])
         if not asked:
             return {}, {}
@@ -149,9 +151,9 @@ def _limit(payload: Mapping[str, Any]) -> int:
 def merged(told: Mapping[str, Any], unknown: dict[str, str]) -> list[dict[str, Any]]:
     """
     The jobs of all masters, newest first: each once, with the masters that know it, and the minions
-    that no master has a return of.
+    without a return on any master.
 
-    :param told: master → what it said. :param unknown: who said nonsense comes there.
+    :param told: master → its answer. :param unknown: masters with an invalid answer are added.
     """
     rows: dict[str, dict[str, Any]] = {}
     for name in sorted(told):

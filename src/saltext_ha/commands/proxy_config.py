@@ -48,7 +48,7 @@ class ProxyConfig:
                 errors[name] = str(exc)
         like = _usual([master.api for master in known if master.api], wanted.api_port)
         peers = self._group.peers
-        # A master that is down just now is one of those that callers are to reach later.
+        # A master that is down now must be reachable for callers later.
         known += [
             servers.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
             for name, why in errors.items()

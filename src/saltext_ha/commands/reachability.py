@@ -46,7 +46,7 @@ class Reachability:
         kinds = await self._kinds(glob, ids)
         asked = {name for name, each in answers.items() if not each.error}
         if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
-            # Is it a failover minion, or deaf? That is known by those who have saltext-ha.
+            # Is it a failover minion, or does it not hear? Minions with saltext-ha can say that.
             await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
             kinds = await self._kinds(glob, ids)
         return answer(ids, answers, strays, kinds, seconds)
@@ -72,9 +72,9 @@ def answer(
     """
     The matrix.
 
-    :param kinds: minion id → its type and the number of its masters, where that is known.
-    :param strays: what came to another master than the one that had asked; of minions in *ids*, a
-        minion that answers so is in state ``astray``.
+    :param kinds: minion id → its type and the number of its masters, if known.
+    :param strays: answers that came to another master than the one that asked; a minion in *ids*
+        that answers so is in state ``astray``.
     :return: ``masters``, ``minions`` (``id``, ``state``, ``type``, ``note``, ``answers``: master →
         ``state`` and ``seconds``), ``strays``, ``counts``, ``unknown`` (masters that were not
         asked, and why), ``partial``, ``retcode``.
@@ -84,7 +84,7 @@ def answer(
     by_id = {row["id"]: row for row in rows}
     lost = []
     for each in strays:
-        # A minion that returns a job may write any id.
+        # A minion can return a job under any id.
         astray = [i for i in each.ids if i in by_id]
         for minion_id in astray:
             by_id[minion_id].update(state=ASTRAY, note=ASTRAY_NOTE.format(each))
@@ -127,7 +127,7 @@ def _cell(minion_id: str, told: Answers) -> dict[str, Any]:
 
 def judge(cells: Mapping[str, str], kind: str, of: int) -> tuple[str, str]:
     """
-    Whether a minion hears whom it has to, from its row of the matrix.
+    Whether a minion hears the masters that it should, by its row of the matrix.
 
     :return: the state (ok, deaf, silent, unknown) and what there is to say.
     """
@@ -140,7 +140,7 @@ def judge(cells: Mapping[str, str], kind: str, of: int) -> tuple[str, str]:
     if len(hears) == len(asked):
         return OK, ""
     if kind == "list":
-        # It may be configured with some masters of the group only.
+        # It may be configured with only some masters of the group.
         if len(hears) >= min(of or len(cells), len(cells)):
             return OK, ""
         keyless = _who(cells, NO_KEY)

@@ -1,5 +1,5 @@
 """
-``ha.remove_peer``: takes a master out, says what it did, and undoes that when it is told to.
+``ha.remove_peer``: removes a master, shows what it did, and undoes that on request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Removed, Trust
 
 WEEK = 7 * 86400.0
-"""How far back is looked where nobody says it."""
+"""How far back is looked by default."""
 ALL = "all"
 COMMAND = "ha.remove_peer"
 
@@ -42,10 +42,10 @@ class MemberDecision(NamedTuple):
 
 class Removal:
     """
-    The command that takes a master out, and what it left behind.
+    The command that removes a master and what it left.
 
-    :param by_secret: whether masters come in by a secret.
-    :param notes: where it is said how far the undoing is.
+    :param by_secret: whether masters can join by a secret.
+    :param notes: takes notes on the progress of undoing.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Removal:
             )
         unreached: dict[str, str] = {}
         if pinned and not test:
-            # Before anything is asked: from here on it adds nothing to what is looked at.
+            # Before anything is asked: from here on it cannot add to what is looked at.
             unreached |= await self._membership.remove(name)
         unknown: dict[str, str] = {}
         pins = await self._dealings.pins(name, unknown)
@@ -141,8 +141,8 @@ class Removal:
 
     async def _decided(self, writes: Iterable[Write]) -> list[MemberDecision]:
         """
-        What became of each key that was decided about by *writes*, which are the last first, or of
-        which they left a knock where others had decided.
+        The present state of each key that *writes* (the last first) decided, or left as a knock
+        where others had decided.
         """
         core = self._core
         about: dict[str, dict[bytes, list[Write]]] = {}
@@ -151,7 +151,7 @@ class Removal:
 
         def look(minion_id: str, keys: Mapping[bytes, list[Write]]) -> list[MemberDecision]:
             records = core.replica.get(minion_id)
-            # All that it wrote counts no more, older lines and knocks, too.
+            # None of its writes counts any more, including older ones and knocks.
             dots = {Dot(w.node, w.counter) for written in keys.values() for w in written}
             plans = {
                 key: undoing.undo(

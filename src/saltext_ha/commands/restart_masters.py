@@ -17,7 +17,7 @@ POLL = 0.5
 
 def run(settings: HaConfig, test: bool, timeout: float) -> Answer:
     """
-    Restart them, as long as each comes back and has caught up; how far it is goes to stderr.
+    Restart them one by one, as long as each comes back and catches up; progress goes to stderr.
 
     :param timeout: seconds that one may take.
     :raises HaError: nothing was restarted; says why.

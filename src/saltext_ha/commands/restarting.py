@@ -20,13 +20,13 @@ from saltext_ha.transport.trust import Peer
 
 RESTARTER = "saltext_ha.commands.restarter"
 PAUSE = 10.0
-"""Seconds between two restarts: who asks for many has one process at a time started."""
+"""Seconds between two restarts, so that many requests start one process at a time."""
 
 
 class Restarting:
     """
     :param command: ``ha: restart:``; empty: this master is not restarted by others.
-    :param result: the file where it is written down how that ended.
+    :param result: the file for the result of the command.
     """
 
     def __init__(self, group: Group, command: Sequence[str], result: Path) -> None:
@@ -48,7 +48,7 @@ class Restarting:
 
     async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
-        Of the master ``name``: ``start`` (another one after each start of its engine), ``command``,
+        For the master ``name``: ``start`` (a new one after each start of its engine), ``command``,
         ``problem`` (why the last restart failed). With ``begin`` it is restarted.
         """
         name, begin = str(payload.get("name")), payload.get("begin") is True

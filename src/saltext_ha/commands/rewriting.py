@@ -40,7 +40,7 @@ class Rewriting:
         changes: list[dict[str, Any]] = []
         notes: list[str] = []
         if ids and not test:
-            # What is written under the present name may count as known already.
+            # Writes under the present name may already count as known.
             await core.run(self._vouching.begin)
         for minion_id in ids:
             records = await core.run(core.replica.get, minion_id)

@@ -34,7 +34,7 @@ def run(
     **options: Any,
 ) -> Answer:
     """
-    What ``ha.once`` returns.
+    Carry out ``ha.once``.
 
     :param ask: asks the engine. :param runners: the functions of ``salt-run``.
     :param context: ``__context__``, where a runner function leaves its exit code.
@@ -67,7 +67,7 @@ def run(
         "skipped": told["do"] != "run",
         "why": told["why"],
         "return": None,
-        # Nobody leads: it runs on no master, which a schedule must not take for success.
+        # No leader: it runs on no master, which must not look like success to a schedule.
         "retcode": int(told["do"] == "wait" and not told["leader"]),
     }
     if answer["skipped"]:
@@ -91,7 +91,7 @@ def _called(
     context.pop("retcode", None)
     try:
         returned = call()
-    except Exception as exc:  # of whatever is run, of any kind
+    except Exception as exc:  # any kind, from the function that runs
         return {"error": reason_of(exc), "retcode": 1}
     finally:
         os.environ.pop(FENCE, None)
@@ -121,7 +121,7 @@ def _callable(
     kwargs: Mapping[str, Any],
 ) -> Callable[[], Any]:
     """
-    What is to be called. Looked for on every master: a mistake is to be seen on all of them.
+    The function to call. It is looked up on every master, so that a mistake shows on all of them.
 
     :raises HaError: there is no such function.
     """

@@ -1,4 +1,4 @@
-"""What this master says of itself to everybody who asks how the group does."""
+"""This master's summary of itself, for the status of the group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saltext_ha.transport.trust import Peer
 ADOPTING = (
     "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were asked"
 )
-PATIENCE = 2.0  # seconds for which the keeper is waited for by who only looks
+PATIENCE = 2.0  # seconds for which a status waits for the keeper
 BUSY = (
     "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
     "the numbers are {age}"
@@ -33,9 +33,9 @@ class Summary:
 
     :param opts: its configuration.
     :param bound: counts the minions that are connected to it.
-    :param unused: masters that no minion is configured with, as was found here last.
-    :param notes: what an operator should know, of what is not asked here.
-    :param timeout: seconds within which the caller wants the answer.
+    :param unused: masters that no minion is configured with, as last found here.
+    :param notes: returns further notes for operators.
+    :param timeout: seconds within which the caller needs the answer.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Summary:
     async def get(self) -> dict[str, Any]:
         """
         Counts, digests and troubles of this master. While its key store is slow, the numbers are
-        those that were known last (none, if there are none yet), ``busy`` says for how many seconds
-        that has been so, and a note says the same.
+        the last known ones (none, if there are none yet), ``busy`` says for how many seconds, and a
+        note says the same.
         """
         core, keeper = self._core, self._core.keeper
 
@@ -98,7 +98,7 @@ class Summary:
         )
         return {
             **self._hello.describe(),
-            # With a signing key, minions take masters of whatever key.
+            # With a signing key, minions accept masters with any key.
             "master_key": "" if self._opts.get("master_sign_pubkey") else self._master_key,
             "master_key_in_files": await asyncio.to_thread(
                 master_key.public_fingerprint, self._opts

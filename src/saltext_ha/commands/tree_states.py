@@ -67,11 +67,11 @@ def explain(
     unknown: Iterable[str] = (),
 ) -> None:
     """
-    As :meth:`TreeStates.explain`, of one; it gets ``tree`` and ``edited_on``. Pure.
+    As :meth:`TreeStates.explain`, for one difference; it gets ``tree`` and ``edited_on``. Pure.
 
-    :param where: trees in which it may lie, and where in each: more than one where an environment
-        has several folders.
-    :param unknown: masters that did not tell how trees are there.
+    :param where: trees that it may be in, and its path in each: more than one if an environment has
+        several folders.
+    :param unknown: masters that did not tell the state of their trees.
     """
     edited = [(place, _edited_on(*place, states)) for place in where]
     (tree, _), masters = max(edited, key=lambda one: bool(one[1]))
@@ -93,7 +93,7 @@ def explain(
 
 
 def _edited_on(tree: Tree, path: str, states: States) -> list[str]:
-    """Masters where somebody changed *path* by hand, or so much that not all of it is named."""
+    """Masters where *path* was edited by hand, or so many files that not all are named."""
     found = []
     for master, state in sorted(states.items()):
         told = state.get(tree.name) or {}
@@ -112,9 +112,9 @@ def places(
     path: str, trees: Sequence[Tree], folders: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> Iterator[tuple[Tree, str]]:
     """
-    In which trees a path of the section ``roots`` may lie, and where in them.
+    The trees that a path of the section ``roots`` may be in, and its path in each.
 
-    :param folders: as :func:`folders_of` says.
+    :param folders: as :func:`folders_of` returns them.
     """
     option, _, rest = path.partition(":")
     env, _, below = rest.partition(":")

@@ -1,13 +1,13 @@
 """
-What one member decided, and what undoing it means: values in, values out.
+What one member decided, and how to undo it: values in, values out.
 
-A key goes back to what somebody else decided about it last. One that nobody else decided about
-becomes pending, where it was accepted or rejected: its minion is neither let in nor turned away
-before somebody looks at it. One that was deleted, and that nobody else ever decided about, stays
-deleted: when its minion comes, it knocks.
+A key goes back to the last decision of another master. Without such a decision, an accepted or
+rejected key becomes pending: its minion is neither accepted nor refused until an operator looks at
+it. A deleted key without such a decision stays deleted: its minion knocks when it comes.
 
-A knock of its that claims to have seen an acceptance or a rejection puts itself in its place, which
-no honest one does. Where nothing but knocks is left, its among them, the key goes back to that.
+A knock by that member that claims to have seen an acceptance or rejection replaces it, which no
+honest master writes. If only knocks are left, including its own, the key goes back to the replaced
+decision.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def undo(
     What to do about one key of an id.
 
     :param records: of the id.
-    :param dots: the writes that are to count no more.
+    :param dots: the writes that no longer count.
     :param decisions: all writes about the key, the last one first.
     """
     record = records.get(key)

@@ -42,9 +42,10 @@ class Views:
     Commands that only show.
 
     :param config: this master's, of ``ha:``, and *opts* the whole.
-    :param watch: keeps what was found when masters were compared last.
+    :param watch: keeps the result of the last comparison of masters.
     :param fingerprint: of this master's certificate.
-    :param refusals: who was turned away: how many, by the reason; and when and from where, lately.
+    :param refusals: callers that were turned away: counts by reason, and recent ones with time and
+        place.
     """
 
     def __init__(
@@ -74,10 +75,10 @@ class Views:
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
-        The table of ``ha.status``; with ``whole`` for the page, which shows what differs, too.
+        The table of ``ha.status``; with ``whole`` for the page, which also shows differences.
         """
         masters, conflicts, troubles, unused = await self._facts()
-        # From here on nothing is waited for: all of it is of one moment.
+        # Nothing is awaited from here on: all values are of one moment.
         level = group_state.level(masters, len(conflicts))
         comparison = self._watch.compared(level)
         fit = sum(not fitness.unfit(row) and row["name"] not in unused for row in masters)

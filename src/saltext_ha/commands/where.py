@@ -28,10 +28,10 @@ AT_ONCE = 500
 
 class Where:
     """
-    On which master a job has to be published so that a minion hears it.
+    On which master a job must be published so that a minion receives it.
 
-    What the masters have heard says so of nearly all. The others are pinged by all masters at once,
-    and what answers where is then known to all.
+    For nearly all minions the masters' evidence says so. The others are pinged by all masters at
+    once, and then every master knows which minion answers where.
     """
 
     def __init__(self, core: Core, jobs: Jobs, bound: Bound) -> None:
@@ -52,7 +52,7 @@ class Where:
             question = {"ids": found} if len(found) <= PAGE else {"glob": "*"}
         live = bool(payload.get("live"))
         minions, silent, unknown = await self.of(found, question, seconds, live)
-        masters = self._jobs.masters  # those that could not be asked, too: they reach nobody
+        masters = self._jobs.masters  # also those that could not be asked, which reach none
         return {
             "kind": "where",
             "self": self._jobs.own,
@@ -69,11 +69,11 @@ class Where:
         self, ids: Collection[str], question: Mapping[str, Any], seconds: float, live: bool
     ) -> tuple[dict[str, list[str]], list[str], dict[str, str]]:
         """
-        The masters that reach each of *ids*, sorted, none for one that nobody reaches; those of
+        The masters that reach each of *ids*, sorted, none for one that no master reaches; those of
         *ids* that answer no ping and so count where they were heard last; and which masters could
         not be asked, and why.
 
-        :param question: what of their knowledge the masters are asked for, as
+        :param question: the part of their evidence that the masters are asked for, as
             :meth:`.Bound.everywhere` takes it.
         :param live: ping all of *ids*.
         """
@@ -88,7 +88,7 @@ class Where:
             if live and answered.get(minion_id) == []:
                 by = []
             elif by is None:
-                # It does not answer, or not in time: where something was heard of it last.
+                # It does not answer, or not in time: take the master that heard it last.
                 by = last_heard(told[minion_id])
                 silent += [minion_id] if by else []
             reached[minion_id] = by
@@ -99,8 +99,8 @@ class Where:
         self, ids: Collection[str], seconds: float, unknown: dict[str, str]
     ) -> dict[str, list[str]]:
         """
-        Those that were pinged to the end → where they answered; in *unknown* comes who could not
-        be asked, and is not asked again.
+        Minions that were pinged → where they answered. Masters that could not be asked are added to
+        *unknown*, and not asked again.
         """
         found: dict[str, list[str]] = {}
         turns = asyncio.Semaphore(SIDE_BY_SIDE)

@@ -1,5 +1,5 @@
 """
-Salt's own master cluster (``cluster_id``), as far as minion keys go.
+Salt's own master cluster (``cluster_id``) and its minion keys.
 
 - 3006 has none, and ignores its settings.
 - 3007: all masters use one folder, ``cluster_pki_dir``. There is nothing to replicate.
@@ -18,10 +18,10 @@ from typing import Any
 
 import salt.config
 
-# What this release of Salt knows; it ignores other settings.
+# The settings that this release of Salt knows; it ignores others.
 KNOWN: Container[str] = salt.config.DEFAULT_MASTER_OPTS
 ISOLATED = "cluster_isolated_filesystem"
-# ha.invite does not hand out the pair that minions know members by: Salt does, to new ones.
+# ha.invite does not share the pair that minions know members by: Salt gives it to new members.
 ONE_KEY = (
     "put cluster.pem and cluster.pub of the member whose key the minions know in cluster_pki_dir "
     "of {masters}, restart salt-master there"

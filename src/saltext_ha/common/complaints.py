@@ -17,10 +17,10 @@ TEXTS = 5
 
 class Complaint:
     """
-    One thing that may be wrong for a while, for instance that a disk is full.
+    A problem that may last for a while, for instance a full disk.
 
     :param begins: logs what is wrong.
-    :param over: logs that it is not any more.
+    :param over: logs that it is over.
     """
 
     def __init__(self, begins: Callable[[str], None], over: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class Complaint:
 class LoopErrors:
     """
     The exception handler of the engine's event loop: what asyncio complains of, with a traceback
-    each time, may be what others cause.
+    each time, may be caused by others.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ import asyncio
 
 from salt.exceptions import SaltException
 
-# What reading an answer raises that is not as it should be: a port may be anything, infinity too.
+# What reading a malformed answer raises: a port may be anything, even infinity.
 NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 # What an error means that says nothing itself: asyncio raises bare ones. asyncio's own is no
@@ -104,7 +104,7 @@ class PeerMistrust(PeerUnreachable):
 
 
 class NobodyListens(PeerUnreachable):
-    """The address answers, and nobody listens there."""
+    """The address answers, and nothing listens on the port."""
 
 
 class EtcdError(HaError):

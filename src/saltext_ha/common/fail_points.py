@@ -8,7 +8,7 @@ there, its one line says what happens where::
     KILL apply.begin        kill -9 at the first passing of this point from now on
     KILL store.write 2      at the second
     ENOSPC store.write      this error, at every passing while the file is there
-    WAIT store.write        as by a file system that hangs, until the file is gone
+    WAIT store.write        as by an unresponsive file system, until the file is gone
 
 A point is named after what comes next or, where it ends something, after what is done.
 """

@@ -17,8 +17,8 @@ def private_dir(path: Path) -> Path:
     """
     Create *path* (and its parents) when missing, and close it to everyone but its owner.
 
-    :raises TrustError: it is a link. Who may write the folder above could otherwise have root, who
-        runs salt-run, close any other folder, and keep secrets in it.
+    :raises TrustError: it is a link. A user who may write in the folder above could otherwise have
+        root, who runs salt-run, close any other folder, and put secrets into it.
     """
     refuse_link(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def write_whole(
     """
     Put *data* at *path*, replacing what is there; a crash leaves the old or the new file.
 
-    :param owner: user and group that it is to belong to, when not to this process's.
+    :param owner: its user and group, if not this process's.
     """
     temporary = _write_temporary(path, data, mode, owner)
     try:
@@ -74,7 +74,7 @@ def write_whole(
 
 def create_whole(path: Path, data: bytes, mode: int = 0o600) -> bool:
     """
-    Put *data* at *path* unless something is there; of many who race, exactly one succeeds.
+    Put *data* at *path* unless something is there; of many concurrent calls, exactly one succeeds.
 
     :return: whether it was this call that created the file.
     """
@@ -103,8 +103,8 @@ def sync_dir(path: Path) -> None:
 
 def sync_file_system(path: Path) -> None:
     """
-    Make all that was written to the file system of *path* survive a power loss; others, which may
-    hang, are not waited for where the C library knows syncfs(2).
+    Make all that was written to the file system of *path* survive a power loss. Other file systems,
+    which may be unresponsive, are not waited for if the C library has syncfs(2).
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fd = os.open(path, os.O_RDONLY)

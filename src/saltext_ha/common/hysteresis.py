@@ -1,5 +1,5 @@
 """
-When a master counts as usable: hysteresis, as a pure function of what was seen of it.
+When a master counts as usable: hysteresis, as a pure function of the signals from it.
 
 A master goes down after ``fall`` failures in a row and comes up after ``rise`` successes in a row.
 Signals closer together than ``spacing`` count once: fifty threads that meet the same broken
@@ -27,13 +27,13 @@ class Rules:
 @dataclass(frozen=True)
 class Health:
     """
-    What is believed of one master.
+    The state of one master.
 
-    :ivar usable: whether calls should go there. A master that nobody asked yet is.
-    :ivar known: whether anything was seen of it at all.
+    :ivar usable: whether calls should go there. True until the first signal.
+    :ivar known: whether there was any signal from it.
     :ivar streak: how many signals in a row spoke against ``usable``.
     :ivar counted: when the last of them was (monotonic seconds).
-    :ivar reason: what was seen last.
+    :ivar reason: the last signal, in words.
     """
 
     usable: bool = True

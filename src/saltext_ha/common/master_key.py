@@ -1,7 +1,7 @@
 """
-Which key does this master identify itself with, and do its two halves belong together?
+The key by which this master identifies itself, and whether its two halves fit.
 
-Where Salt looks, by version:
+Where Salt keeps it, by version:
 
 - 3006, 3007: ``master.pem`` / ``master.pub`` in ``pki_dir``;
 - 3008: ``<id>.pem`` / ``<id>.pub`` when there is such a pair (it renames ``master.*`` to that at
@@ -82,7 +82,7 @@ def read(opts: Mapping[str, Any], name: str) -> bytes | None:
         folder = Path(opts["cluster_pki_dir"] if clustered else opts["pki_dir"])
         path = folder / name
         if path.is_symlink() and "keys.cache_driver" in opts:
-            return None  # 3008 leaves links for who goes back to 3007, and reads none itself
+            return None  # 3008 leaves links for a downgrade to 3007, and reads none itself
         return path.read_bytes() if path.is_file() else None
     import salt.cache
 

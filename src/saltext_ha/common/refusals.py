@@ -1,5 +1,6 @@
 """
-Who was turned away, and why: counted each time, logged without flooding, and told while it lasts.
+Callers that were turned away, and why: counted each time, logged without flooding, shown while it
+lasts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ LOG_LINES = 20
 # Seconds without another after which a refusal is over.
 OVER = 900.0
 TOLD = 20
-# What ordinary work leaves: a master that looks whether another is there yet, joins, renews its
-# certificate, or was stopped for a while. Nobody got anywhere by it, nor was kept out.
+# These come from ordinary work: a master checks whether another one is up, joins, renews its
+# certificate, or was stopped for a while. They are neither attacks nor refusals.
 HUNG_UP, LATE, IDLE = "hung up during the handshake", "handshake timed out", "no request in time"
 ORDINARY = (HUNG_UP, LATE, IDLE)
 
@@ -50,15 +51,15 @@ class Refusals:
     """
     Counts by reason. A reason is logged when it first occurs, then at most once a minute.
 
-    :param pins: changes whenever somebody is pinned, renewed or removed; opens no file, as
-        there may be no descriptor left.
+    :param pins: a number that changes whenever a peer is pinned, renewed or removed; it opens no
+        file, because there may be no descriptor left.
     """
 
     def __init__(self, pins: Callable[[], int] = lambda: 0) -> None:
         self.counts: dict[str, int] = {}
         self._logged: dict[str, tuple[float, int]] = {}
         self._pins = pins
-        # The one that was met least lately is the first.
+        # The least recent one is the first.
         self._lately: dict[tuple[str, str], Refusal] = {}
 
     def lately(self) -> list[dict[str, Any]]:
@@ -68,8 +69,8 @@ class Refusals:
 
     def admitted(self, host: str) -> None:
         """
-        A peer was let in from *host*: what was refused there before somebody was pinned or renewed
-        is over.
+        A peer from *host* was accepted: refusals there from before a peer was pinned or renewed are
+        over.
         """
         if not self._lately:
             return
@@ -121,8 +122,8 @@ class Allowance:
 
 class HttpLog(logging.Logger):
     """
-    What aiohttp has to say about a caller's HTTP. It would log a traceback for each request that is
-    none, and anybody who reaches the port could fill the disk with those.
+    aiohttp's complaints about a caller's HTTP. It would log a traceback for each malformed request,
+    and any host that reaches the port could fill the disk with them.
     """
 
     def __init__(self, refuse: Callable[[str, str], None]) -> None:

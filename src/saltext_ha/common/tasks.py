@@ -19,8 +19,8 @@ class Tasks:
     """
     Tasks by name.
 
-    :param failed: called when one of them raises: a part that is gone is worse than an engine that
-        is started anew.
+    :param failed: called when one of them raises: a missing part is worse than a restart of the
+        engine.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:

@@ -18,7 +18,8 @@ FILES = ("tcp", "tcp6")
 
 class TcpConnection(NamedTuple):
     """
-    An established one. ``local`` and ``remote`` are as the kernel writes them, for :func:`end`.
+    An established connection. ``local`` and ``remote`` are as the kernel writes them, for
+    :func:`end`.
 
     ``sent_again`` and ``probes`` count how often in a row data, and keepalive probes, were sent
     without an answer (``retrnsmt`` and ``timeout`` there; ``get_tcp4_sock`` in

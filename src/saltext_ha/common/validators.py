@@ -102,7 +102,7 @@ def path(value: Any) -> Path:
 
 
 def unknown(key: object, known: Iterable[str]) -> str:
-    """What is said of a key that nobody reads."""
+    """The error for a key that is not known."""
     names = list(known)
     near = difflib.get_close_matches(str(key), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(names)}"
@@ -142,9 +142,9 @@ def hidden(text: str) -> str:
 
 def source(opts: Mapping[str, Any], otherwise: str) -> str:
     """
-    Where *opts* were read: the configuration file, and what it includes by default.
+    The source of *opts*: the configuration file, and its default includes.
 
-    :param otherwise: what is said where that is not known.
+    :param otherwise: returned if that is not known.
     """
     file, included = opts.get("conf_file"), opts.get("default_include")
     return f"{file} (or {included})" if file and included else str(file or otherwise)

@@ -18,7 +18,7 @@ def open_file(path: str) -> int:
     """The file *path*, open; a link is refused (``ELOOP``), a pipe is not waited for."""
     try:
         return os.open(path, READ | NO_TRACE)
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # another user's file
         return os.open(path, READ)
 
 

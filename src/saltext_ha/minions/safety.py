@@ -205,8 +205,8 @@ def _keys(group: GroupFacts, left: Iterable[str], everybody: set[str]) -> Iterat
 
 def unknown_to_minions(group: GroupFacts) -> list[str]:
     """
-    The masters that no minion is configured with; none where not all minions said what they know,
-    or one knows an address of which nobody knows whose it is.
+    The masters that no minion is configured with; empty if not all minions told their masters, or
+    one has an address that belongs to no known master.
     """
     everybody = accepted(group.keys)
     told = [group.minions[minion_id] for minion_id in everybody & group.minions.keys()]

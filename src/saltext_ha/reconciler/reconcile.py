@@ -222,7 +222,8 @@ class Reconciler:
         local = self.observer.record(minion_id, seen, records, task) if seen and seen.news else None
         if local:
             records = records | local.changed
-            # Further entries beside the one that counts are removed, whoever left them.
+            # Further entries beside the one that counts are removed, also those that we did not
+            # leave.
             aims = now.extra | (frozenset() if task.adopted else was.aims)
             row = Applied(Stored(now.state, now.key, now.denied), local.known, aims)
         heard: Records = {}

@@ -111,7 +111,7 @@ def disclaimed(known: Register, highs: Highs) -> Register:
 
 def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) -> Register:
     """
-    *known* after *entry* was deployed by somebody who knew all of it; its number follows.
+    *known* after *entry* was deployed with knowledge of all of it; its number follows.
 
     :param dot: the name of this write.
     :param old: what was served before the first deployment: number 0, where this is the first.

@@ -1,5 +1,5 @@
 """
-What has to stand in a minion's configuration so that it knows all masters of a group?
+The configuration by which a minion knows all masters of a group.
 
 One file in ``minion.d``. The runner ``ha.minion_config``, the state ``ha.multi_master`` and
 ``deploy/install-minion.sh`` all write the same text for the same masters.
@@ -22,7 +22,7 @@ from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT
 from saltext_ha.minion.options import NAMES
 
 NAME = "ha-masters.conf"
-#: By its first line a file is known for one of ours, that may be replaced.
+# : The first line of a file of ours, which may be replaced.
 MARK = "# Written for saltext-ha: the masters of this minion."
 FAILOVER, HOT = TYPES = ("failover", "hot")
 ALIVE = 30  # seconds
@@ -74,13 +74,13 @@ def wanted(
     names: Any = None,
 ) -> Wanted:
     """
-    The same from what somebody has written; hosts and ports are told apart.
+    The same from a user's values; hosts and ports are separated.
 
     :param masters: ``host`` or ``host:port``, port being the request port; a list of them.
     :param publish_port: None: each master tells its own, to a hot minion.
     :param jitter: whole seconds; other than the default with the watchdog only.
     :param names: what masters are called in their group → one of *masters*; not of all of them.
-    :raises HaError: it makes no sense, or Salt would not do with it what is meant.
+    :raises HaError: a value is invalid, or Salt would not do what is meant with it.
     """
     if isinstance(masters, str):
         masters = [part.strip() for part in masters.split(",")]
@@ -207,11 +207,11 @@ def options(wish: Wanted) -> dict[str, Any]:
         # Salt forces it to 0, and logs that as CRITICAL.
         made["retry_dns"] = 0
         made["master_alive_interval"] = wish.alive
-        # The watchdog goes back when the master has been good for a while, Salt at its first word.
+        # The watchdog goes back after the master has worked for a while, Salt at its first answer.
         made["master_failback"] = wish.failback and not wish.watchdog
         if made["master_failback"]:
             made["master_failback_interval"] = wish.alive
-    # A connection whose packets get lost without a word is noticed by these alone.
+    # Only these notice a connection whose packets are lost silently.
     idle, again = (5, 3) if wish.watchdog else (20, 5)
     made |= {"tcp_keepalive": True, "tcp_keepalive_idle": idle}
     made |= {"tcp_keepalive_intvl": again, "tcp_keepalive_cnt": 3}

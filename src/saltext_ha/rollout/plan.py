@@ -17,7 +17,7 @@ from saltext_ha.lint.model import ERROR, INFO, Place
 from saltext_ha.rollout import drop_in, record
 from saltext_ha.rollout.record import PUT_BACK
 
-#: What is nobody's to replace as a whole: other engines, other keys of ha:.
+# : Options that must not be replaced as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
 REMEMBERED = 3600.0  # seconds in which the same file is not tried again
 
@@ -25,11 +25,11 @@ REMEMBERED = 3600.0  # seconds in which the same file is not tried again
 @dataclass(frozen=True)
 class RolloutPlan:
     """
-    What is to be done.
+    The plan for a minion.
 
-    ``old`` is what the file has in it now, None where there is none. ``stale``: the minion was
-    started before the file was written. ``trying``: it is in place, and what comes of it is not
-    known yet. ``remarks`` are warnings of ``ha.lint``.
+    ``old`` is the present content of the file, None without one. ``stale``: the minion was started
+    before the file was written. ``trying``: it is in place, and the result is not known yet.
+    ``remarks`` are warnings of ``ha.lint``.
     """
 
     path: Path
@@ -57,7 +57,7 @@ def make(
     opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retry: bool
 ) -> RolloutPlan:
     """
-    What is to be done on the minion with *opts*.
+    The plan for the minion with *opts*.
 
     :param minion: the process of the minion, None when none runs.
     :param retry: try a file again that was put back within the last hour.
@@ -82,7 +82,7 @@ def make(
     if trying and not same:
         raise HaError("another file is being tried on this minion; run this again later")
     if trying and old != new:
-        # It was put back, and the minion is on its way back; or somebody changed it meanwhile.
+        # It was put back, and the minion is restarting; or another user changed it meanwhile.
         raise HaError("this file is being tried on this minion; run this again later")
     return RolloutPlan(
         path,
@@ -158,7 +158,7 @@ def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> t
 def _is_newer(path: Path, minion: int) -> bool:
     """Whether *path* was written since the *minion* was started."""
     written = path.stat().st_mtime
-    # One from the future, after the clock was set back, would have it restarted at every run.
+    # A time in the future, after the clock was set back, would restart the minion at every run.
     return _started(minion) < written <= time.time()
 
 

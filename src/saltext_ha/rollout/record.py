@@ -15,7 +15,7 @@ from saltext_ha.minion.restarting.processes import KnownProcess, living
 TRYING = "trying"  # the minion restarts, or is looking for a master
 KEPT = "kept"
 PUT_BACK = "put back"
-FAILED = "failed"  # nobody could restart the minion, or the old file could not be written
+FAILED = "failed"  # the minion could not be restarted, or the old file not be written
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class RolloutRecord:
     """
     One exchange.
 
-    ``state`` is one of the above, ``digest`` that of the new file, ``at`` Unix time, ``why`` what
-    there is to say, ``helper`` the process that tries, and ``started`` when that was started.
+    ``state`` is one of the above, ``digest`` that of the new file, ``at`` Unix time, ``why`` the
+    reason, ``helper`` the process that tries, and ``started`` when that was started.
     """
 
     state: str
@@ -51,7 +51,7 @@ def path(cachedir: str) -> Path:
 
 
 def read(cachedir: str) -> RolloutRecord | None:
-    """The last exchange; None when there was none, or nobody can tell."""
+    """The last exchange; None if there was none, or it is unknown."""
     try:
         found: Mapping[str, object] = json.loads(files.read(path(cachedir)))
         return RolloutRecord(
@@ -73,5 +73,5 @@ def write(cachedir: str, record: RolloutRecord) -> None:
 
 def replace(target: Path, text: str, mode: int = 0o644) -> None:
     """Write *text* to *target*, whole or not at all; it is on disk when this returns."""
-    # Salt reads *.conf only: what is half written has another name.
+    # Salt reads only *.conf: a half written file has another name.
     write_whole(target, text.encode(), mode)

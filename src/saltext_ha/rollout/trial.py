@@ -1,10 +1,10 @@
 """
-The process that exchanges the file: it outlives the minion that it restarts.
+The process that exchanges the file; it outlives the minion that it restarts.
 
-It waits until the job that has asked for it is over, restarts the minion, and watches whether the
-new one reaches a master. When it does not, the old file is put back and the minion restarted again.
-Evidence is the established connection to a master's publisher, which Salt makes only after a worker
-of that master has let the minion in.
+It waits until the job that asked for it has ended, restarts the minion, and watches whether the new
+one reaches a master. If it does not, the old file is put back and the minion restarted again. The
+evidence is the established connection to a master's publisher, which Salt makes only after a worker
+of that master has accepted the minion.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEADY = 3  # looks in a row
 @dataclass(frozen=True)
 class Order:
     """
-    What is to be tried.
+    The order for the process.
 
     ``path`` is the file, which has ``new`` in it already; ``old`` what was there before, None for
     no file. ``bus`` is where the minion serves its events. ``minion`` and ``job`` are processes.
@@ -70,7 +70,7 @@ def launch(order: Order) -> None:
             _put_back(order)
         raise
     now = RolloutRecord(TRYING, record.digest(order.new), time.time(), "", *helper)
-    with contextlib.suppress(OSError):  # a full disk: it is under way nevertheless
+    with contextlib.suppress(OSError):  # a full disk: it is under way anyway
         record.write(order.cachedir, now)
 
 
@@ -79,7 +79,7 @@ def main() -> None:
     order = Order(**detached.take())
     try:
         state, why = carry_out(order)
-    except Exception as exc:  # nobody else can say so
+    except Exception as exc:  # no other place can report it
         state, why = FAILED, f"{type(exc).__name__}: {exc}"
     record.write(order.cachedir, RolloutRecord(state, record.digest(order.new), time.time(), why))
 
@@ -88,7 +88,7 @@ def carry_out(order: Order) -> tuple[str, str]:
     """
     Try the new file.
 
-    :return: what became of it, and why.
+    :return: the resulting state, and why.
     """
     with contextlib.suppress(psutil.NoSuchProcess):
         try:
@@ -114,7 +114,7 @@ def carry_out(order: Order) -> tuple[str, str]:
             opts(), lambda: running(order.pidfile, order.bus, order.minion), order.timeout
         )
         why = "" if reached else f"no master was reached within {order.timeout:g} s"
-    # SystemExit is how Salt answers to a file that it cannot read.
+    # Salt raises SystemExit for a file that it cannot read.
     except (HaError, OSError, SystemExit) as exc:
         reached, why = "", str(exc)
     if reached:
@@ -157,7 +157,7 @@ def _reached(running: binding.Running, pid: int) -> str:
         judged = binding.judge(master, links, running)
         if judged.connected:
             return str(master.configured)
-        # The publish port is not known, but there is a connection besides that for requests.
+        # The publish port is unknown, but there is a connection besides that for requests.
         ports = {port for ip, port in links.seen or () if ip in master.ips}
         if judged.connected is None and ports - running.request_ports():
             return str(master.configured)

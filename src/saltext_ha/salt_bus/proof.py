@@ -1,10 +1,10 @@
 """
-What shows that an event was fired by this master's engine: a keyed hash that no minion can make.
+The proof that this master's engine fired an event: a keyed hash that no minion can make.
 
-An accepted minion can have Salt fire any event, under any tag, with any data, so neither says
-anything. The key lies in the state folder, which only the user of salt-master can read; the hash is
-bound to the tag, to all that the event says, and to the time, so that an old event that somebody
-has seen is good for nothing a while later.
+An accepted minion can make Salt fire any event, under any tag, with any data, so these prove
+nothing. The key is in the state folder, which only the user of salt-master can read. The hash is
+bound to the tag, to all data and to the time, so that a copy of an old event is invalid after a
+while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY_BYTES = 32
 GOOD_FOR = 600.0
 """Seconds for which an event is believed, and by which the clock may be set back meanwhile."""
 FIRED, PROOF = "fired", "proof"
-# What Salt and its tracing put beside the data of any event; besides, all that begins with "_".
+# Fields that Salt and its tracing add to any event, besides those that begin with "_".
 OF_SALT = {PROOF, "traceparent", "tracestate", "baggage", "proxy_target"}
 
 
@@ -47,7 +47,7 @@ def read_key(state_dir: Path) -> bytes:
 
 def key_of(state_dir: Path) -> bytes:
     """
-    The same, for the engine itself; made where there is none, or a damaged one.
+    The same, for the engine itself; made if there is none, or it is damaged.
 
     :raises OSError: it cannot be kept.
     """
@@ -63,15 +63,15 @@ def key_of(state_dir: Path) -> bytes:
 @functools.lru_cache(maxsize=1)
 def unreadable(reason: str) -> None:
     """
-    Say once that events cannot be checked, and not for each of them. Here, as Salt's loader may
-    load its modules anew. ``unreadable.cache_clear()``: they can be again.
+    Log once that events cannot be checked, not for each event. It is here because Salt's loader may
+    reload its modules. ``unreadable.cache_clear()``: they can be checked again.
     """
     log.error("ha.genuine: no event counts as the engine's own: %s", reason)
 
 
 class Proofs:
     """
-    Marks events as this master's own, and knows those again.
+    Marks events as this master's own, and recognises them.
 
     :param clock: Unix time.
     """
@@ -94,7 +94,7 @@ class Proofs:
         try:
             expected = self._hash(tag, data)
         except (TypeError, ValueError, RecursionError):
-            return False  # what we fire can be written
+            return False  # our own events can be encoded
         same = hmac.compare_digest(expected.encode(), proof.encode(errors="replace"))
         return same and abs(self._clock() - fired) <= GOOD_FOR
 

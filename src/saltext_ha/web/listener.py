@@ -1,9 +1,9 @@
 """
 The status listener: HTTP for people and monitoring; it only reads.
 
-On loopback without TLS unless configured; a token, where one is set, is asked for everything but
-``/live`` and ``/ready``, which say little and which balancers ask. Connections pass the same gate
-as those of peers (:mod:`saltext_ha.transport.connection`): deadlines, and no more than so many.
+On loopback without TLS unless configured. A token, if one is set, is needed for everything but
+``/live`` and ``/ready``, which say little and which balancers ask. Connections have the same limits
+as those of peers (:mod:`saltext_ha.transport.connection`): deadlines and a maximum number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from saltext_ha.transport.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
-# Nobody holds a connection for longer than that without asking, and a page asks every few seconds.
+# Seconds for which a connection may be idle; a page asks every few seconds.
 LIMITS = Limits(
     header=5.0, keepalive=20.0, max_line=4096, max_handshakes=32, max_anonymous=64, backlog=64
 )
@@ -108,7 +108,7 @@ class StatusListener:
             if not response.prepared:
                 response.headers.setdefault(name, value)
         if request.body_exists:
-            # It is not read, and cannot be told from the next request.
+            # The body is not read, and cannot be distinguished from the next request.
             response.force_close()
         return response
 
@@ -143,8 +143,8 @@ class StatusListener:
 
     def _is_meant(self, request: web.BaseRequest) -> bool:
         """
-        Where no token keeps others out, the page of a stranger that has its own name point to
-        this machine must not read along (DNS rebinding): only names of ours are answered.
+        Without a token, a foreign web page whose name points to this machine could read the answers
+        (DNS rebinding): so only our own names are answered.
         """
         if self._settings.token:
             return True

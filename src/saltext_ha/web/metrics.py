@@ -1,8 +1,8 @@
 """
-What Prometheus is told; imported only where ``prometheus_client`` is installed.
+The metrics for Prometheus; imported only if ``prometheus_client`` is installed.
 
-Names and meaning are listed in docs/status-page.md. What is not known is left out rather than
-guessed: alerts ask for that with ``absent``, or by ``saltext_ha_up``.
+Names and meaning are listed in docs/status-page.md. Unknown values are left out, not guessed:
+alerts check for that with ``absent``, or by ``saltext_ha_up``.
 """
 
 from __future__ import annotations

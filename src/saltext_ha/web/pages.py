@@ -26,10 +26,10 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/openapi.json": ("openapi.json", "application/json"),
 }
-# More pages than that are told to ask from time to time instead.
+# Further pages must poll instead.
 MAX_STREAMS = 16
 STREAM_INTERVAL = 3.0
-HUNG = 10.0  # seconds that who follows may take for one message
+HUNG = 10.0  # seconds that a follower may take for one message
 MAX_MINIONS = 1000
 MINIONS_GOOD_FOR = 5.0
 NO_API = "no salt-api: neither rest_cherrypy nor rest_tornado is configured there"
@@ -83,7 +83,7 @@ class Pages:
         )
 
     async def saltstack(self, request: web.BaseRequest) -> web.Response:
-        """What callers of salt-api want to know: where to, and who is well."""
+        """The answer for callers of salt-api: the URLs, and which masters are healthy."""
         taken = await self._snapshots.get()
         return _json(callers(taken.data), Age=str(int(_age(taken))))
 
@@ -104,7 +104,7 @@ class Pages:
     async def metrics(self, request: web.BaseRequest) -> web.Response:
         """What Prometheus asks for."""
         try:
-            # Not needed to run, and not there with every release of Salt.
+            # Optional, and not installed with every release of Salt.
             from saltext_ha.web import metrics
         except ImportError:
             return web.Response(
@@ -161,8 +161,8 @@ class Pages:
 def callers(status: Mapping[str, Any]) -> dict[str, Any]:
     """
     The fields that clients of salt-api know (``status``, ``master_count``, ``healthy_count``,
-    ``masters``), and a little more. Healthy is who can be called: a master of which nothing is
-    known is not, nor is one without a salt-api.
+    ``masters``), and a few more. A master is healthy if it can be called: an unknown one is not,
+    nor is one without a salt-api.
     """
     masters = []
     for row in status["masters"]:

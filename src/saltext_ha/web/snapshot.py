@@ -1,10 +1,10 @@
 """
-The state of the group, taken once for all who look at it.
+The state of the group, taken once for all callers.
 
 A page, a scrape and a balancer together must cost the engine no more than one of them. A snapshot
-is good for two seconds; then the next caller has another one taken, and is given the old one where
-that takes longer than a second (a peer that does not respond is waited for). Its age is said.
-One that is older than 15 seconds is not given to anybody.
+is valid for two seconds; then the next caller has a new one taken, and gets the old one if that
+takes longer than a second (because of an unresponsive peer). Its age is shown. One older than 15
+seconds is never given out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Taken:
 
 class Snapshots:
     """
-    Takes them, one at a time, when somebody asks.
+    Takes snapshots, one at a time, on request.
 
     :param name: this master's.
     :param timeout: seconds that a peer may take for its part.
@@ -57,7 +57,7 @@ class Snapshots:
 
     async def get(self) -> Taken:
         """
-        The latest.
+        The latest snapshot.
 
         :raises HaError: there is none, or only one that is too old, and none can be taken now.
         """
@@ -66,7 +66,7 @@ class Snapshots:
             return last
         if self._taking is None or self._taking.done():
             self._taking = asyncio.ensure_future(self._take())
-        # Without one to be given meanwhile: peers answer within their timeout, or not at all.
+        # There is no old one: peers answer within their timeout, or not at all.
         usable = last is not None and _age(last) < TOO_OLD
         patience = PATIENCE if usable else self._timeout + 5
         try:

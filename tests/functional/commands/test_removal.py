@@ -66,6 +66,17 @@ async def level(m1: Engine, m2: Engine) -> None:
     await until(same, "both are level")
 
 
+async def undone(m1: Engine, m2: Engine, left: dict[str, str]) -> dict[str, Any]:
+    """
+    What ``ha.remove_peer`` on m1 tells of m3, with all that it did in the last hour undone; the
+    key files that are *left* are there on both when this returns.
+    """
+    told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
+    assert told["retcode"] == 0, told
+    await until(lambda: there(m1.place) == there(m2.place) == left, "undone")
+    return told
+
+
 async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned:
     """All that a member can do, told to m2 alone; the member that it brings in tells m1."""
     for minion_id in ("web1", "web2", "web4"):
@@ -162,16 +173,25 @@ def test_without_undo_it_is_only_told(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouch]:
+    """
+    *thief* under a node's name by which it has accepted a key, and its word that this node has
+    written nothing.
+    """
+    owner = bytes.fromhex(thief.identity.fingerprint.replace(":", ""))
+    word = Vouch(owner, b"nonce..8", 0)
+    mine = Turned(thief.identity.key_file.parent, "m3", word.node)
+    await mine.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
+    await level(m1, m2)
+    return mine, word
+
+
 def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Path) -> None:
     """It accepts a key by a write that it then says it has not made."""
 
     async def act() -> None:
         async with with_a_thief(tmp_path) as (m1, m2, thief):
-            owner = bytes.fromhex(thief.identity.fingerprint.replace(":", ""))
-            word = Vouch(owner, b"nonce..8", 0)
-            mine = Turned(thief.identity.key_file.parent, "m3", word.node)
-            await mine.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
-            await level(m1, m2)
+            mine, word = await disowning(m1, m2, thief)
             for engine in (m1, m2):
                 said = [list(mine.signed(word))]
                 await mine.tell(engine.place.peer, "hello", {"vouched": said})
@@ -183,10 +203,8 @@ def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Path) ->
 
             await until(gone, "what it disowns is out")
             await level(m1, m2)
-            told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
+            told = await undone(m1, m2, {"backdoor": "minions_pre"})
             assert [(row["id"], row["to"]) for row in told["keys"]] == [("backdoor", PENDING)]
-            clean = {"backdoor": "minions_pre"}
-            await until(lambda: there(m1.place) == there(m2.place) == clean, "undone")
 
     asyncio.run(act())
 
@@ -204,14 +222,12 @@ def test_a_knock_that_swallowed_a_decision_is_undone(tmp_path: Path) -> None:
             for minion_id in before:
                 await thief.decide(m2.place.peer, minion_id, PENDING, KEYS[0], at=0.0)
             await until(lambda: there(m1.place) == dict.fromkeys(before, "minions_pre"), "all pend")
-            told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
-            assert told["retcode"] == 0, told
+            told = await undone(m1, m2, before)
             assert {row["id"]: (row["what"], row["to"]) for row in told["keys"]} == {
                 "web1": (PENDING, REJECTED),
                 "web2": (PENDING, ACCEPTED),
             }
             assert told["knocks"] == 3
-            await until(lambda: there(m1.place) == there(m2.place) == before, "undone")
 
     asyncio.run(act())
 
@@ -224,11 +240,7 @@ def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> None:
 
     async def act() -> None:
         async with with_a_thief(tmp_path) as (m1, m2, thief):
-            owner = bytes.fromhex(thief.identity.fingerprint.replace(":", ""))
-            word = Vouch(owner, b"nonce..8", 0)
-            mine = Turned(thief.identity.key_file.parent, "m3", word.node)
-            await mine.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
-            await level(m1, m2)
+            mine, word = await disowning(m1, m2, thief)
             said = {"vouched": [list(mine.signed(word))]}
             (claimed,) = (await thief.known(m1.place.peer, "backdoor")).values()
             friend = Turned(m2.place.config.state_dir, "m2")
@@ -242,10 +254,8 @@ def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> None:
             status = await run(m1.place, "status")
             noted = [row["note"] for row in status["masters"] if row["self"]]
             assert "not taken from m3: record of 'backdoor'" in str(noted)
-            told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
+            told = await undone(m1, m2, {"backdoor": "minions_pre"})
             assert [(row["id"], row["to"]) for row in told["keys"]] == [("backdoor", PENDING)]
-            clean = {"backdoor": "minions_pre"}
-            await until(lambda: there(m1.place) == there(m2.place) == clean, "undone")
 
     asyncio.run(act())
 
@@ -262,15 +272,14 @@ def test_what_it_says_under_the_name_of_another_write_is_found(tmp_path: Path) -
                 await thief.push(m1.place.peer, forged)
             await thief.push(m2.place.peer, made._replace(values=rejected(made)))
             await level(m1, m2)
-            told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
+            clean = {"backdoor": "minions_pre", "backdoor2": "minions_pre", "web1": "minions"}
+            told = await undone(m1, m2, clean)
             fates = {row["id"]: (row["state"], row["to"]) for row in told["keys"]}
             assert fates == {
                 "backdoor": (ACCEPTED, PENDING),
                 "backdoor2": (ACCEPTED, PENDING),
                 "web1": (REJECTED, ACCEPTED),
             }
-            clean = {"backdoor": "minions_pre", "backdoor2": "minions_pre", "web1": "minions"}
-            await until(lambda: there(m1.place) == there(m2.place) == clean, "undone")
 
     asyncio.run(act())
 

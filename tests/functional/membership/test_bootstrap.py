@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -93,6 +94,17 @@ def stop(starters: Sequence[Starter]) -> None:
         starter.stop()
 
 
+@contextlib.contextmanager
+def one_group(starters: Sequence[Starter], masters: Sequence[Place]) -> Iterator[None]:
+    """*masters* run on *starters*, and have joined each other."""
+    start(starters, masters)
+    try:
+        wait_for(lambda: is_one_group(masters), SOON, "all are one group")
+        yield
+    finally:
+        stop(starters)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_order_ends_as_one_group_with_one_master_key(
     tmp_path: Path, starters: list[Starter], seed: int
@@ -147,13 +159,9 @@ def test_engines_that_run_already_find_each_other(
 def test_two_that_both_found_a_group_end_as_one(tmp_path: Path, starters: list[Starter]) -> None:
     """Each believes to be the first: its list has it there."""
     masters = places(tmp_path, reverse=["m3"])
-    start(starters, masters)
-    try:
-        wait_for(lambda: is_one_group(masters), SOON, "all are one group")
+    with one_group(starters, masters):
         assert len(keys_of(masters)) == 2
         assert "different master keys" in str(ask(masters[1], "status")["notes"])
-    finally:
-        stop(starters)
 
 
 def test_a_restart_changes_nothing(tmp_path: Path, starters: list[Starter]) -> None:
@@ -177,9 +185,7 @@ def test_a_restart_changes_nothing(tmp_path: Path, starters: list[Starter]) -> N
 def test_who_left_stays_out_until_joined_again(tmp_path: Path, starters: list[Starter]) -> None:
     masters = places(tmp_path)
     m1, _, m3 = masters
-    start(starters, masters)
-    try:
-        wait_for(lambda: is_one_group(masters), SOON, "all are one group")
+    with one_group(starters, masters):
         notes = ask(m3, "leave")["notes"]
         assert m3.config.url in notes[-1]
         stop(starters[2:])
@@ -194,16 +200,12 @@ def test_who_left_stays_out_until_joined_again(tmp_path: Path, starters: list[St
         assert answer["kind"] == "join"
         wait_for(lambda: is_one_group(masters), SOON, "all are one group again")
         wait_for(lambda: note_of(m1) == "", SOON, "nobody is missing any more")
-    finally:
-        stop(starters)
 
 
 def test_who_was_removed_is_not_asked_back(tmp_path: Path, starters: list[Starter]) -> None:
     masters = places(tmp_path)
     m1, m2, m3 = masters
-    start(starters, masters)
-    try:
-        wait_for(lambda: is_one_group(masters), SOON, "all are one group")
+    with one_group(starters, masters):
         notes = ask(m1, "remove_peer", name="m3")["notes"]
         assert "a new secret" in " ".join(notes)
         for place in (m1, m2):
@@ -218,8 +220,6 @@ def test_who_was_removed_is_not_asked_back(tmp_path: Path, starters: list[Starte
         assert answer["kind"] == "notice"
         with pytest.raises(joining.HaError, match="was removed from this group"):
             joining.join(m3.opts, m3.config, "", 0, force=True)
-    finally:
-        stop(starters)
 
 
 def test_where_ha_peers_says_that_another_is(

@@ -127,14 +127,19 @@ def test_a_minion_may_knock_again_after_its_tombstone_was_dropped(m1: Master, m2
     assert m1.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
 
-def test_a_snapshot_from_before_the_deletion_brings_nothing_back(m1: Master, m2: Master) -> None:
-    shared(m1, m2, "web1", "web2")
+def miss_the_dropping(m1: Master, m2: Master) -> None:
+    """web1 is deleted and dropped on both; then m2 is its snapshot from before."""
     level(m1, m2)
     copy = snapshot(m2)
     m1.remove("web1")
     level(m1, m2)
     drop(m1, m2)
     revert(m2, copy)
+
+
+def test_a_snapshot_from_before_the_deletion_brings_nothing_back(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    miss_the_dropping(m1, m2)
     m2.settle()
     assert m2.file(ACCEPTED, "web1").exists()
     meet(m1, m2)
@@ -146,12 +151,7 @@ def test_a_snapshot_from_before_the_deletion_brings_nothing_back(m1: Master, m2:
 
 def test_what_a_reverted_master_decides_anew_counts(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
-    level(m1, m2)
-    copy = snapshot(m2)
-    m1.remove("web1")
-    level(m1, m2)
-    drop(m1, m2)
-    revert(m2, copy)
+    miss_the_dropping(m1, m2)
     # An operator accepts, on the reverted master, what the others have not heard of.
     m2.knock("new", 1, ACCEPTED)
     meet(m1, m2)

@@ -189,15 +189,21 @@ def layout(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+def folder_away(m1: Master, m2: Master, layout: bool, *ids: str) -> Path:
+    """*ids* are accepted on both, and the folder of m1 is away, which it has seen."""
+    m1.restart(pending_first=layout)
+    shared(m1, m2, *ids)
+    aside = unmounted(m1)
+    m1.scan()
+    return aside
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_minions_that_knocked_while_the_folder_was_away_are_accepted_as_before(
     m1: Master, m2: Master, layout: bool, restarted: bool
 ) -> None:
     """Salt left their keys twice, and 3008 would have them wait; nobody has to do anything."""
-    m1.restart(pending_first=layout)
-    shared(m1, m2, *names(13))
-    aside = unmounted(m1)
-    m1.scan()
+    aside = folder_away(m1, m2, layout, *names(13))
     for minion_id in names(12):
         m1.knock(minion_id)
     m1.scan()
@@ -214,10 +220,7 @@ def test_minions_that_knocked_while_the_folder_was_away_are_accepted_as_before(
 def test_a_knock_with_another_key_while_the_folder_was_away_is_denied(
     m1: Master, m2: Master, layout: bool
 ) -> None:
-    m1.restart(pending_first=layout)
-    shared(m1, m2, "web1", "web2")
-    aside = unmounted(m1)
-    m1.scan()
+    aside = folder_away(m1, m2, layout, "web1", "web2")
     m1.knock("web1", 1)
     m1.scan()
     put_back(m1, aside)
@@ -236,10 +239,7 @@ def test_a_knock_with_another_key_while_the_folder_was_away_is_denied(
 def test_a_knock_while_the_folder_was_away_brings_no_deleted_key_back(
     m1: Master, m2: Master, layout: bool
 ) -> None:
-    m1.restart(pending_first=layout)
-    shared(m1, m2, "web1", "web2")
-    aside = unmounted(m1)
-    m1.scan()
+    aside = folder_away(m1, m2, layout, "web1", "web2")
     m1.knock("web1")
     m2.remove("web1")
     m2.settle()
@@ -272,10 +272,7 @@ def test_files_that_are_back_after_their_minions_knocked_are_believed(
 
 
 def test_released_when_it_is_back_nothing_is_deleted(m1: Master, m2: Master, layout: bool) -> None:
-    m1.restart(pending_first=layout)
-    shared(m1, m2, *names(3))
-    aside = unmounted(m1)
-    m1.scan()
+    aside = folder_away(m1, m2, layout, *names(3))
     m1.knock("web1")
     m1.knock("web2", 1)
     put_back(m1, aside)
