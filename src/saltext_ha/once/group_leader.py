@@ -127,6 +127,10 @@ class GroupLeader:
                 "and restart them"
             )
 
+    async def claim(self, name: str, within: float) -> str:
+        """Nothing but the registers of the masters knows: see :mod:`.runs`."""
+        return ""
+
     # -- looking
 
     async def run(self) -> None:

@@ -30,6 +30,15 @@ class Leader(Protocol):
         """What peers may ask."""
         ...
 
+    async def claim(self, name: str, within: float) -> str:
+        """
+        Why this leader may not run *name* now, though it leads and the masters that it reaches know
+        of no run within so many seconds; or empty.
+
+        :raises HaError: that cannot be found out.
+        """
+        ...
+
     def run(self) -> Coroutine[Any, Any, None]:
         """For as long as the engine runs."""
         ...
@@ -64,6 +73,9 @@ class NoLeader:
             raise HaError(f"{APART}{OFF}")
 
         return {"leader": refuse}
+
+    async def claim(self, name: str, within: float) -> str:
+        return ""
 
     async def run(self) -> None:
         return

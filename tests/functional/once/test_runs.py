@@ -60,6 +60,9 @@ class Leader:
     def standing(self) -> Leadership:
         return Leadership("group", self.follows, self.follows == self.name, fence=7)
 
+    async def claim(self, name: str, within: float) -> str:
+        return ""
+
 
 class Link:
     """To another master; its own client."""
