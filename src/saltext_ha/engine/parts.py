@@ -29,7 +29,7 @@ from saltext_ha.minions.connections import is_ours
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
-from saltext_ha.once import leaders
+from saltext_ha.once import leaders, locks
 from saltext_ha.once.leaders import Leader
 from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls
@@ -240,6 +240,7 @@ class Parts:
             self.health.unfit_to_lead,
             self.announce,
         )
+        self.locks = locks.make(config.name, config.group, config.leader, self.links, self.leader)
         self.runs = Runs(
             config.name,
             self.core,

@@ -17,6 +17,7 @@ from saltext_ha.commands.history import HistoryCommand
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.commands.leading import Leading
 from saltext_ha.commands.linting import Linting
+from saltext_ha.commands.locking import Locking
 from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
 from saltext_ha.commands.minions import Bound
@@ -156,6 +157,7 @@ def make(parts: Parts) -> Answering:
         restarting,
         leading,
         Once(parts.leader, parts.runs),
+        Locking(config.name, parts.leader, parts.locks),
         past_jobs,
     )
     for_peers = (
@@ -179,6 +181,7 @@ def make(parts: Parts) -> Answering:
         restarting,
         parts.leader,
         parts.runs,
+        parts.locks,
         leading,
         past_jobs,
     )
