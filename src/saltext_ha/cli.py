@@ -15,6 +15,13 @@ event that others may follow. ``salt-ha invite`` prints the token, alone on stan
     salt-ha join --token-file -
     salt-ha join wait=300
     salt-ha -c /srv/salt-config --out=json peers
+
+``salt-ha lock`` runs a command while no other master of the group runs one under that name.
+It becomes nobody: the command runs as the user that calls it.
+
+.. code-block:: bash
+
+    salt-ha lock --wait 60 nightly-backup -- /usr/local/bin/backup --full
 """
 
 from __future__ import annotations
@@ -24,13 +31,14 @@ import getpass
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 UNUSABLE = 2
 INTERRUPTED = 130
 STANDARD_INPUT = "-"
+COMMAND = "--"
 LONGEST = 8192  # characters; a token has about 300
 # As salt-master has them at its start; the first is the one whose mode is looked after.
 _PKI = ("", "minions", "minions_pre", "minions_denied", "minions_autosign", "minions_rejected")
@@ -47,7 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     secret.keep_from_core_dumps()
     parser = _parser()
-    options = parser.parse_intermixed_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index(COMMAND) if COMMAND in given else len(given)
+    options = parser.parse_intermixed_args(given[:end])
+    if options.function in ("lock", "ha.lock"):
+        return _guarded(lambda: _lock(parser, options, given[end + 1 :]))
+    if options.wait is not None or end < len(given):
+        parser.error("--wait and -- are for lock")
     name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
     if name == "ha.join":
         for argument in [one for one in options.arguments if one.startswith("token_file=")]:
@@ -55,8 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.token_file = argument.partition("=")[2]
     elif options.token_file is not None:
         parser.error("--token-file is for join")
+    return _guarded(lambda: _run(options, name))
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """What *work* returns; 2 and its reason when it fails as it may."""
     try:
-        return _run(options, name)
+        return work()
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as exc:
@@ -86,6 +105,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="join: the file with the token; -: asks for it, or reads it from standard input. "
         "Needed for a token only where ha: masters is set: otherwise - is the default",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        help="lock: for how long it may wait; without, for as long as it takes",
     )
     parser.add_argument("function", help="for instance join; 'ha.' before it may be left out")
     parser.add_argument("arguments", nargs="*", help="as for salt-run: values, and name=value")
@@ -132,6 +157,39 @@ def _run(options: argparse.Namespace, name: str) -> int:
     outputter = answer.pop("outputter", None)
     salt.output.display_output(answer, options.out or outputter, opts)
     return int(answer.get("retcode", 0))
+
+
+def _lock(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, command: Sequence[str]
+) -> int:
+    """``salt-ha lock NAME -- command``."""
+    import salt.config
+    import salt.syspaths
+
+    from saltext_ha.commands import engine_client, locked
+    from saltext_ha.common.errors import HaError
+    from saltext_ha.config import mapping
+    from saltext_ha.once import runs
+    from saltext_ha.transport import control_client
+
+    wait = options.wait
+    if len(options.arguments) != 1 or not command or (wait is not None and not wait >= 0):
+        parser.error("lock takes a name and a command: salt-ha lock [--wait SECONDS] NAME -- …")
+    (name,) = options.arguments
+    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    settings = mapping.parse(salt.config.master_config(str(file)))
+    runs.check(name)
+    if settings.leader is None:
+        raise HaError("ha: leader: False: this master takes no part in locks")
+
+    def ask(method: str, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        return control_client.request(settings.control_socket, method, payload, timeout)
+
+    def say(line: str) -> None:
+        print(f"salt-ha: {line}", file=sys.stderr, flush=True)
+
+    by = f"{engine_client.caller(None)}, process {os.getpid()}"
+    return locked.run(locked.Lock(ask, name, by, say), name, command, wait, say)
 
 
 def _refuse_token(arguments: Sequence[str]) -> None:

@@ -65,7 +65,8 @@ class JobStatus:
     What one master knows of a job.
 
     :ivar found: whether its job cache has the job at all.
-    :ivar returned: minion → what the function returned there.
+    :ivar returned: minion → what the function returned there; also of a minion that returned to
+        another master than the one that published the job, as it moved meanwhile.
     :ivar counted: whether ``minions`` are all it was published to. Most job caches other than
         Salt's own keep only those that have returned (``get_load`` of pgjsonb, mysql, redis, …).
     """
@@ -87,12 +88,19 @@ class JobStatus:
         """Whether it was published, and all minions have returned, as far as is known."""
         return self.found and self.counted and not self.missing
 
+    def with_returns(self, more: Mapping[str, Any]) -> JobStatus:
+        """With what those minions that are missing here have returned elsewhere."""
+        came = {minion: more[minion] for minion in self.missing if minion in more}
+        return replace(self, returned={**self.returned, **came}) if came else self
+
     def followed_by(self, later: JobStatus) -> JobStatus:
         """What is known after another look: who was counted once stays counted."""
         if not later.found:
             return self
         minions = tuple(sorted({*self.minions, *later.minions}))
-        return replace(later, minions=minions, counted=self.counted or later.counted)
+        returned = {**self.returned, **later.returned}
+        counted = self.counted or later.counted
+        return replace(later, minions=minions, counted=counted, returned=returned)
 
 
 def read_status(jid: str, master: str, answer: Any) -> JobStatus:
@@ -104,13 +112,14 @@ def read_status(jid: str, master: str, answer: Any) -> JobStatus:
     formed = isinstance(answer, dict) and isinstance(answer.get("Result", {}), dict)
     if not formed or not are_names(answer.get("Minions") or []):
         raise ValueError("the answer of jobs.list_job has another form")
-    # Of a job that it does not know, Salt has an Error or an unknown function, by release.
-    if "Error" in answer or answer.get("Function", "unknown-function") == "unknown-function":
-        return JobStatus(jid, master, False)
     returned = {
         minion: found.get("return") if isinstance(found, dict) else found
         for minion, found in answer.get("Result", {}).items()
     }
+    # Of a job that it did not publish, Salt has an Error or an unknown function, by release; and
+    # what minions have returned of it here.
+    if "Error" in answer or answer.get("Function", "unknown-function") == "unknown-function":
+        return JobStatus(jid, master, False, returned=returned)
     counted = bool(answer.get("Minions"))
     minions = tuple(sorted(answer["Minions"] if counted else returned))
     return JobStatus(jid, master, True, minions, returned, counted)

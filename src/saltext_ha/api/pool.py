@@ -27,7 +27,7 @@ from saltext_ha.api.jobs import Job, JobStatus, Returns, new_jid
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.minions import Minions, union
 from saltext_ha.api.prober import Prober
-from saltext_ha.api.publish import Publisher, Settled, Unsettled, unknown
+from saltext_ha.api.publish import Publisher, Settled, Unsettled, from_others, unknown
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import POLICIES, Policy, Selector
 from saltext_ha.api.split import divide
@@ -228,7 +228,7 @@ class SaltApiPool:
         What the job caches know of *jid*.
 
         :param master: the name of the one to ask, as in ``Job.master``; by default all are asked
-            until one knows it.
+            until one knows it, and the others for what minions that moved meanwhile returned there.
         :raises NoMasterAvailable: no master that could be asked knows it, and some could not be.
         """
         limit, reasons, refused = self._limit(deadline), dict[str, str](), dict[str, str]()
@@ -244,7 +244,7 @@ class SaltApiPool:
                 reasons[name] = str(exc)
                 continue
             if status.found:
-                return status
+                return from_others(status, self._others(name, master), limit)
             absent = status
         if absent is None or reasons or refused:
             none_left(reasons, refused)
@@ -269,7 +269,12 @@ class SaltApiPool:
         if not status.found:
             raise CallFailed(status.master, f"has no job {status.jid}")
         master = self._masters[status.master]
-        return dict(self._publisher.collect(master, status, limit).returned)
+        others = self._others(master.name)
+        return dict(self._publisher.collect(master, status, limit, others).returned)
+
+    def _others(self, name: str, asked: str | None = None) -> list[MasterApi]:
+        """The masters beside that one; none where only that one is to be asked."""
+        return [] if asked else [each for each in self._masters.values() if each.name != name]
 
     def minions(self, *, timeout: int | None = None, deadline: float | None = None) -> Minions:
         """
@@ -382,7 +387,7 @@ class SaltApiPool:
         def run(part: dict[str, Any], order: list[MasterApi]) -> Came:
             master, answer, status = self._publish(part, order, limit, idempotent)
             if status is not None:
-                told = self._publisher.collect(master, status, limit)
+                told = self._publisher.collect(master, status, limit, self._others(master.name))
                 return Came(master.name, part["jid"], told.returned)
             return Came(master.name, part["jid"], returns(answer), given_up(answer))
 

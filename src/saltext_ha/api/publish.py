@@ -8,9 +8,11 @@ second one, because it remembers the last jids (``minion_jid_queue_hwm``, 100) o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from saltext_ha.api.answer import shown
@@ -29,6 +31,8 @@ GRACE = 1.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 # Seconds that one look may take.
 LOOK_LIMIT = 10.0
+# Seconds between two looks into the job caches of the other masters, where minions moved meanwhile.
+ELSEWHERE = 5.0
 SENDINGS = 3
 
 
@@ -125,15 +129,27 @@ class Publisher:
                 break
         raise Unsettled(problem or str(lost))
 
-    def collect(self, master: MasterApi, status: JobStatus, deadline: Deadline) -> JobStatus:
+    def collect(
+        self,
+        master: MasterApi,
+        status: JobStatus,
+        deadline: Deadline,
+        others: Collection[MasterApi] = (),
+    ) -> JobStatus:
         """
         Wait for the returns of a job that was published.
 
+        :param others: masters to which a minion may have returned that moved meanwhile.
         :raises TimedOut: with the returns that came.
         """
         pauses = Pauses(self._closing)
         problem = ""
+        elsewhere = time.monotonic() + ELSEWHERE
         while not status.complete:
+            if time.monotonic() >= elsewhere:
+                status = from_others(status, others, deadline)
+                elsewhere = time.monotonic() + ELSEWHERE
+                continue
             if not pauses.pause(deadline):
                 left = (
                     f"job {status.jid} runs on {len(status.missing)} of {len(status.minions)} "
@@ -156,6 +172,18 @@ class Publisher:
             except (NotSent, Lost, Refused, CallFailed) as exc:
                 problem = f" (last look at {master.name}: {exc})"
         return status
+
+
+def from_others(status: JobStatus, others: Collection[MasterApi], deadline: Deadline) -> JobStatus:
+    """*status*, with what minions that are missing have returned to other masters."""
+    for master in others:
+        if not status.missing:
+            break
+        if master.name != status.master and master.health.usable:
+            with contextlib.suppress(NotSent, Lost, Refused, CallFailed):
+                told = master.job(status.jid, deadline.part(limit=LOOK_LIMIT))
+                status = status.with_returns(told.returned)
+    return status
 
 
 class Pauses:

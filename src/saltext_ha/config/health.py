@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from saltext_ha.common import validators
@@ -49,22 +48,10 @@ def parse(value: Any) -> HealthSettings | None:
     if found is None:
         return None
     if "password_file" in found:
-        found["password"] = _password(found.pop("password_file"))
+        found["password"] = secret.password(found.pop("password_file"))
     if ("user" in found) != ("password" in found):
         raise ValueError(": user: and password_file: belong together; set both or none")
     return HealthSettings(**found)
-
-
-def _password(file: Path) -> str:
-    try:
-        password = secret.content(file).decode().strip()
-    except UnicodeDecodeError:
-        raise ValueError(f": password_file: {file} is no text") from None
-    except ValueError as exc:
-        raise ValueError(f": password_file: {file}: {exc}") from None
-    if not password:
-        raise ValueError(f": password_file: {file} is empty")
-    return password
 
 
 CHECKS: dict[str, validators.Check] = {

@@ -59,7 +59,7 @@ def parse(value: Any) -> LeaderSettings | None:
     else:
         _check_etcd(found)
     if "password_file" in found:
-        found["password"] = _password(found.pop("password_file"))
+        found["password"] = secret.password(found.pop("password_file"))
     return LeaderSettings(**found)
 
 
@@ -73,18 +73,6 @@ def _check_etcd(found: Mapping[str, Any]) -> None:
     for one, other in (("cert", "key"), ("username", "password_file")):
         if (one in found) != (other in found):
             raise ValueError(f": {one}: and {other}: belong together; set both or none")
-
-
-def _password(file: Path) -> str:
-    try:
-        password = secret.content(file).decode().strip()
-    except UnicodeDecodeError:
-        raise ValueError(f": password_file: {file} is no text") from None
-    except ValueError as exc:
-        raise ValueError(f": password_file: {file}: {exc}") from None
-    if not password:
-        raise ValueError(f": password_file: {file} is empty")
-    return password
 
 
 def _names(value: Any) -> tuple[str, ...]:

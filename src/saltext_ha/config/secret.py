@@ -79,3 +79,20 @@ def _usable(content: bytes) -> bytes:
     if len(stripped) > LONGEST:
         raise ValueError(f"has more than {LONGEST} characters; {_MAKE_ONE}")
     return stripped
+
+
+def password(file: Path) -> str:
+    """
+    What ``password_file`` names.
+
+    :raises ValueError: begins with that key; says what is wrong with it.
+    """
+    try:
+        found = content(file).decode().strip()
+    except UnicodeDecodeError:
+        raise ValueError(f": password_file: {file} is no text") from None
+    except ValueError as exc:
+        raise ValueError(f": password_file: {file}: {exc}") from None
+    if not found:
+        raise ValueError(f": password_file: {file} is empty")
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ from saltext_ha.minions.connections import is_ours
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
-from saltext_ha.once import leaders
+from saltext_ha.once import leaders, locks
 from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leadership import Candidate
+from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.core import Core
@@ -41,6 +43,7 @@ from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.salt_bus.reactor import Reactor
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.link import Link
@@ -70,6 +73,8 @@ class Parts:
         self.ending = Ending()
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
+        self.noted: list[Callable[[], Iterable[str]]] = []
+        """Further parts that have something to say to an operator."""
         self.counters = Counters()
         self.trust = Trust(config.state_dir, config.peer_urls, config.max_members)
         self.certificates = Certificates(
@@ -233,13 +238,13 @@ class Parts:
             behind=self.trees.behind,
         )
         self.leader: Leader = leaders.make(
-            config.name,
+            Candidate(config.name, self.health.unfit_to_lead, self.announce),
             config.group,
             config.leader,
             self.links,
-            self.health.unfit_to_lead,
-            self.announce,
         )
+        self.reactions = self._reactions() if config.once.reactor else None
+        self.locks = locks.make(config.name, config.group, config.leader, self.links, self.leader)
         self.runs = Runs(
             config.name,
             self.core,
@@ -256,6 +261,22 @@ class Parts:
             members=lambda: {config.name, *self.trust.peers()},
             up=lambda: {config.name, *(name for name, link in self.links.items() if link.up)},
         )
+
+    def _reactions(self) -> Reactions:
+        """Reacting on the leader only."""
+        reactor = Reactor(self.opts, self.announce.fire)
+        reactions = Reactions(
+            self.config.name,
+            self.links,
+            self.leader,
+            reactor,
+            self.announce.fire,
+            self.proofs,
+            hears=lambda minion_id: bool(self.presence.sights([minion_id])),
+        )
+        reactor.heard = reactions.heard
+        self.noted.append(reactions.notes)
+        return reactions
 
     # -- what an operator should know
 
@@ -279,3 +300,5 @@ class Parts:
         yield from self.trees.notes()
         yield from self.leader.notes()
         yield from self.runs.notes()
+        for notes in self.noted:
+            yield from notes()

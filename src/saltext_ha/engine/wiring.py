@@ -17,6 +17,7 @@ from saltext_ha.commands.history import HistoryCommand
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.commands.leading import Leading
 from saltext_ha.commands.linting import Linting
+from saltext_ha.commands.locking import Locking
 from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
 from saltext_ha.commands.minions import Bound
@@ -32,7 +33,9 @@ from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
+from saltext_ha.minions.arrivals import Arrivals, grains_cache
 from saltext_ha.minions.job_cache import JobCache
+from saltext_ha.minions.job_specs import REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
@@ -54,6 +57,7 @@ class Answering(NamedTuple):
     peer_handlers: dict[str, Handler]
     pages: Pages
     jobs: Jobs
+    arrivals: Arrivals | None
     bound: Bound
     checking: ConsistencyCheck
     summary: Summary
@@ -66,6 +70,7 @@ def make(parts: Parts) -> Answering:
     core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
     health, membership = parts.health, parts.membership
     jobs = Jobs(group, opts, parts.returns, config.commands, parts.presence.hot)
+    arrivals = _arrivals(parts, jobs) if opts.get("minion_data_cache", True) else None
     bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     summary = Summary(
         opts,
@@ -130,7 +135,7 @@ def make(parts: Parts) -> Answering:
     )
     restarting = Restarting(group, config.restart, config.state_dir / "restart")
     past_jobs = PastJobs(group, jobs, JobCache(opts))
-    leading = Leading(group, parts.leader, parts.runs)
+    leading = Leading(group, parts.leader, parts.runs, parts.reactions)
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
@@ -156,8 +161,10 @@ def make(parts: Parts) -> Answering:
         restarting,
         leading,
         Once(parts.leader, parts.runs),
+        Locking(config.name, parts.leader, parts.locks),
         past_jobs,
     )
+    reactions = (parts.reactions,) if parts.reactions else ()
     for_peers = (
         server,
         parts.trees,
@@ -179,8 +186,10 @@ def make(parts: Parts) -> Answering:
         restarting,
         parts.leader,
         parts.runs,
+        parts.locks,
         leading,
         past_jobs,
+        *reactions,
     )
     own = Own(
         config.name,
@@ -198,11 +207,20 @@ def make(parts: Parts) -> Answering:
         _together([membership.handlers(), *(each.for_peers() for each in for_peers)]),
         Pages(snapshots, health, bound.minions, own),
         jobs,
+        arrivals,
         bound,
         checking,
         summary,
         views,
     )
+
+
+def _arrivals(parts: Parts, jobs: Jobs) -> Arrivals:
+    """Of a master that keeps grains, pillar and mine of minions."""
+    arrivals = Arrivals(lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)), grains_cache(parts.opts))
+    parts.bus.add(arrivals)
+    parts.noted.append(arrivals.notes)
+    return arrivals
 
 
 def _together(tables: Iterable[Mapping[str, T]]) -> dict[str, T]:

@@ -83,6 +83,40 @@ class EtcdClient:
         """Who has *key* now, by the majority of the members."""
         return await self._call("kv/range", {"key": _b64(key)}, _held)
 
+    async def read(self, key: str) -> tuple[str, int]:
+        """What *key* has, and the revision that wrote it; empty and 0 where nobody did."""
+        return await self._call("kv/range", {"key": _b64(key)}, _written)
+
+    async def write(self, key: str, value: str, seen: int, while_made: tuple[str, int]) -> bool:
+        """
+        Put *value* there; False: one of the two does not hold any more.
+
+        :param seen: the revision that wrote it last; see :meth:`read`.
+        :param while_made: another key, and the revision at which it was made.
+        """
+        other, made = while_made
+
+        def wrote(answer: Mapping[str, Any]) -> bool:
+            _revision(answer)
+            return answer.get("succeeded") is True
+
+        return await self._call(
+            "kv/txn",
+            {
+                "compare": [
+                    {"key": _b64(key), "target": "MOD", "result": "EQUAL", "mod_revision": seen},
+                    {
+                        "key": _b64(other),
+                        "target": "CREATE",
+                        "result": "EQUAL",
+                        "create_revision": made,
+                    },
+                ],
+                "success": [{"request_put": {"key": _b64(key), "value": _b64(value)}}],
+            },
+            wrote,
+        )
+
     async def take(self, key: str, value: str, lease: str) -> KeyHolder | None:
         """Put *value* there under *lease* if nobody has it; who has it then."""
 
@@ -236,9 +270,19 @@ def _revision(answer: Mapping[str, Any]) -> int:
 def _held(answer: Mapping[str, Any]) -> KeyHolder | None:
     _revision(answer)
     for entry in answer.get("kvs") or []:
-        value = base64.b64decode(entry["value"], validate=True).decode(errors="replace")
-        return KeyHolder(value, int(entry["create_revision"]))
+        return KeyHolder(_text(entry), int(entry["create_revision"]))
     return None
+
+
+def _written(answer: Mapping[str, Any]) -> tuple[str, int]:
+    _revision(answer)
+    for entry in answer.get("kvs") or []:
+        return _text(entry), int(entry["mod_revision"])
+    return "", 0
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    return base64.b64decode(entry["value"], validate=True).decode(errors="replace")
 
 
 def _b64(text: str) -> str:

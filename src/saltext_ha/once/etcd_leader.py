@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -22,15 +21,14 @@ from saltext_ha.common.errors import EtcdError, HaError, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient, KeyHolder, boot_clock
 from saltext_ha.once.group_leader import APART, QUIET
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import Candidate, Leadership
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
-
-log = logging.getLogger(__name__)
 
 OTHER_STORE = "ha: leader: store: etcd there"
 TURN = 1.0
 """Seconds between two looks at the key."""
+NO_MORE = "this master leads no more"
 EARLIER = 0.1  # of the TTL
 
 
@@ -39,27 +37,25 @@ class EtcdLeader:
     Of one master.
 
     :param group: its name is part of the key.
-    :param unfit: says why this master may not lead; else empty.
-    :param announce: fires events.
     :param clock: seconds that only grow, also while this process is stopped.
+    :ivar client: asks etcd, until :meth:`run` ends.
     """
 
     def __init__(
         self,
-        name: str,
+        me: Candidate,
         group: str,
         settings: LeaderSettings,
-        unfit: Callable[[], str],
-        announce: Callable[[str, dict[str, Any]], None],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        self._name, self._settings = name, settings
-        self._own = f"{name} {secrets.token_hex(8)}"
+        self._me, self._name, self._unfit = me, me.name, me.unfit
+        self._settings, self._clock = settings, clock
+        self._own = f"{me.name} {secrets.token_hex(8)}"
         """What this start of this master puts there."""
-        self._key = f"{settings.prefix}/{group}/leader"
-        self._unfit, self._announce, self._clock = unfit, announce, clock
+        self._prefix = f"{settings.prefix}/{group}"
+        self._key = f"{self._prefix}/leader"
         # Two members that do not answer must not cost the lease.
-        self._client = EtcdClient(settings, max(0.5, settings.ttl / 6))
+        self.client = EtcdClient(settings, max(0.5, settings.ttl / 6))
         self._lease = ""
         self._until = float("-inf")
         """Until when the lease holds for certain."""
@@ -91,7 +87,7 @@ class EtcdLeader:
         )
         known = held if held and self._clock() - self._seen <= self._settings.ttl else None
         if known is None or (_name(known) == self._name and not leads):
-            why = self._problem or self._unfit() or "this master leads no more"
+            why = self._problem or self._unfit() or NO_MORE
             return Leadership(ETCD, why=why, since=self._since)
         return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)
 
@@ -102,6 +98,31 @@ class EtcdLeader:
             yield f"leader: etcd cannot be asked: {self._problem}"
         elif not known.leader and time.time() - known.since > QUIET:
             yield f"nobody leads: {known.why}"
+
+    async def claim(self, name: str, within: float) -> str:
+        """
+        Note in etcd that this leader runs *name* now, unless it ran within so many seconds: masters
+        that do not reach each other know it as well.
+
+        :return: why it is not to run; or empty.
+        :raises EtcdError: that cannot be found out.
+        """
+        held = self._held
+        if held is None or not self.standing.leads:
+            return NO_MORE
+        key, now = f"{self._prefix}/runs/{name}", time.time()
+        said, seen = await self.client.read(key)
+        began, _, master = said.partition(" ")
+        try:
+            ago = now - float(began or "-inf")
+        except ValueError:
+            raise EtcdError(f"{key}: {said[:100]!a} was written by somebody else") from None
+        if ago < within:
+            return f"{master} has begun it {ago:.0f} s ago, as etcd knows"
+        wrote = await self.client.write(
+            key, f"{now:.3f} {self._name}", seen, (self._key, held.revision)
+        )
+        return "" if wrote else NO_MORE
 
     # -- looking
 
@@ -118,18 +139,18 @@ class EtcdLeader:
         finally:
             with contextlib.suppress(EtcdError, asyncio.CancelledError):
                 await asyncio.wait_for(asyncio.shield(self._give_up()), 1.0)
-            await self._client.close()
+            await self.client.close()
 
     async def _look(self) -> str:
         """Prolong, take, or give up; why nobody leads, or empty."""
         if why := self._unfit():
             await self._give_up()
-            held = await self._client.get(self._key)
+            held = await self.client.get(self._key)
             self._note(held)
             return "" if held else f"no master has taken it, and this one may not lead: {why}"
         if self._lease:
             await self._prolong()
-        held = await self._client.get(self._key) or await self._take()
+        held = await self.client.get(self._key) or await self._take()
         self._note(held)
         if held and _name(held) == self._name and held.value != self._own:
             return "the lease of an earlier start of this master has not ended yet"
@@ -141,7 +162,7 @@ class EtcdLeader:
             await self._give_up()  # it may hold still: another master may take the key
             return
         try:
-            ttl = await self._client.keep_alive(self._lease)
+            ttl = await self.client.keep_alive(self._lease)
         except LeaseGone:
             self._lease, self._until = "", float("-inf")
             return
@@ -151,9 +172,9 @@ class EtcdLeader:
         self._held = None  # a new lease is not one for what was held under an earlier one
         if not self._lease:
             asked = self._clock()
-            self._lease, ttl = await self._client.grant(self._settings.ttl)
+            self._lease, ttl = await self.client.grant(self._settings.ttl)
             self._lasts(asked, ttl)
-        return await self._client.take(self._key, self._own, self._lease)
+        return await self.client.take(self._key, self._own, self._lease)
 
     def _lasts(self, asked: float, ttl: int) -> None:
         """The lease holds for *ttl* seconds from *asked* on; for no more than those configured."""
@@ -163,7 +184,7 @@ class EtcdLeader:
         lease, self._lease, self._until = self._lease, "", float("-inf")
         if lease:
             with contextlib.suppress(LeaseGone):
-                await self._client.revoke(lease)
+                await self.client.revoke(lease)
 
     def _note(self, held: KeyHolder | None) -> None:
         self._held, self._seen = held, self._clock()
@@ -172,8 +193,7 @@ class EtcdLeader:
         """Log and announce who leads, when that is news."""
         now = self.standing.leader
         if now != self._shown:
-            log.info("ha leader: %s, before: %s", now or "nobody", self._shown or "nobody")
-            self._announce("leader", {"leader": now or None, "before": self._shown or None})
+            self._me.tell(self._shown, now)
             self._shown, self._since = now, time.time()
 
 

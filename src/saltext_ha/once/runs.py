@@ -150,14 +150,24 @@ class Runs:
             self._processes[name, run.start] = process
         await self._tell_all(name)
         gives_way = runs.yields(self.registers[name], run.start, self.reached())
-        if not gives_way and self._leader.standing.leads:
+        why = f"{gives_way} runs it" if gives_way else ""
+        if not why and not self._leader.standing.leads:
+            why = "this master leads no more"
+        failed: HaError | None = None
+        try:
+            why = why or await self._leader.claim(name, within)
+        except HaError as exc:
+            failed = exc
+        if not why and not failed:
             log.info("ha once: name=%s runs %s by=%s", name, function, by)
             return run, ""
         async with self._writing:
             self._processes.pop((name, run.start), None)
             await self._write({name: runs.withdraw(self.registers[name], run.start)})
         await self._tell_all(name)
-        return None, f"{gives_way} runs it" if gives_way else "this master leads no more"
+        if failed:
+            raise failed
+        return None, why
 
     async def end(self, name: str, start: Dot, state: str) -> None:
         """

@@ -202,3 +202,25 @@ def test_waiting_outlives_a_master_that_is_away(servers: list[Server]) -> None:
             one.lookup(job.jid, "m1")
         master.mute = False
         assert one.wait(job) == {"a": 1, "b": 2}
+
+
+class Elsewhere:
+    """A master that did not publish the job, and to which minion b has returned."""
+
+    def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
+        result = {"b": {"return": "moved"}, "stranger": {"return": 3}}
+        job = {"Function": "unknown-function", "Minions": [], "Result": result}
+        respond(handler, {"return": [job]})
+
+
+def test_what_a_minion_that_moved_returned_to_another_master_is_found(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "ELSEWHERE", 0.3)
+    script(servers[0], returned=False)
+    servers[1].answer = Elsewhere()
+    with pool(*servers) as one:
+        job = one.local_async("*", "test.x")
+        assert one.wait(job) == {"a": 1, "b": "moved"}
+        assert one.lookup(job.jid).returned == {"a": 1, "b": "moved"}
+        assert one.lookup(job.jid, "m1").missing == ["b"], "where only that one is asked"

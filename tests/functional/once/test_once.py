@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
+from tests import etcd
 from tests.engines import in_a_loop, met, places, run, running, until
 from tests.functional.once.salt_run import begun, once, options
 
@@ -188,6 +189,37 @@ async def test_without_anybody_that_leads_nothing_runs(tmp_path: Path) -> None:
         assert (answer["skipped"], answer["retcode"], answer["leader"]) == (True, 1, None)
         assert "nobody leads" in answer["why"]
         assert not lines(file)
+
+
+@in_a_loop
+async def test_with_etcd_masters_that_do_not_reach_each_other_run_it_once(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    with etcd.cluster(tmp_path / "etcd", 1) as (member,):
+        ha = {"leader": {"store": "etcd", "endpoints": [member.endpoint], "ttl": 3}}
+        apart = places(tmp_path, "m1", "m2", ha=ha, **options(tmp_path))
+        async with running(*apart) as engines:
+
+            def leading() -> list[Engine]:
+                return [e for e in engines if e.parts.leader.standing.leads]
+
+            await until(lambda: len(leading()) == 1, "one leads", 30)
+            (first,) = leading()
+            (second,) = [e for e in engines if e is not first]
+
+            async def fire(engine: Engine, **more: Any) -> dict[str, Any]:
+                name = engine.place.name
+                return await on(engine.place, "effect.append", str(file), name, name="n", **more)
+
+            assert not (await fire(first, within="1h"))["skipped"]
+            first.parts.health.draining = True
+            await until(lambda: leading() == [second], "the other leads", 30)
+            late = await fire(second, within="1h")
+            assert late["skipped"]
+            assert f"{first.place.name} has begun it" in late["why"]
+            assert (await run(second.place, "leader"))["runs"] == []
+            assert not (await fire(second, within=0))["skipped"]
+    ran = [line.split()[0] for line in lines(file)]
+    assert ran == [first.place.name, second.place.name]
 
 
 @in_a_loop

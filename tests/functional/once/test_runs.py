@@ -60,6 +60,9 @@ class Leader:
     def standing(self) -> Leadership:
         return Leadership("group", self.follows, self.follows == self.name, fence=7)
 
+    async def claim(self, name: str, within: float) -> str:
+        return ""
+
 
 class Link:
     """To another master; its own client."""
@@ -113,8 +116,8 @@ class Group:
             self.did.append(master)
 
         def run() -> dict[str, Any]:
-            runners = {"effect.do": effect}
-            return running_once.run(ask, {}, runners, {}, "effect.do", (), {}, **options)
+            functions = running_once.Functions({}, {"effect.do": effect}, {})
+            return running_once.run(ask, functions, "effect.do", (), {}, **options)
 
         return await asyncio.to_thread(run)
 

@@ -1,0 +1,191 @@
+"""The program's half of ``salt-ha lock``: runs a command while this master holds a lock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess  # nosec B404
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.config.leader import GROUP
+from saltext_ha.once.etcd_client import boot_clock
+
+NOT_GIVEN = 75
+"""Exit code: somebody else has it, or it could not be asked for, until the end of ``--wait``."""
+LOST = 76
+"""Exit code: the lease was lost, and the command was ended."""
+NOT_FOUND, NOT_RUN = 127, 126  # as shells have them
+AGAIN = 1.0  # seconds between two questions while it waits
+TURN = 0.1
+EARLIER = 0.25
+"""The part of a lease that a command has to end; at its end it is killed."""
+FENCE = "SALT_HA_FENCE"
+BEST_EFFORT = "store: group: best effort; in a partition each half of the group has one"
+
+Ask = Callable[[str, Mapping[str, Any], float], dict[str, Any]]
+"""Asks the engine: command, payload, seconds."""
+
+
+class Lost(Exception):
+    """The lease was lost; why."""
+
+
+class Lock:
+    """
+    One lock.
+
+    :param by: what its holder calls itself.
+    :param say: prints a line for people.
+    """
+
+    def __init__(self, ask: Ask, name: str, by: str, say: Callable[[str], None]) -> None:
+        self._ask, self._name, self._by, self._say = ask, name, by, say
+        self._token = ""
+        self._seconds = 0.0
+        self._until = float("-inf")
+        self.fence: int | None = None
+
+    def take(self, wait: float | None) -> bool:
+        """
+        Take it; whether that succeeded.
+
+        :param wait: seconds; None: for as long as it takes.
+        :raises HaError: it cannot be asked for, and is not to be waited for.
+        """
+        end = float("inf") if wait is None else boot_clock() + wait
+        said = ""
+        while True:
+            try:
+                why = self._hold(5.0)
+            except HaError as exc:
+                if boot_clock() >= end:
+                    raise
+                why = str(exc)
+            if not why:
+                return True
+            holder = why.partition(", for ")[0]
+            if holder != said or boot_clock() >= end:
+                self._say(f"lock {self._name}: {why}")
+                said = holder
+            if boot_clock() >= end:
+                return False
+            time.sleep(min(AGAIN, max(0.0, end - boot_clock())))
+
+    def keep(self) -> None:
+        """
+        Prolong it, when it is time.
+
+        :raises Lost: it holds no more, or not for long enough.
+        """
+        left = self._until - boot_clock()
+        if left > 0.7 * self._seconds:
+            return
+        why = "its lease could not be prolonged"
+        if left > EARLIER * self._seconds:
+            try:
+                # Short enough that a command can still be ended in time.
+                why = self._hold(min(AGAIN, left - EARLIER * self._seconds))
+            except HaError as exc:
+                if self._until - boot_clock() > EARLIER * self._seconds:
+                    return
+                why = f"{why}: {exc}"
+        if why:
+            raise Lost(why)
+
+    @property
+    def left(self) -> float:
+        """Seconds until its lease ends."""
+        return self._until - boot_clock()
+
+    def give_back(self) -> None:
+        """Let others have it at once; else it ends by itself."""
+        with suppress(HaError):
+            self._ask("unlock", self._payload(), 5.0)
+
+    def _hold(self, timeout: float) -> str:
+        """Why this program does not have it; empty when it has."""
+        asked = boot_clock()
+        answer = self._ask("lock", self._payload(), timeout)
+        if not answer.get("held"):
+            return str(answer.get("why") or "it is not given")
+        if not self._token and answer.get("store") == GROUP:
+            self._say(f"lock {self._name}: {BEST_EFFORT}")
+        self._token, self.fence = str(answer["token"]), answer.get("fence")
+        self._seconds = float(answer["seconds"])
+        self._until = asked + self._seconds
+        return ""
+
+    def _payload(self) -> dict[str, Any]:
+        return {"name": self._name, "by": self._by, "token": self._token}
+
+
+def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: Any) -> int:
+    """
+    Run *command* while *lock* is held; the exit code: its own, 128 and its signal, or one of those
+    above.
+
+    :param say: prints a line for people.
+    :raises HaError: the lock cannot be asked for.
+    """
+    if not lock.take(wait):
+        return NOT_GIVEN
+    fence = {} if lock.fence is None else {FENCE: str(lock.fence)}
+    try:
+        process = subprocess.Popen(  # nosec B603
+            list(command), env={**os.environ, **fence, "SALT_HA_LOCK": name}
+        )
+    except OSError as exc:
+        lock.give_back()
+        say(f"{command[0]}: {exc.strerror or exc}")
+        return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_RUN
+    with _passed_on(process):
+        try:
+            while process.poll() is None:
+                lock.keep()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(TURN)
+        except Lost as exc:
+            say(f"lock {name}: lost: {exc}; {command[0]} is ended")
+            _end(process, max(0.0, lock.left))
+            return LOST
+    lock.give_back()
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a command and all that it has started: gently, and at the end of its time at once."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        found = [*psutil.Process(process.pid).children(recursive=True)]
+    each: Any
+    for each in (process, *found):
+        with suppress(psutil.Error, OSError):
+            each.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    _, alive = psutil.wait_procs(found, timeout=0)
+    for each in (process, *alive):
+        with suppress(psutil.Error, OSError):
+            each.kill()
+    process.wait()
+
+
+@contextmanager
+def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """What ends this program ends its command; a terminal sends Ctrl-C to both by itself."""
+    before = {
+        number: signal.signal(number, lambda n, frame: process.send_signal(n))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,220 @@
+"""
+Locks by name, for people and scripts: one holder at a time in the whole group.
+
+A lock is a lease: the holder prolongs it while its command runs. With ``store: group`` the leader
+gives them, and remembers who has one. A master that has just begun to lead gives none until those
+that the last leader gave have ended, or were prolonged here. In a partition each half has a leader,
+so this is best effort. With ``store: etcd`` each lock is a key with a lease there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
+from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
+from saltext_ha.once.etcd_client import EtcdClient, boot_clock
+from saltext_ha.once.etcd_leader import EtcdLeader
+from saltext_ha.once.group_leader import LeaderLink
+from saltext_ha.once.leaders import Leader
+from saltext_ha.once.runs import check
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+TTL = 12.0
+"""Seconds for which a lock of the group holds after it was given or prolonged."""
+PATIENCE = 3.0  # for the leader's answer
+MOST = 1_000
+LONGEST = 100  # characters of what a holder calls itself
+GONE = "the lock has ended, and somebody else may have it"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """
+    :ivar by: what the holder calls itself. :ivar token: of the lock that it has, or empty.
+    """
+
+    name: str
+    by: str
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        check(self.name)
+        if not (0 < len(self.by) <= LONGEST and self.by.isprintable() and len(self.token) <= 64):
+            raise InvalidRecord("malformed lock: it does not say who wants it")
+
+
+def has_it(store: str, token: str, seconds: float, fence: int | None = None) -> dict[str, Any]:
+    """The answer to a wish: its lock holds for so many seconds from when it was asked for."""
+    return {"held": True, "token": token, "seconds": seconds, "fence": fence, "store": store}
+
+
+def has_not(store: str, why: str) -> dict[str, Any]:
+    """The answer to a wish that cannot be fulfilled now."""
+    return {"held": False, "why": why, "store": store}
+
+
+class Locks(Protocol):
+    """Of one master."""
+
+    async def hold(self, wish: Wish) -> dict[str, Any]:
+        """
+        Take a lock, or prolong one; see :func:`has_it` and :func:`has_not`.
+
+        :raises HaError: it cannot be found out.
+        """
+        ...
+
+    async def release(self, wish: Wish) -> None:
+        """
+        Give it back.
+
+        :raises HaError: that cannot be done; it ends by itself.
+        """
+        ...
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        ...
+
+
+def make(
+    name: str,
+    group: str,
+    settings: LeaderSettings | None,
+    links: Mapping[str, LeaderLink],
+    leader: Leader,
+) -> Locks:
+    """Those of the store that *settings* name."""
+    if settings and isinstance(leader, EtcdLeader):
+        return EtcdLocks(group, settings, leader.client)
+    return GroupLocks(name, links, leader)
+
+
+@dataclass
+class _Held:
+    token: str
+    by: str
+    since: float
+    until: float
+
+
+class GroupLocks:
+    """
+    Given by the leader.
+
+    :param clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        links: Mapping[str, LeaderLink],
+        leader: Leader,
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        self._name, self._links, self._leader, self._clock = name, links, leader, clock
+        self._held: dict[str, _Held] = {}
+
+    def for_peers(self) -> dict[str, Handler]:
+        return {"lock": self._asked, "unlock": self._given_back}
+
+    async def hold(self, wish: Wish) -> dict[str, Any]:
+        return await self._at_leader("lock", wish)
+
+    async def release(self, wish: Wish) -> None:
+        await self._at_leader("unlock", wish)
+
+    async def _at_leader(self, method: str, wish: Wish) -> dict[str, Any]:
+        standing = self._leader.standing
+        if standing.leads:
+            return self._give(wish) if method == "lock" else self._take_back(wish)
+        if standing.leader not in self._links:
+            raise HaError(f"nobody leads: {standing.why}" if standing.why else "nobody leads")
+        told = {"name": wish.name, "by": wish.by, "token": wish.token}
+        return await self._links[standing.leader].client.call(method, told, PATIENCE)
+
+    async def _asked(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return self._give(self._wish(payload))
+
+    async def _given_back(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        return self._take_back(self._wish(payload))
+
+    def _wish(self, payload: Mapping[str, Any]) -> Wish:
+        if not self._leader.standing.leads:
+            raise HaError("this master does not lead")
+        return Wish(*(wire.field(payload, each, str) for each in ("name", "by", "token")))
+
+    def _give(self, wish: Wish) -> dict[str, Any]:
+        now = self._clock()
+        self._held = {name: held for name, held in self._held.items() if held.until > now}
+        held = self._held.get(wish.name)
+        if held and held.token != wish.token:
+            if wish.token:
+                return has_not(GROUP, GONE)
+            return has_not(GROUP, f"{held.by} has it, for {now - held.since:.0f} s")
+        # A lock that the last leader gave is taken over when it is prolonged; nobody else gets one.
+        since = time.time() - self._leader.standing.since
+        if held is None and since < TTL:
+            if not wish.token:
+                left = TTL - since
+                return has_not(GROUP, f"{self._name} leads since just now: none for {left:.0f} s")
+        elif held is None and wish.token:
+            return has_not(GROUP, GONE)
+        if held is None and len(self._held) >= MOST:
+            return has_not(GROUP, f"{MOST} locks are held")
+        token = wish.token or secrets.token_hex(16)
+        self._held[wish.name] = _Held(token, wish.by, held.since if held else now, now + TTL)
+        return has_it(GROUP, token, TTL)
+
+    def _take_back(self, wish: Wish) -> dict[str, Any]:
+        held = self._held.get(wish.name)
+        if held and held.token == wish.token:
+            del self._held[wish.name]
+        return {}
+
+
+class EtcdLocks:
+    """Each a key in etcd, with a lease, whose id is the holder's token."""
+
+    def __init__(self, group: str, settings: LeaderSettings, client: EtcdClient) -> None:
+        self._prefix, self._ttl = f"{settings.prefix}/{group}/locks/", settings.ttl
+        self._client = client
+
+    def for_peers(self) -> dict[str, Handler]:
+        return {}
+
+    async def hold(self, wish: Wish) -> dict[str, Any]:
+        key = self._prefix + wish.name
+        held = await self._client.get(key)
+        if wish.token:
+            try:
+                ttl = await self._client.keep_alive(wish.token)
+            except LeaseGone:
+                return has_not(ETCD, GONE)
+            if held is None or held.value.partition(" ")[0] != wish.token:
+                return has_not(ETCD, GONE)
+            return has_it(ETCD, wish.token, ttl, held.revision)
+        if held is None:
+            lease, ttl = await self._client.grant(self._ttl)
+            held = await self._client.take(key, f"{lease} {time.time():.0f} {wish.by}", lease)
+            if held and held.value.partition(" ")[0] == lease:
+                return has_it(ETCD, lease, ttl, held.revision)
+            await self._client.revoke(lease)
+        if held is None:
+            return has_not(ETCD, "it was given back just now")
+        _, _, said = held.value.partition(" ")
+        since, _, by = said.partition(" ")
+        ago = f", for {time.time() - int(since):.0f} s" if since.isdecimal() else ""
+        return has_not(ETCD, f"{by or '?'} has it{ago}")
+
+    async def release(self, wish: Wish) -> None:
+        with contextlib.suppress(LeaseGone):
+            await self._client.revoke(wish.token)

@@ -1,0 +1,159 @@
+"""``salt-ha lock``, as a program, against real engines: one holder at a time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from lab.engines import EngineProcess, Place, befriend
+from lab.wait import wait_for
+from saltext_ha.commands.locked import LOST, NOT_FOUND, NOT_GIVEN
+from saltext_ha.once.locks import TTL
+from tests import etcd
+from tests.engines import QUICK
+
+pytestmark = pytest.mark.timeout(180)
+
+SOON = 60.0
+
+
+@contextmanager
+def masters(root: Path, **ha: Any) -> Iterator[dict[str, EngineProcess]]:
+    """Two engines that know who leads, with configuration files for ``salt-ha``."""
+    found = [Place(root, name, {**QUICK, **ha}) for name in ("m1", "m2")]
+    befriend(*found)
+    with ExitStack() as stack:
+        engines = {place.name: stack.enter_context(EngineProcess(place)) for place in found}
+        for place in found:
+            keys = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
+            given = {key: place.opts[key] for key in keys}
+            (place.folder / "master").write_text(yaml.safe_dump(given))
+        wait_for(lambda: len({leader(e) for e in engines.values()} - {None}) == 1, SOON, "one")
+        yield engines
+
+
+def leader(engine: EngineProcess) -> str | None:
+    found: str | None = engine.control("leader")["leader"]
+    return found
+
+
+def lock(engine: EngineProcess, *arguments: str) -> subprocess.Popen[str]:
+    program = [sys.executable, "-m", "saltext_ha.cli", "-c", str(engine.place.folder), "lock"]
+    return subprocess.Popen(
+        [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SOON)
+    return process.returncode, out, err
+
+
+def held(engine: EngineProcess, root: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
+    """A program that has the lock, until the file that is returned is there."""
+    begun, over = root / f"{name}.begun", root / f"{name}.over"
+    script = f"touch {begun}; while [ ! -e {over} ]; do sleep 0.05; done"
+    process = lock(engine, name, "--", "sh", "-c", script)
+    wait_for(begun.exists, SOON, "it has the lock")
+    return process, over
+
+
+def test_one_has_it_and_the_others_wait_and_say_for_whom(tmp_path: Path) -> None:
+    with masters(tmp_path) as engines:
+        first, over = held(engines["m2"], tmp_path, "x")
+        code, _, err = ended(lock(engines["m1"], "--wait", "0", "x", "--", "true"))
+        assert code == NOT_GIVEN
+        assert f"process {first.pid} on m2 has it" in err
+        # Another name is another lock; what the command says and returns is passed on.
+        code, out, err = ended(
+            lock(engines["m1"], "y", "--", "sh", "-c", "echo $SALT_HA_LOCK; exit 7")
+        )
+        assert (code, out) == (7, "y\n")
+        assert "best effort" in err
+        waits = lock(engines["m1"], "x", "--", "echo", "ran")
+        with pytest.raises(subprocess.TimeoutExpired):
+            waits.wait(2)
+        over.touch()
+        assert ended(first)[0] == 0
+        assert ended(waits)[:2] == (0, "ran\n")
+
+
+def test_it_is_held_by_a_new_leader_as_well(tmp_path: Path) -> None:
+    with masters(tmp_path) as engines:
+        assert leader(engines["m1"]) == "m1"
+        first, over = held(engines["m2"], tmp_path, "x")
+        engines["m1"].kill()
+        wait_for(lambda: leader(engines["m2"]) == "m2", SOON, "m2 leads")
+        other = lock(engines["m2"], "--wait", str(TTL + 3), "x", "--", "true")
+        assert ended(other)[0] == NOT_GIVEN
+        assert first.poll() is None, "its holder still has it"
+        over.touch()
+        assert ended(first)[0] == 0
+        assert ended(lock(engines["m2"], "--wait", "30", "x", "--", "true"))[0] == 0
+
+
+def test_the_command_is_ended_when_its_lease_is_lost(tmp_path: Path) -> None:
+    with masters(tmp_path) as engines:
+        process, _ = held(engines["m2"], tmp_path, "x")
+        command = psutil.Process(process.pid).children()[0]
+        engine = psutil.Process(engines["m2"].pid)
+        engine.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            code, _, err = ended(process)
+            assert time.monotonic() - began < TTL
+            assert code == LOST
+            assert "lock x: lost" in err
+            assert not command.is_running()
+            # Another one has it after that, not before.
+            assert ended(lock(engines["m1"], "x", "--", "true"))[0] == 0
+        finally:
+            engine.send_signal(signal.SIGCONT)
+
+
+def test_mistakes_and_signals(tmp_path: Path) -> None:
+    with masters(tmp_path) as engines:
+        code, _, err = ended(lock(engines["m1"], "x", "--", "/no/such"))
+        assert code == NOT_FOUND
+        assert "/no/such" in err
+        for wrong in (["x"], ["--", "true"], ["--wait", "-1", "x", "--", "true"]):
+            assert ended(lock(engines["m1"], *wrong))[0] == 2
+        code, _, err = ended(lock(engines["m1"], "x" * 65, "--", "true"))
+        assert (code, "at most 64" in err) == (2, True)
+        process, _ = held(engines["m1"], tmp_path, "x")
+        process.terminate()
+        assert ended(process)[0] == 128 + signal.SIGTERM
+        assert ended(lock(engines["m2"], "--wait", "5", "x", "--", "true"))[0] == 0
+
+
+def test_with_etcd_it_is_never_held_twice(tmp_path: Path) -> None:
+    with etcd.cluster(tmp_path, 1) as (member,):
+        settings: Mapping[str, Any] = {"store": "etcd", "endpoints": [member.endpoint], "ttl": 4}
+        with masters(tmp_path, leader=settings) as engines:
+            first, over = held(engines["m2"], tmp_path, "x")
+            code, _, err = ended(lock(engines["m1"], "--wait", "6", "x", "--", "true"))
+            assert code == NOT_GIVEN, "it is prolonged"
+            assert f"process {first.pid} on m2 has it" in err
+            over.touch()
+            assert ended(first)[0] == 0
+            code, out, err = ended(
+                lock(engines["m1"], "x", "--", "sh", "-c", "echo $SALT_HA_FENCE")
+            )
+            assert code == 0
+            assert int(out) > 0
+            assert "best effort" not in err
+            last, _ = held(engines["m1"], tmp_path, "z")
+            began = time.monotonic()
+            member.kill()
+            assert ended(last)[0] == LOST
+            assert time.monotonic() - began < 4
