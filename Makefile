@@ -9,7 +9,7 @@ STAMP   = $(VENV)/.installed
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint docs audit workflows release-notes dist coverage hostile fuzz \
+.PHONY: demo test check programs lint docs audit workflows release-notes man dist coverage hostile fuzz \
 	unit lab lab-stop bench simulate torture torture-mutants containers salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
@@ -65,11 +65,15 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(BIN)/bandit -q -c pyproject.toml -ll -r lab proving
-	$(MAKE) --no-print-directory docs audit workflows
+	$(MAKE) --no-print-directory docs man audit workflows
 
 docs: $(STAMP)  ## the pages of docs/ as a site; a link that leads nowhere is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/html
 	@echo "The site is in .docs/html/index.html"
+
+man: $(STAMP)  ## docs/salt-ha.md as salt-ha(1), into .docs/man
+	$(BIN)/python -m sphinx -W --keep-going -q -b man -d .docs/doctrees docs .docs/man
+	@echo "man -l .docs/man/salt-ha.1"
 
 # In a venv of its own: what it needs is not to stand beside what is tested.
 AUDIT = .venv-audit

@@ -11,6 +11,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 # Links such as page.md#a-heading, as other readers of Markdown take them.
 myst_heading_anchors = 4
+myst_enable_extensions = ["deflist"]
 highlight_language = "none"
 
 add_module_names = False
@@ -21,3 +22,8 @@ html_theme = "furo"
 html_title = f"saltext-ha {release}"
 html_show_sphinx = False
 html_show_copyright = False
+
+# make man: only what a person calls by itself.
+man_pages = [
+    ("salt-ha", "salt-ha", "ask and steer a group of Salt masters", author, "1"),
+]

@@ -78,6 +78,12 @@ def test_no_process_is_root_and_no_secret_is_shown(group: ComposedGroup) -> None
         assert "plain HTTP on port 8002" in group.docker.logs(name)
 
 
+def test_probes_get_what_they_ask(group: ComposedGroup) -> None:
+    for name in MASTERS:
+        for probe in ("live", "ready"):
+            group.inside(name, "entrypoint", probe)
+
+
 def test_up_twice_changes_nothing(group: ComposedGroup) -> None:
     before = [group.docker.shows(name)["State"]["StartedAt"] for name in MASTERS]
     group.compose("up", "--detach")

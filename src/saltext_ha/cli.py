@@ -9,12 +9,17 @@ It is also the way for secrets, which must not go through Salt: whatever a runne
 event that others may follow. ``salt-ha invite`` prints the token, alone on standard output, and
 ``salt-ha join`` takes it from a file, from standard input or from a prompt, never as an argument.
 
+Four functions are of this program alone: ``watch``, ``report``, ``completion`` and ``lock``.
+
 .. code-block:: bash
 
     salt-ha invite
     salt-ha join --token-file -
     salt-ha join wait=300
     salt-ha -c /srv/salt-config --out=json peers
+    salt-ha watch
+    salt-ha report report.md
+    salt-ha completion bash
 
 ``salt-ha lock`` runs a command while no other master of the group runs one under that name.
 It becomes nobody: the command runs as the user that calls it.
@@ -31,6 +36,7 @@ import getpass
 import inspect
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.token_file = argument.partition("=")[2]
     elif options.token_file is not None:
         parser.error("--token-file is for join")
+    if name == "ha.completion":
+        return _guarded(lambda: _completion(parser, options.arguments))
     return _guarded(lambda: _run(options, name))
 
 
@@ -129,6 +137,9 @@ def _run(options: argparse.Namespace, name: str) -> int:
 
     if name == "ha.join":
         _refuse_token(options.arguments)
+    own = _OWN.get(name)
+    if own is not None and len(options.arguments) > 1:
+        raise SaltInvocationError(f"{name[3:]}: takes one argument at most: {options.arguments}")
     file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
     if not file.parent.is_dir():
         raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
@@ -138,6 +149,8 @@ def _run(options: argparse.Namespace, name: str) -> int:
     make_folders(opts)
     if not salt.utils.verify.check_user(opts["user"]):
         raise PermissionError(f"run this as root or as {opts['user']} (user: in {file})")
+    if own is not None:
+        return own(opts, *options.arguments)
     context: dict[str, Any] = {}
     functions = salt.loader.runner(opts, context=context)
     if name not in functions:
@@ -267,6 +280,76 @@ def _join(opts: Mapping[str, Any], token: str, kwargs: dict[str, Any]) -> dict[s
     return engine_client.shaped(
         lambda: joining.join(opts, mapping.parse(opts), token, tell=joining.aloud, **kwargs), {}
     )
+
+
+def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
+    """``salt-ha watch``: until Ctrl-C."""
+    from saltext_ha.commands import watching
+
+    seconds = watching.interval_of(interval) if interval else watching.USUAL
+    if not sys.stdout.isatty():
+        raise OSError("watch: standard output is no terminal; salt-ha status  prints it once")
+    return watching.Watch(
+        lambda: _status(opts), lambda answer: _rendered(opts, answer), sys.stdout, seconds
+    ).run()
+
+
+def _report(opts: Mapping[str, Any], file: str = "") -> int:
+    """``salt-ha report``: shown, and then written."""
+    import salt.version
+
+    from saltext_ha.commands import reporting
+
+    plain = {**opts, "color": False}
+    text = reporting.text(
+        opts, lambda: _rendered(plain, _status(opts)), salt.version.versions_report()
+    )
+    print(text, flush=True)
+    asks = not file and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    path = Path(file or f"salt-ha-report-{time.strftime('%Y%m%d-%H%M%S')}.md")
+    if asks and input(f"Write this to {path}? [y/N] ").strip().lower() not in ("y", "yes"):
+        return 0
+    if asks or file:
+        # Another's file is neither overwritten nor followed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as to:
+            to.write(text)
+        print(f"salt-ha: written to {path}", file=sys.stderr)
+    return 0
+
+
+def _status(opts: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``ha.status`` answers; an engine that does not run is an answer, too."""
+    from saltext_ha.commands import engine_client
+    from saltext_ha.config import mapping
+
+    return engine_client.shaped(lambda: engine_client.engine(mapping.parse(opts), "status", {}), {})
+
+
+def _rendered(opts: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    import salt.output
+
+    shown = {key: value for key, value in answer.items() if key != "outputter"}
+    return str(salt.output.out_format(shown, answer["outputter"], opts))
+
+
+_OWN: Mapping[str, Callable[..., int]] = {"ha.watch": _watch, "ha.report": _report}
+
+
+def _completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+    """``salt-ha completion bash``: on standard output; reads no configuration."""
+    from saltext_ha.commands import completion
+    from saltext_ha.runners import ha as runner
+
+    functions = {
+        name.rstrip("_"): value
+        for name, value in vars(runner).items()
+        if inspect.isfunction(value)
+        and value.__module__ == runner.__name__
+        and not name.startswith("_")
+    }
+    print(completion.script(" ".join(arguments), parser, completion.words(functions)), end="")
+    return 0
 
 
 def make_folders(opts: Mapping[str, Any]) -> None:

@@ -7,6 +7,8 @@ The salt-api pool: one client for the salt-api of several masters.
 
     with SaltApiPool() as pool:  # SALT_MASTERS_CONFIG and the like say where
         pool.local("web*", "test.ping")
+
+.. versionadded:: 0.1.0
 """
 
 from saltext_ha.api.config import Endpoint, InsecureConnection, Secret

@@ -13,6 +13,8 @@ Engine ``ha``: keeps the minion keys of this master and its peers the same.
 All settings are in the ``ha:`` mapping (see :mod:`saltext_ha.config.mapping`), which the runner
 reads too. With a wrong setting the engine does not start: salt-master's log says which file, key
 and value.
+
+.. versionadded:: 0.1.0
 """
 
 import logging

@@ -18,6 +18,8 @@ Engine ``ha_watchdog``: moves this minion to another master when its own does no
         restart: true         # no duration: restart a minion that got stuck between two masters
 
 With a wrong setting nothing is watched: the minion's log says which file, key and value.
+
+.. versionadded:: 0.1.0
 """
 
 import logging

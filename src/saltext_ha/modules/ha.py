@@ -2,6 +2,8 @@
 Which master is this minion connected to, and are its masters alive?
 
 :depends: nothing but Salt; needs no engine and no configuration of its own
+
+.. versionadded:: 0.1.0
 """
 
 from __future__ import annotations

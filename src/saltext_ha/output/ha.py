@@ -8,6 +8,8 @@ data as it is, whole and without decoration. CLI example:
 
     salt-run ha.status
     salt-run ha.status --out=json
+
+.. versionadded:: 0.1.0
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Runner ``ha``: ask and steer the group of masters that this master belongs to.
 Every function returns plain data; people get a table, ``--out=json`` prints the data. The exit
 code of ``salt-run`` is 0 when everything is as it should be, 1 on drift or trouble, and 2 when
 something could not be asked: an unreachable peer is unknown, never fine.
+
+.. versionadded:: 0.1.0
 """
 
 import contextlib

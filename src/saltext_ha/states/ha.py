@@ -2,6 +2,8 @@
 State ``ha``: a minion knows all masters of its group.
 
 :depends: saltext-ha on the minion
+
+.. versionadded:: 0.1.0
 """
 
 from __future__ import annotations

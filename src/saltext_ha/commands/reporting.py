@@ -1,0 +1,167 @@
+"""
+``salt-ha report``: what a bug report needs, and no secret.
+
+Of the configuration it shows what ``ha.check_consistency`` may show to other masters.
+What is known to be a secret of this master is taken out of the whole text once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.common import version
+from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.config import mapping
+from saltext_ha.config.secret import LONGEST, VARIABLE
+from saltext_ha.consistency import options
+from saltext_ha.consistency.rules import EqualityRule
+from saltext_ha.consistency.values import is_secret_key, leaves_of
+from saltext_ha.lint import sources
+
+LINES = 200  # of the log
+READ = 4 * 1024 * 1024  # bytes at its end
+SHORTEST = 6  # characters; what is shorter is no secret, and stands everywhere
+HIDDEN = "(not shown)"
+# Loggers of this package, as Salt's default format and most others have them.
+_OURS = re.compile(r"\[(saltext_ha|salt\.loaded\.ext\.\w+\.ha)\b|\bsaltext_ha\.")
+_RECORD = re.compile(r"^\d{4}-\d\d-\d\d |^\[[A-Z]+ *\]")
+# A join token; a private key; a URL with a password.
+_SECRETS = re.compile(
+    r"\bha1\.[\w.-]{20,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)",
+    re.DOTALL,
+)
+
+
+def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[str]) -> str:
+    """
+    The whole report.
+
+    :param opts: the master's configuration.
+    :param status: the table of ``ha.status``, without colours.
+    :param versions: lines of Salt's versions report.
+    """
+    files = sources.read(str(opts.get("conf_file") or ""), str(opts.get("default_include") or ""))
+    named = {option: opts.get(option, value) for option, value in files.values().items()}
+    parts = {
+        "Versions": [f"saltext-ha: {version.ours()}", *versions],
+        "Configuration": list(_configuration(opts, named)),
+        "Status": status().splitlines(),
+        f"Log: the last {LINES} lines of saltext-ha": list(_log(opts)),
+    }
+    at = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    lines = [
+        f"# salt-ha report, {at}",
+        "",
+        "Names and addresses of masters are in it, ids of minions may be. Secrets are not.",
+    ]
+    for title, body in parts.items():
+        lines += ["", f"## {title}", "", "```", *[line.rstrip() for line in body], "```"]
+    return without(("\n".join(lines)) + "\n", _known(named))
+
+
+def without(text: str, known: Iterable[str]) -> str:
+    """*text* without the secrets *known*, and without what has the form of one."""
+    for secret in sorted({*known}, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return _SECRETS.sub(HIDDEN, text)
+
+
+def _configuration(opts: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[str]:
+    """
+    The options that files set, and what is wrong with them.
+
+    :param named: those options.
+    """
+    yield f"# {opts.get('conf_file')}"
+    try:
+        mapping.parse(opts)
+    except HaError as exc:
+        yield f"# the engine refuses it: {exc}"
+    nonce = secrets.token_bytes(32)
+    leaves: dict[str, Any] = {}
+    for rule in (*options.compared(named), EqualityRule("ha")):
+        if rule.option in named:
+            leaves.update(leaves_of(rule, named, nonce))
+    for path, value in sorted(leaves.items()):
+        yield f"{path}: {_shown(value)}"
+    shown = {path.partition(":")[0] for path in leaves}
+    if others := sorted(named.keys() - shown):
+        yield f"# set, too, and not shown: {', '.join(others)}"
+
+
+def _shown(value: Any) -> str:
+    """A leaf without its digests."""
+    if isinstance(value, Mapping):
+        return HIDDEN if "secret" in value else str({k: _shown(v) for k, v in value.items()})
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value)
+
+
+def _known(named: Mapping[str, Any]) -> Iterator[str]:
+    """
+    The secrets of this master that could stand somewhere by mistake; also where its configuration
+    is one that the engine refuses.
+    """
+    rules = {rule.option: rule for rule in options.compared(named)}
+    found = [*_strings(named, rules), os.environ.get(VARIABLE, "")]
+    for path in _paths(named.get("ha")):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            found.append(file.read(LONGEST).decode(errors="replace").strip())
+    yield from (each for each in found if len(each) >= SHORTEST and not _is_a_path(each))
+
+
+def _paths(value: Any) -> Iterator[str]:
+    """The files with secrets that ``ha:`` names."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(item, str) and str(key).endswith(("secret_file", "password_file")):
+                yield item
+            else:
+                yield from _paths(item)
+
+
+def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) -> Iterator[str]:
+    """What stands under keys that are secret by *rules* or by their names, however deep."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            rule = rules.get(str(key))
+            inner = hide or is_secret_key(str(key)) or (rule is not None and rule.secret)
+            yield from _strings(item, rules, inner)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _strings(item, rules, hide)
+    elif hide and isinstance(value, str):
+        yield value.strip()
+
+
+def _is_a_path(value: str) -> bool:
+    return value.startswith(("/", "salt://")) and len(value) < 200
+
+
+def _log(opts: Mapping[str, Any]) -> list[str]:
+    """The last records of this package, with what follows a record (a traceback)."""
+    path = Path(str(opts.get("log_file") or ""))
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - READ))
+            lines = file.read(READ).decode(errors="replace").splitlines()
+    except OSError as exc:
+        return [f"{path}: cannot be read ({reason_of(exc)})"]
+    kept: list[str] = []
+    ours = False
+    for line in lines:
+        if _RECORD.match(line):
+            ours = bool(_OURS.search(line))
+        if ours:
+            kept.append(line)
+    return kept[-LINES:] or [f"{path}: none"]

@@ -1,0 +1,174 @@
+"""``salt-ha report``: what it tells, and that no secret is in it, wherever one stands."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from saltext_ha.commands import reporting
+
+pytestmark = pytest.mark.core
+
+GROUP = "5e1f" * 16
+TOKEN = "ha1." + "Zm9vYmFy" * 10
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAprivate\n-----END RSA PRIVATE KEY-----"
+SECRETS = {
+    "sharedsecret": "hunter2hunter2",
+    "mysql.pass": "mysql-s3cret",
+    "gitfs_remotes": ["https://robot:git-s3cret@git.example.com/states.git"],
+    "ext_pillar": [{"vault": "token=pillar-s3cret"}],
+    "our_own_thing": {"anything": "own-s3cret"},
+    "etcd.password": "etcd-s3cret",
+}
+WORDS = (
+    *(GROUP, "hunter2hunter2", "mysql-s3cret", "git-s3cret", "pillar-s3cret", "own-s3cret"),
+    *("etcd-s3cret", "etcd-ha-s3cret", "Zm9vYmFy", "MIIEowIBAAKCAQEAprivate"),
+)
+LOG = f"""\
+2026-11-25 03:00:00,001 [salt.master      :1   ][INFO    ][1] of Salt's: pillar-of-somebody
+2026-11-25 03:00:01,001 [saltext_ha.sync.link:7   ][WARNING ][1] peer=m2 state=away
+2026-11-25 03:00:02,001 [saltext_ha.engine.main:9   ][ERROR   ][1] it fails
+Traceback (most recent call last):
+  ValueError: {GROUP} and hunter2hunter2 and mysql-s3cret and etcd-ha-s3cret and own-s3cret
+2026-11-25 03:00:03,001 [saltext_ha.join:7   ][WARNING ][1] {TOKEN} {KEY}
+2026-11-25 03:00:04,001 [saltext_ha.git:7   ][WARNING ][1] https://a:git-s3cret@git.example.com/x
+2026-11-25 03:00:05,001 [salt.loaded.int  :1   ][INFO    ][1] of Salt's, again
+"""
+
+
+def make(tmp_path: Path, **more: Any) -> Path:
+    """The configuration of a master whose engine does not run, full of secrets."""
+    root = tmp_path / "root"
+    for path, text in {"ha.secret": GROUP, "etcd.secret": "etcd-ha-s3cret"}.items():
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o600)
+    config = {
+        "root_dir": str(root),
+        "id": "m1",
+        "user": pwd.getpwuid(os.getuid()).pw_name,
+        "worker_threads": 3,
+        "hash_type": "sha512",
+        **SECRETS,
+        "ha": {
+            "name": "m1",
+            "address": "10.0.0.1",
+            "masters": ["https://10.0.0.1:4530", "https://10.0.0.2:4530"],
+            "secret_file": str(tmp_path / "ha.secret"),
+            "leader": {
+                "store": "etcd",
+                "endpoints": ["https://10.0.0.9:2379"],
+                "username": "ha",
+                "password_file": str(tmp_path / "etcd.secret"),
+            },
+        },
+        **more,
+    }
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "master").write_text(yaml.safe_dump(config))
+    (root / "var/log/salt").mkdir(parents=True)
+    (root / "var/log/salt/master").write_text(LOG)
+    return tmp_path / "etc"
+
+
+def report(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Exit status, and all that was said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "report", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(env or {})},
+        cwd=folder,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_it_tells_what_a_bug_report_needs_and_no_secret(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    status, text = report(folder)
+    assert status == 0, text
+    assert not [word for word in WORDS if word in text]
+    for told in (
+        "saltext-ha: ",
+        "  Python: ",
+        "hash_type: sha512",
+        "ha:masters: [https://10.0.0.1:4530, https://10.0.0.2:4530]",
+        "ha:leader:endpoints: [https://10.0.0.9:2379]",
+        "ha:leader:username: ha",
+        "mysql.pass: (not shown)",
+        "our_own_thing:anything: (not shown)",
+        # An engine that does not run is part of what is reported.
+        "## Status\n\n```\nerror: ",
+        "peer=m2 state=away",
+        "  ValueError: (not shown) and (not shown)",
+    ):
+        assert told in text, told
+    assert "of Salt's" not in text
+    assert "set, too, and not shown:" in text
+    assert "root_dir" in text
+    assert "thorium" not in text, "what no file sets"
+    assert [*folder.iterdir()] == [folder / "master"], "a file that nobody asked for"
+
+
+def test_the_secret_of_the_environment_is_not_in_it_either(tmp_path: Path) -> None:
+    folder = make(
+        tmp_path, ha={"name": "m1", "address": "10.0.0.1", "masters": ["https://10.0.0.1:4530"]}
+    )
+    status, text = report(folder, env={"SALT_HA_SECRET": GROUP})
+    assert (status, GROUP in text) == (0, False)
+    assert "ha:masters: [https://10.0.0.1:4530]" in text
+
+
+def test_what_is_shown_is_written_for_its_owner_alone(tmp_path: Path) -> None:
+    folder, path = make(tmp_path), tmp_path / "report.md"
+    status, text = report(folder, str(path))
+    assert status == 0, text
+    assert path.read_text() in text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_text()
+    status, text = report(folder, str(path))
+    assert (status, path.read_text()) == (2, before)
+    assert str(path) in text
+
+
+def test_a_configuration_that_the_engine_refuses_is_reported(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    text = (folder / "master").read_text()
+    (folder / "master").write_text(text.replace("name: m1", "name: m1\n  mode: wild"))
+    status, text = report(folder)
+    assert status == 0, text
+    assert "# the engine refuses it: " in text
+    assert "ha:mode: wild" in text
+    # The log has them, and nothing of the configuration could be taken.
+    assert "  ValueError: (not shown)" in text
+    assert not [word for word in WORDS if word in text]
+
+
+def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
+    status, text = report(make(tmp_path, log_file="/nowhere"))
+    assert (status, "/root/nowhere: cannot be read" in text) == (0, True)
+
+
+def test_one_argument_at_most(tmp_path: Path) -> None:
+    status, text = report(make(tmp_path), "a", "b")
+    assert (status, "takes one argument at most" in text) == (2, True)
+
+
+@pytest.mark.parametrize("text", [TOKEN, KEY, KEY.replace("END", "EN"), "https://a:geheim@b/c"])
+def test_what_has_the_form_of_a_secret_goes_also_unknown(text: str) -> None:
+    shown = reporting.without(f"before {text}", ())
+    assert shown.startswith("before ")
+    assert reporting.HIDDEN in shown
+    assert not {"Zm9vYmFy", "MIIEow", "geheim"} & {*shown.replace(":", " ").split()}
+    assert "private" not in shown

@@ -1,0 +1,184 @@
+"""``salt-ha watch`` on a real terminal, beside a real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.engines import Place
+from lab.wait import wait_for
+from saltext_ha import cli
+from saltext_ha.commands import watching
+from saltext_ha.common.errors import HaError
+from tests.engines import in_a_loop, places, running
+from tests.keys import public_key
+
+pytestmark = pytest.mark.core
+
+
+class Terminal:
+    """What a program writes on a terminal of 80 columns and 24 lines."""
+
+    def __init__(self, *command: str) -> None:
+        ours, theirs = pty.openpty()
+        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+        self.process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
+        )
+        os.close(theirs)
+        self._ours, self._text = ours, ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._ours, 65536)
+            except OSError:  # nobody has the other end any more
+                return
+            self._text += data.decode(errors="replace")
+
+    def screen(self) -> str:
+        """What was drawn last, whole."""
+        return self._text.split(watching.HOME)[-1]
+
+    def end(self) -> tuple[int, str]:
+        """Ctrl-C; the exit status, and what is left on the usual screen."""
+        os.kill(self.process.pid, signal.SIGINT)
+        status = self.process.wait(30)
+        self._reader.join(30)
+        os.close(self._ours)
+        return status, self._text.split(watching.LEAVE)[-1]
+
+
+def configured(place: Place) -> str:
+    """The folder with the configuration of *place*."""
+    keys = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "ha")
+    config = {key: place.opts[key] for key in keys}
+    (place.folder / "master").write_text(yaml.safe_dump({**config, "color": False}))
+    return str(place.folder)
+
+
+async def shown(terminal: Terminal, *words: str) -> None:
+    def there() -> bool:
+        screen = terminal.screen()
+        return all(re.search(word, screen) for word in words)
+
+    try:
+        await asyncio.to_thread(wait_for, there, 60, f"the screen has {words}", poll=0.1)
+    except TimeoutError as exc:
+        raise TimeoutError(f"{exc}: {terminal.screen()!r}") from None
+
+
+@in_a_loop
+async def test_the_table_follows_the_group_until_ctrl_c(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    command = (sys.executable, "-m", "saltext_ha.cli", "-c", configured(place), "watch", "0.5")
+    async with running(place):
+        terminal = Terminal(*command)
+        await shown(terminal, "every 0.5 s · Ctrl-C ends it", r"m1 \* +running .* 0 +0 ")
+        (place.pki_dir / "minions_pre" / "web1").write_text(public_key(1))
+        await shown(terminal, r"m1 \* +running .* 0 +1 ")
+    # Nothing that was so before its engine ended is left on the screen as if it still were.
+    await shown(terminal, "is not running")
+    assert "running  " not in terminal.screen()
+    status, left = await asyncio.to_thread(terminal.end)
+    assert status == 2
+    assert "is not running" in left
+
+
+def stopping(out: io.StringIO, word: str) -> Callable[[str], int]:
+    """A ``write`` as that of *out*, and Ctrl-C once *word* is drawn."""
+    write = io.StringIO.write
+
+    def then(text: str) -> int:
+        written = write(out, text)
+        if word in text and watching.HOME in text:
+            raise KeyboardInterrupt
+        return written
+
+    return then
+
+
+def answer(state: str, retcode: int) -> dict[str, Any]:
+    return {"outputter": "ha", "state": state, "retcode": retcode}
+
+
+def test_what_is_old_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that hangs: what it said last was fine."""
+    monkeypatch.setattr(watching, "LATE", 0.3)
+    hangs, answers = threading.Event(), iter([answer("fine", 0)])
+
+    def ask() -> dict[str, Any]:
+        for each in answers:
+            return each
+        hangs.wait()
+        return answer("fine", 0)
+
+    out = io.StringIO()
+    monkeypatch.setattr(out, "write", stopping(out, "OLD: "))
+    try:
+        status = watching.Watch(ask, lambda each: each["state"], out, 0.5).run()
+    finally:
+        hangs.set()
+    assert status == 2
+    left = out.getvalue().split(watching.LEAVE)[-1]
+    assert left.startswith("OLD: the engine has not answered for ")
+    assert left.endswith("\nfine\n")
+
+
+def test_the_last_answer_is_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(out, "write", stopping(out, "drift"))
+    assert watching.Watch(lambda: answer("drift", 1), lambda each: each["state"], out).run() == 1
+
+
+def test_an_error_ends_it_and_gives_the_screen_back() -> None:
+    def ask() -> dict[str, Any]:
+        raise HaError("no such thing")
+
+    out = io.StringIO()
+    with pytest.raises(HaError, match="no such thing"):
+        watching.Watch(ask, str, out).run()
+    assert out.getvalue().endswith(watching.LEAVE)
+
+
+def test_a_long_table_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "30")
+    out = io.StringIO()
+    monkeypatch.setattr(out, "write", stopping(out, "row 1"))
+    table = "\n".join(f"row {number}" for number in range(20))
+    watching.Watch(lambda: answer("", 0), lambda _: table, out).run()
+    screen = out.getvalue().split(watching.HOME)[-1].split(watching.BELOW)[0]
+    lines = [line.replace(watching.END_OF_LINE, "").strip() for line in screen.splitlines()]
+    assert len(lines) == 10
+    assert len(lines[0]) <= 30
+    assert lines[-2:] == ["row 6", "… 13 more lines; salt-ha status has all"]
+
+
+@pytest.mark.parametrize("text", ["0", "interval=-1", "soon", "1e9", "nan"])
+def test_an_interval_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(HaError, match="is no interval; write seconds"):
+        watching.interval_of(text)
+
+
+def test_without_a_terminal_it_names_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    assert cli.main(["-c", configured(place), "watch"]) == 2
+    assert "salt-ha status  prints it once" in capsys.readouterr().err
