@@ -9,7 +9,7 @@ STAMP   = $(VENV)/.installed
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint docs audit workflows release-notes dist coverage hostile fuzz \
+.PHONY: demo test check programs lint docs translations audit workflows release-notes dist coverage hostile fuzz \
 	unit lab lab-stop bench simulate torture torture-mutants containers salt-suites test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
@@ -69,7 +69,11 @@ lint: $(STAMP)
 
 docs: $(STAMP)  ## the pages of docs/ as a site; a link that leads nowhere is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/html
-	@echo "The site is in .docs/html/index.html"
+	$(BIN)/python -m sphinx -W --keep-going -q -D language=zh_CN -d .docs/doctrees-zh docs .docs/html/zh_CN
+	@echo "The site is in .docs/html/index.html, in Chinese in .docs/html/zh_CN/index.html"
+
+translations: $(STAMP)  ## docs/locale and README.zh-CN.md by README and the pages; says what is to be translated
+	$(BIN)/python -m lab.translations
 
 # In a venv of its own: what it needs is not to stand beside what is tested.
 AUDIT = .venv-audit

@@ -21,3 +21,9 @@ html_theme = "furo"
 html_title = f"saltext-ha {release}"
 html_show_sphinx = False
 html_show_copyright = False
+
+# Some pages in Chinese: docs/locale, which `make translations` brings up to date with the sources.
+locale_dirs = ["locale"]
+gettext_compact = False
+gettext_location = False
+gettext_uuid = False
