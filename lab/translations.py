@@ -76,7 +76,8 @@ def sources() -> dict[str, list[str]]:
         builder = [sys.executable, "-m", "sphinx", "-q", "-b", "gettext", str(DOCS), folder]
         subprocess.run([*builder, *(str(DOCS / f"{name}.md") for name in pages)], check=True)
         found = {name: texts(read(Path(folder, f"{name}.pot"))) for name in pages}
-    return {**found, READMES: list(dict.fromkeys(text for text, _ in blocks(README.read_text())))}
+    readme = dict.fromkeys(text for text, _ in blocks(README.read_text("utf-8")))
+    return {**found, READMES: list(readme)}
 
 
 def texts(catalogue: Catalog) -> list[str]:
@@ -102,6 +103,7 @@ def update(path: Path, wanted: Sequence[str]) -> None:
         locale=LANGUAGE, header_comment=HEADER, project="saltext-ha", charset="utf-8", fuzzy=False
     )
     fresh.creation_date = fresh.revision_date = WRITTEN
+    fresh.msgid_bugs_address = fresh.last_translator = fresh.language_team = ""
     for message in catalogue:
         if message.id:
             fresh.add(message.id, message.string, flags=message.flags)
