@@ -9,8 +9,9 @@ STAMP   = $(VENV)/.installed
 # A daemon that starts without bytecode compiles half a thousand modules: seconds of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check programs lint docs audit workflows release-notes man dist coverage hostile fuzz \
-	unit lab lab-stop bench simulate torture torture-mutants containers salt-suites test-all clean
+.PHONY: demo test check programs lint docs translations man audit workflows release-notes dist \
+	coverage hostile fuzz unit lab lab-stop bench simulate torture torture-mutants containers salt-suites \
+	test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
 # busy with three, and the other Pythons beside; tests/conftest.py says which come first.
@@ -69,7 +70,11 @@ lint: $(STAMP)
 
 docs: $(STAMP)  ## the pages of docs/ as a site; a link that leads nowhere is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/html
-	@echo "The site is in .docs/html/index.html"
+	$(BIN)/python -m sphinx -W --keep-going -q -D language=zh_CN -d .docs/doctrees-zh docs .docs/html/zh_CN
+	@echo "The site is in .docs/html/index.html, in Chinese in .docs/html/zh_CN/index.html"
+
+translations: $(STAMP)  ## docs/locale and README.zh-CN.md by README and the pages; says what is to be translated
+	$(BIN)/python -m lab.translations
 
 man: $(STAMP)  ## docs/salt-ha.md as salt-ha(1), into .docs/man
 	$(BIN)/python -m sphinx -W --keep-going -q -b man -d .docs/doctrees docs .docs/man

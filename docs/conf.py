@@ -27,3 +27,9 @@ html_show_copyright = False
 man_pages = [
     ("salt-ha", "salt-ha", "ask and steer a group of Salt masters", author, "1"),
 ]
+
+# Some pages in Chinese: docs/locale, which `make translations` brings up to date with the sources.
+locale_dirs = ["locale"]
+gettext_compact = False
+gettext_location = False
+gettext_uuid = False

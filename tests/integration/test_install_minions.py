@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from lab import Master, Minion, wait_for
-from saltext_ha.minion import wheel_setup
 from tests import salt_venv
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
@@ -81,21 +80,6 @@ def test_first_it_only_says_what_it_would_do(site: Site) -> None:
     assert {row["result"] for row in found.values()} == {"would be installed"}, answer
     assert answer.returncode == 0
     assert not any(map(has, site.python.values()))
-
-
-def test_what_arrives_damaged_is_not_installed(site: Site) -> None:
-    """By the script as it is sent, on the minion's own Python."""
-    script = Path(wheel_setup.__file__)
-    folder = Path(site.near.opts["cachedir"]) / "saltext-ha-damaged"
-    folder.mkdir()
-    (folder / "x.whl").write_bytes(b"not what was sent")
-    order = f'{{"folder": "{folder}", "name": "x.whl", "sha256": "{"0" * 64}", "version": "1"}}'
-    done = subprocess.run(
-        [site.python["near"], "-I", script, order], capture_output=True, text=True, check=True
-    )
-    assert "what arrived is not what was sent" in done.stdout
-    assert not left_behind(site.near)
-    assert not has(site.python["near"])
 
 
 def test_minions_get_it_wherever_they_are(site: Site) -> None:

@@ -107,7 +107,7 @@ class Installation:
                 row.result, row.problem = FAILED, problem
         wanted = sorted(minion for minion, row in self.rows.items() if not row.result)
         self._say(
-            f"{len(self.rows)} minions; {len(wanted)} are to get {self._wheel.version} "
+            f"of {len(self.rows)} minions {len(wanted)} are to get {self._wheel.version} "
             f"({len(self._wheel.content) / 1000:,.0f} KB)"
         )
         return wanted
@@ -163,7 +163,9 @@ class Installation:
                 told = self._job(ids, "list", "file.remove", [folder])
             except HaError:
                 told = Returned({})
-            for minion in set(ids) - told.values.keys():
+            # False: there is no such folder.
+            removed = {i for i, value in told.values.items() if isinstance(value, bool)}
+            for minion in set(ids) - removed:
                 row = self.rows[minion]
                 row.problem = "; ".join(filter(None, (row.problem, f"{folder} is left there")))
         self._sent.clear()

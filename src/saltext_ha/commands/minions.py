@@ -245,7 +245,9 @@ class Bound:
             known = _just_now(known, asked)
         # Ten thousand take a third of a second, during which peers must be answered.
         rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
+        versions = _versions(asked)
         for row in rows if live else ():
+            row["version"] = versions.get(row["id"])
             if row["state"] == BOUND:
                 row["note"] = ""  # it has just answered where it is
             elif row["state"] == UNKNOWN:
@@ -347,6 +349,16 @@ def _just_now(
         name: each.of(asked[name].returned)
         for name, each in known.items()
         if name in asked and not asked[name].error
+    }
+
+
+def _versions(asked: Mapping[str, Answers]) -> dict[str, str]:
+    """The saltext-ha on each minion that has just answered and has one that says so."""
+    return {
+        minion_id: str(value["version"])
+        for answers in asked.values()
+        for minion_id, (_, value) in answers.returned.items()
+        if isinstance(value, Mapping) and value.get("version")
     }
 
 

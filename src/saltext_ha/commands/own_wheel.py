@@ -18,6 +18,7 @@ NAME, PACKAGE = "saltext-ha", "saltext_ha"
 # What pip writes beside what came with the wheel; RECORD and WHEEL are made anew.
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json", "top_level.txt"}
 WHEEL = "Wheel-Version: 1.0\nGenerator: saltext-ha\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+UNFIT = "what is installed here cannot be packed: {}; install it by pip"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -47,9 +48,9 @@ def make() -> OwnWheel:
         info = f"{PACKAGE}-{found.version}.dist-info"
         parts = {name: path.read_bytes() for name, path in _files(found, info)}
     except (metadata.PackageNotFoundError, OSError) as exc:
-        raise HaError(
-            f"what is installed here cannot be packed: {reason_of(exc)}; install it anew"
-        ) from None
+        raise HaError(UNFIT.format(reason_of(exc))) from None
+    if f"{info}/METADATA" not in parts:
+        raise HaError(UNFIT.format("RECORD does not list its files"))
     parts[f"{info}/WHEEL"] = WHEEL.encode()
     parts[f"{info}/RECORD"] = _record(parts, info).encode()
     packed = io.BytesIO()

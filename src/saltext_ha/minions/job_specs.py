@@ -47,7 +47,7 @@ GLOB = re.compile(r"(?![A-Z]@)[\w.*?\[\]!@:+-]+")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}(:[0-9]{1,5})?")
 SIX = re.compile(r"\[([0-9A-Fa-f:.]+)\](:[0-9]{1,5})?|([0-9A-Fa-f:.]+)")
 _ANSWERS = {
-    WHERE: ("address", "masters", "type", "connected", "note"),
+    WHERE: ("address", "masters", "type", "connected", "version", "note"),
     MOVE: ("from", "to", "result", "comment"),
 }
 

@@ -80,6 +80,8 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         only with the engine ``ha_watchdog``: since when the minion's process is with it, as Unix
         time and as local time like ``2026-03-01T14:05:09+0100``; and how often the minion has
         changed its master within the last hour, restarts of its process or not
+    ``version``
+        of the saltext-ha that is installed on the minion
     ``note``
         why something is unknown, or what does not fit: "authenticated to m2, subscribed to m1"
 
@@ -99,6 +101,7 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
     running = options.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
     links = _links(running)
     answer, current = binding.current_master(running, links)
+    answer["version"] = ours()
     if ping and current:
         answer["ping"] = pings.ping_all(__opts__, [current], limit)[0]
     elif ping:

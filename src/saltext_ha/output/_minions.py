@@ -67,11 +67,18 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
             "never" if row.get("seen") is None else f"{duration(row['seen'])} ago",
             _EVIDENCE.get(str(row.get("by")), "-"),
             clean(row.get("type") or "?"),
+            *([_version(row)] if data.get("live") else []),
         ]
         for row in rows[:LISTED]
     ]
-    lines += table(screen, ["Minion", "State", "On", "Heard", "By", "Type"], cells)
+    versions = ["saltext-ha"] if data.get("live") else []
+    lines += table(screen, ["Minion", "State", "On", "Heard", "By", "Type", *versions], cells)
     return [*lines, *_more(rows), *_notes(rows), _summary(data)]
+
+
+def _version(row: Mapping[str, Any]) -> str:
+    """Of the saltext-ha there; it is not known where the minion does not answer."""
+    return clean(row.get("version") or ("-" if row.get("state") in ("bound", "partly") else "?"))
 
 
 def where(data: Mapping[str, Any], screen: Screen) -> list[str]:

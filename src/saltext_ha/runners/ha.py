@@ -705,7 +705,8 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     to be bound to it, ``listening``: for how many seconds its engine has heard events, ``gone``:
     how many of ``minions`` are not connected any more, by the number of connections),
     ``minions`` (id, ``state``, ``masters``, ``seen`` seconds ago, ``by`` what evidence, ``type``,
-    ``note``, and ``on``: the same for each master), ``counts`` by state, ``online`` (how many
+    ``note``, and ``on``: the same for each master; with ``live`` also ``version``, of the
+    saltext-ha there, None without), ``counts`` by state, ``online`` (how many
     are online, offline, unknown), ``unknown``: masters that could not be asked, and why.
     docs/minions.md says what the states mean.
 

@@ -119,7 +119,8 @@ class World:
             return f"'{function}' is not available."
         masters = [self.address(name) for name in self.engines]
         if function == "ha.current_master":
-            return {"type": minion.kind, "masters": masters, "address": self.address(master)}
+            here = {"masters": masters, "address": self.address(master)}
+            return {"type": minion.kind, "version": "0.1.0", **here}
         if minion.kind != "failover":
             return {"result": False, "comment": "this minion is bound to all its masters at once"}
         target = next(n for n in self.engines if self.address(n) == arguments[0]["to"])
@@ -617,6 +618,7 @@ def test_live_asks_from_every_master_at_once(tmp_path: Path) -> None:
             assert rows["hot"]["masters"] == ["m1", "m2"]
             assert (rows["two"]["masters"], rows["two"]["type"]) == (["m2"], "failover")
             assert (rows["stock"]["masters"], rows["stock"]["type"]) == (["m1"], "")
+            assert (rows["one"]["version"], rows["stock"]["version"]) == ("0.1.0", None)
             assert {fun for _, fun, _ in there.published} == {"ha.current_master"}
             # What was heard before does not count, when somebody does not answer now.
             minions["one"].hears = set()

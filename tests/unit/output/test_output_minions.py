@@ -67,6 +67,18 @@ def test_minions() -> None:
     )  # fmt: skip
 
 
+def test_live_shows_which_saltext_ha_each_has() -> None:
+    rows = [
+        {**minion("db1", "silent"), "version": None},
+        {**minion("old", "bound", "m1", seen=1.0, by="job"), "version": None},
+        {**minion("web1", "bound", "m1", seen=1.0, by="job"), "version": "0.1.0"},
+    ]
+    lines = ha.output({"kind": "minions", "live": True, "minions": rows}).splitlines()
+    shown = {line.split()[0]: line.split()[-1] for line in lines if " 1 s ago" in line}
+    assert shown == {"old": "-", "web1": "0.1.0"}
+    assert next(line for line in lines if line.startswith("db1")).endswith("?")
+
+
 def test_minions_that_are_gone_are_counted() -> None:
     row = minion("web1", "bound", "m1", seen=700, by="job")
     for many, said in ((1, "1 minion of these is"), (3, "3 minions of these are")):

@@ -1,0 +1,102 @@
+"""What is sent to a minion that has nothing of ours, run by its own Python as the minion does."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands import own_wheel
+from saltext_ha.commands.own_wheel import OwnWheel
+from saltext_ha.minion import wheel_setup
+from tests import salt_venv
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return salt_venv.make(tmp_path_factory.mktemp("venv") / "minion")
+
+
+@pytest.fixture(scope="module")
+def wheel() -> OwnWheel:
+    return own_wheel.make()
+
+
+def run(python: Path, folder: Path, wheel: OwnWheel, **changes: str) -> dict[str, Any]:
+    """What the script says, with *wheel* in *folder*, of which nothing may be left."""
+    folder.mkdir()
+    (folder / wheel.name).write_bytes(wheel.content)
+    (folder / "setup.py").write_text(Path(wheel_setup.__file__).read_text("utf-8"), "utf-8")
+    order = {"folder": str(folder), "name": wheel.name, "sha256": wheel.sha256}
+    argument = json.dumps({**order, "version": wheel.version, **changes})
+    command = [python, "-I", folder / "setup.py", argument]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
+    assert not folder.exists()
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def version(python: Path) -> str:
+    """Which one is there; empty for none."""
+    look = "import importlib.metadata as m, saltext_ha; print(m.version('saltext-ha'))"
+    done = subprocess.run([python, "-I", "-c", look], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def without(wheel: OwnWheel, name: str) -> OwnWheel:
+    """*wheel*, where a file is missing."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(wheel.content)) as old, zipfile.ZipFile(packed, "w") as new:
+        for entry in old.infolist():
+            if entry.filename != name:
+                new.writestr(entry, old.read(entry))
+    return replace(wheel, content=packed.getvalue())
+
+
+def test_what_arrived_damaged_changes_nothing(
+    python: Path, tmp_path: Path, wheel: OwnWheel
+) -> None:
+    answer = run(python, tmp_path / "sent", wheel, sha256="0" * 64)
+    assert answer["problem"] == "what arrived is not what was sent"
+    assert version(python) == ""
+
+
+def test_what_does_not_run_there_changes_nothing(
+    python: Path, tmp_path: Path, wheel: OwnWheel
+) -> None:
+    """As where a library is missing: pip is told to look for none."""
+    answer = run(python, tmp_path / "sent", without(wheel, "saltext_ha/minion/binding.py"))
+    assert answer["problem"].startswith("it does not run here: "), answer
+    assert version(python) == ""
+
+
+def test_it_is_installed_and_replaces_another_version(
+    python: Path, tmp_path: Path, wheel: OwnWheel
+) -> None:
+    assert run(python, tmp_path / "sent", wheel)["problem"] == ""
+    assert version(python) == wheel.version
+    (package,) = python.parents[1].glob("lib/*/site-packages/saltext_ha")
+    (package / "left_over.py").touch()
+    (info,) = package.parent.glob("saltext_ha-*.dist-info")
+    record = (info / "RECORD").read_text("utf-8") + "saltext_ha/left_over.py,,\n"
+    (info / "RECORD").write_text(record, "utf-8")
+    answer = run(python, tmp_path / "again", wheel)
+    assert (answer["problem"], answer["path"]) == ("", str(package.parent))
+    assert version(python) == wheel.version
+    assert not (package / "left_over.py").exists()
+
+
+def test_without_pip_it_says_so(python: Path, tmp_path: Path, wheel: OwnWheel) -> None:
+    (pip,) = python.parents[1].glob("lib/*/site-packages/pip")
+    pip.rename(pip.with_name("hidden"))
+    try:
+        answer = run(python, tmp_path / "sent", wheel)
+    finally:
+        pip.with_name("hidden").rename(pip)
+    assert "No module named pip" in answer["problem"]
