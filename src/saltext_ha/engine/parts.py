@@ -30,8 +30,8 @@ from saltext_ha.minions.failovers import Failovers
 from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
 from saltext_ha.once import leaders, locks
+from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.leaders import Leader
-from saltext_ha.once.leadership import Candidate
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls

@@ -80,6 +80,7 @@ def test_only_these_functions() -> None:
         "move": "ha.failover",
         "report": ["ha.lint", "ha.masters", "ha.current_master", "config.get"],
         "running": "saltutil.running",
+        "refresh": ["saltutil.refresh_pillar", "mine.update"],
     }
     for raw in (None, [], "ping", 5):
         with pytest.raises(InvalidRecord):
