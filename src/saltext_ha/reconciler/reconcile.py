@@ -74,8 +74,15 @@ class Reconciler:
         :return: the records that changed here, by what the store shows; to be pushed to the peers.
         :raises HaError: the replica could not be written, or the store not be read.
         """
-        changed = [] if task.blind else self._ask_whose_it_is()
-        ids, blind = in_order(task.ids), task.blind or not self.mode.believes
+        try:
+            changed = [] if task.blind else self._ask_whose_it_is()
+        except HaError:
+            self.work.begin(task.ids, task.by, task.deleted)
+            raise
+        blind = task.blind or not self.mode.believes
+        if blind and not task.revise:
+            return changed
+        ids = in_order(task.ids)
         task = task._replace(ids=ids, blind=blind, certain=task.certain or task.deleted)
         if not blind:
             self.work.begin(ids, task.by, task.deleted)
@@ -94,7 +101,8 @@ class Reconciler:
         """
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
-        ids = in_order({*self.replica.ids(), *self.store.changed()})
+        ids = in_order({*self.replica.ids(), *self.store.changed(), *self.work.ids()})
+        self.work.begin(ids)
         changed = self._in_batches(Task(ids, certain=True, adopted=True, outdated=outdated))
         with self.replica.transaction():
             self.replica.meta.blank = False
@@ -201,7 +209,7 @@ class Reconciler:
         for minion_id, each in seen.items():
             if each.raced is not None:
                 self.races.forget(minion_id)
-        if not (task.blind or task.adopted):
+        if not task.blind:
             for minion_id in unsettled:
                 self.work.settle(minion_id)
             self.work.done(unsettled.symmetric_difference(ids), task.deleted)

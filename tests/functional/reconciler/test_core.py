@@ -206,6 +206,27 @@ def test_what_an_event_said_is_kept_until_it_can_be_written_down(
         ]
 
 
+def test_what_an_event_said_is_kept_while_the_store_cannot_be_read(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1.knock("web1")
+    m1.settle()
+    time.sleep(0.01)
+    m1.remove("web1")
+    m1.knock("web1")
+
+    def fail(owner: str) -> str | None:
+        raise StoreError("stale file handle")
+
+    with monkeypatch.context() as stale:
+        stale.setattr(m1.store, "signature", fail)
+        with pytest.raises(StoreError):
+            m1.keeper.observe(["web1"], by="alice", deleted=True)
+    m1.keeper.look(m1.keeper.work.late())
+    lines = m1.replica.history.lines("web1")
+    assert [line.state for line in lines] == [PENDING, DELETED, PENDING]
+
+
 def test_an_id_that_cannot_be_read_holds_up_no_other(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:

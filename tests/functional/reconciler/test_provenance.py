@@ -428,6 +428,26 @@ def restore_over(master: Master, ids: list[str], key: int = 0) -> None:
         master.knock(minion_id, key, ACCEPTED)
 
 
+def test_what_is_adopted_on_a_full_disk_is_adopted_when_there_is_room(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read, so the folder does not name it again."""
+    for name in names(3):
+        m1.knock(name, 0, ACCEPTED)
+    m1.restart(adopting=True)
+
+    def full() -> None:
+        raise ReplicaError("the disk is full")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(m1.replica, "transaction", full)
+        with pytest.raises(ReplicaError):
+            m1.keeper.adopt()
+    m1.keeper.adopt()
+    assert [m1.state(name) for name in names(3)] == [ACCEPTED] * 3
+    assert m1.keeper.work.ids() == []
+
+
 @pytest.mark.parametrize("how", [Master.remove, lambda m, i: m.move(i, ACCEPTED, REJECTED)])
 def test_many_revoked_keys_that_come_back_at_once_are_held(
     m1: Master, m2: Master, how: Callable[[Master, str], None]
