@@ -8,10 +8,12 @@ store shows (``observe``) goes one way: :meth:`.Reconciler.reconcile`. One threa
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.batches import BATCH
+from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
@@ -127,17 +129,22 @@ class Keeper:
 
     def look(self, tasks: Iterable[Task]) -> list[Record]:
         """
-        Reconcile each of *tasks*; one that fails does not hold up the others.
+        Reconcile each of *tasks*; one that fails does not hold up the others, nor does one id of a
+        batch that cannot be read.
 
         :raises HaError: one of them failed.
         """
         changed: list[Record] = []
         problem: HaError | None = None
-        for task in tasks:
+        left = deque(tasks)
+        while left:
+            task = left.popleft()
             try:
                 changed += self._reconciler.reconcile(task)
             except HaError as exc:
                 problem = exc
+                if isinstance(exc, StoreError) and 1 < len(task.ids) <= BATCH:
+                    left.extendleft(task._replace(ids=[each]) for each in task.ids)
         if problem:
             raise problem
         return changed

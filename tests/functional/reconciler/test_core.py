@@ -16,7 +16,7 @@ from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Content
 from saltext_ha.reconciler import core, work_queue
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.hints import Hint
+from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from tests.engines import until
 from tests.functional.keepers import Master
@@ -225,6 +225,24 @@ def test_what_an_event_said_is_kept_while_the_store_cannot_be_read(
     m1.keeper.look(m1.keeper.work.late())
     lines = m1.replica.history.lines("web1")
     assert [line.state for line in lines] == [PENDING, DELETED, PENDING]
+
+
+def test_what_one_operator_did_to_many_ids_is_written_down_together(m1: Master) -> None:
+    """One by one, Salt would delete faster; minions that knock again meanwhile would be held."""
+    many = MANY[:BATCH]
+    for name in many:
+        m1.knock(name, state=ACCEPTED)
+    m1.settle()
+    for name in many:
+        m1.remove(name)
+    before = m1.replica.version
+    m1.keeper.look(tasks([Hint(name, "alice", True) for name in many]))
+    assert m1.replica.version - before < 10
+    assert {m1.state(name) for name in many} == {DELETED}
+    assert {(line.state, line.by) for line in m1.replica.history.lines(many[0])} == {
+        (ACCEPTED, ""),
+        (DELETED, "alice"),
+    }
 
 
 def test_an_id_that_cannot_be_read_holds_up_no_other(
