@@ -125,6 +125,20 @@ def test_what_is_gone_is_held_as_soon_as_that_can_be_written_down(
     assert set(m1.replica.held.all()) == {"web1", "web2"}
 
 
+def test_what_waits_for_the_store_that_was_here_costs_nothing_meanwhile(m1: Master) -> None:
+    """It may be 100 000 ids, which are due again every few seconds."""
+    for name in names(3):
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    shutil.rmtree(m1.root / "minions")
+    m1.keeper.weigh(m1.store.changed())
+    assert m1.keeper.mode.doubt
+    before = m1.replica.version
+    m1.keeper.observe(m1.keeper.work.ids())
+    assert m1.replica.version == before
+    assert sorted(m1.keeper.work.ids()) == names(3)
+
+
 def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     away = m1.root / "away"
