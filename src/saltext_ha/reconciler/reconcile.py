@@ -112,10 +112,11 @@ class Reconciler:
         point("adopt.done")
         return changed
 
-    def apply(self) -> list[Record]:
+    def apply(self, ids: Iterable[str] | None = None) -> list[Record]:
         """
         Bring the store in line with the records, where that is still due.
 
+        :param ids: no others than these; None: all.
         :return: as :meth:`reconcile`.
         :raises StoreError: when the store cannot be written; the rest is done later.
         """
@@ -123,7 +124,10 @@ class Reconciler:
             self.revocations.leave_to_others()
         if not self.mode.able:
             return []
-        changed = self.reconcile(Task(self.replica.dirty()), strict=True)
+        if ids is None:
+            ids = self.replica.dirty()
+        left = [i for i in self.replica.brought(ids) if self.replica.applied(i).dirty]
+        changed = self.reconcile(Task(left), strict=True)
         if self.mode.writes:
             self.revocations.follow_up()
             if self.holds.provenance.signing_due():

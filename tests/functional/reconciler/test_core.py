@@ -13,7 +13,7 @@ import pytest
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import ReplicaError, StoreError
-from saltext_ha.keystore.base import Content
+from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.reconciler import core, work_queue
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hint, tasks
@@ -54,6 +54,41 @@ def test_what_is_found_first_is_published_first(m1: Master) -> None:
     assert max(published) <= BATCH
     assert asked
     assert asked[0] < len(published)
+
+
+def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> None:
+    for name in MANY:
+        m1.knock(name, state=ACCEPTED)
+    m1.settle()
+    for name in MANY:
+        m1.remove(name)
+    begun: list[int] = []
+    asked: list[int] = []
+    apply = m1.store.apply
+
+    async def act() -> None:
+        loop = asyncio.get_running_loop()
+        here = Core(m1.keeper, lambda records: None)
+        waiting: list[asyncio.Task[None]] = []
+
+        def ask() -> None:
+            waiting.append(loop.create_task(here.run(lambda: asked.append(len(begun)))))
+
+        def counted(changes: Sequence[Change]) -> Outcome:
+            if not begun:  # somebody else wants the keeper now
+                loop.call_soon_threadsafe(ask)
+            begun.append(len(changes))
+            return apply(changes)
+
+        m1.store.apply = counted  # type: ignore[method-assign]
+        await here.order(m1.keeper.adopt)
+        await asyncio.gather(*waiting)
+        here.close()
+
+    asyncio.run(act())
+    assert sum(begun) == len(MANY)
+    assert asked[0] < len(begun)
+    assert len(m1.files()) == len(MANY)
 
 
 def test_portions_are_weighed_together(m1: Master) -> None:
