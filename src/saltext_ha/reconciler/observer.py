@@ -95,7 +95,7 @@ class Observer:
         """
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
-        held = self.replica.held.all()
+        held = self.replica.held
         self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
