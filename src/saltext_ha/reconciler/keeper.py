@@ -274,7 +274,10 @@ class Keeper:
         of several, of which a store shows one.
         """
         poisoned = [r for r in self.replica.get(minion_id).values() if is_poisoned(r)]
-        content = self.store.read(minion_id, certain=True) if poisoned else None
+        if not poisoned:
+            return {}
+        self.work.add([minion_id])  # the store takes it for known when it was read
+        content = self.store.read(minion_id, certain=True)
         if content is None:
             return {}
         return {
