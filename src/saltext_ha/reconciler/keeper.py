@@ -45,6 +45,9 @@ from saltext_ha.replication.record import (
 )
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 
+# After so many it is not a few files that cannot be read, but the store: each may take a minute.
+MOST_FAILURES = 10
+
 
 class Keeper:
     """
@@ -130,21 +133,27 @@ class Keeper:
     def look(self, tasks: Iterable[Task]) -> list[Record]:
         """
         Reconcile each of *tasks*; one that fails does not hold up the others, nor does one id of a
-        batch that cannot be read.
+        batch that cannot be read. Where many cannot, the others wait in the work queue.
 
         :raises HaError: one of them failed.
         """
         changed: list[Record] = []
         problem: HaError | None = None
         left = deque(tasks)
+        failures = 0
         while left:
             task = left.popleft()
+            if failures > MOST_FAILURES:
+                self.work.begin(task.ids, task.by, task.deleted)
+                continue
             try:
                 changed += self._reconciler.reconcile(task)
             except HaError as exc:
                 problem = exc
-                if isinstance(exc, StoreError) and 1 < len(task.ids) <= BATCH:
-                    left.extendleft(task._replace(ids=[each]) for each in task.ids)
+                if isinstance(exc, StoreError):
+                    failures += 1
+                    if 1 < len(task.ids) <= BATCH:
+                        left.extendleft(task._replace(ids=[each]) for each in task.ids)
         if problem:
             raise problem
         return changed

@@ -56,6 +56,31 @@ def test_what_is_found_first_is_published_first(m1: Master) -> None:
     assert asked[0] < len(published)
 
 
+def test_a_store_that_cannot_be_read_is_not_asked_for_each_id(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = MANY[:BATCH]
+    for name in many:
+        m1.knock(name)
+    m1.settle()
+    asked: list[str] = []
+
+    def fail(minion_id: str, certain: bool = False) -> Content | None:
+        asked.append(minion_id)
+        raise StoreError("timed out")
+
+    with monkeypatch.context() as away:
+        away.setattr(m1.store, "read", fail)
+        for name in many:
+            m1.remove(name)
+        with pytest.raises(StoreError):
+            m1.keeper.look(tasks([Hint(name, "alice", True) for name in many]))
+    assert len(asked) < 20
+    m1.keeper.look(m1.keeper.work.late())
+    assert {m1.state(name) for name in many} == {DELETED}
+    assert m1.keeper.work.ids() == []
+
+
 def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> None:
     for name in MANY:
         m1.knock(name, state=ACCEPTED)
