@@ -46,8 +46,8 @@ class Store(FileStore):
     between: Callable[[], None] | None = None
     """What somebody else does after the new entries of an apply, before the old ones go."""
 
-    def __init__(self, root: Path, **how: bool) -> None:
-        super().__init__(root, **how)
+    def __init__(self, root: Path, pending_first: bool = False) -> None:
+        super().__init__(root, pending_first=pending_first)
         self._folders = _Folders(*self._folders)
         self._folders.synced = self._was_synced
 
