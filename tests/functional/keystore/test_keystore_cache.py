@@ -255,7 +255,7 @@ def test_a_driver_that_raises_what_it_likes_is_an_error_of_the_store(
         raise ValueError("timed out")
 
     for method in ("fetch", "list", "list_all", "store"):
-        monkeypatch.setattr(store._cache, method, fail)
+        monkeypatch.setattr(store._cache, method, fail)  # type: ignore[attr-defined]
     for act in (store.changed, lambda: store.read("web1"), lambda: store.sign("m1", "1.a.0")):
         with pytest.raises(StoreError, match="timed out"):
             act()
