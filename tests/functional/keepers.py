@@ -10,7 +10,7 @@ from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FileStore
-from saltext_ha.keystore.folders import FOLDERS
+from saltext_ha.keystore.folders import FOLDERS, Folders
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode
@@ -27,6 +27,16 @@ class Crash(Exception):
     """The process was killed here."""
 
 
+class _Folders(Folders):
+    """Tells when new entries or removals were made durable."""
+
+    synced: Callable[[], None]
+
+    def sync(self, states: Iterable[str]) -> None:
+        super().sync(states)
+        self.synced()
+
+
 class Store(FileStore):
     """Key folders; with *fuse* set, the process dies before that many more steps of an apply."""
 
@@ -36,8 +46,12 @@ class Store(FileStore):
     between: Callable[[], None] | None = None
     """What somebody else does after the new entries of an apply, before the old ones go."""
 
-    def _sync(self, states: set[str]) -> None:
-        super()._sync(states)
+    def __init__(self, root: Path, pending_first: bool = False) -> None:
+        super().__init__(root, pending_first=pending_first)
+        self._folders = _Folders(*self._folders)
+        self._folders.synced = self._was_synced
+
+    def _was_synced(self) -> None:
         act, self.between = self.between, None
         if act:
             act()

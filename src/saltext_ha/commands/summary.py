@@ -17,7 +17,8 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 ADOPTING = (
-    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were asked"
+    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were "
+    "asked: a key that is deleted or rejected here meanwhile comes back, so do that on a peer"
 )
 PATIENCE = 2.0  # seconds for which a status waits for the keeper
 BUSY = (

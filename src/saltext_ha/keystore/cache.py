@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import salt.cache
-from salt.exceptions import SaltCacheError
+from salt.exceptions import SaltCacheError, SaltDeserializationError
 
 from saltext_ha.common.errors import InvalidRecord, StoreError
 from saltext_ha.common.fail_points import point
@@ -30,8 +30,10 @@ SIGNATURES = "saltext_ha_signatures"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
 # This driver keeps only the first denied key (salt/cache/mmap_key.py).
 ONE_DENIED = "mmap_key"
-# KeyError: there is no such driver, or its libraries are not installed.
-FAILURES = (SaltCacheError, OSError, KeyError)
+# Drivers raise what they like; KeyError: there is no such driver, or its libraries are missing.
+FAILURES = Exception
+# What is stored for one id is spoilt: not msgpack, or not what Salt stores.
+SPOILT = (InvalidRecord, SaltDeserializationError, AttributeError, TypeError)
 
 
 class CacheStore:
@@ -86,12 +88,11 @@ class CacheStore:
             with self._lock:
                 entry = self._cache.fetch(KEYS, minion_id) or None
                 denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
+            content = _content(entry, denied)
+        except SPOILT:
+            return None
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: {minion_id}: {exc}") from exc
-        try:
-            content = _content(entry, denied)
-        except InvalidRecord:
-            return None
         if not entry and not denied:
             self._seen.pop(minion_id, None)
             return content
@@ -202,7 +203,14 @@ class CacheStore:
             return dict(self._cache.list_all(bank, include_data=True))
         except (AttributeError, SaltCacheError, TypeError):
             # Most drivers cannot; salt.key.Key falls back to one fetch per key as well.
-            return {name: self._cache.fetch(bank, name) for name in self._cache.list(bank)}
+            return {name: self._fetch_any(bank, name) for name in self._cache.list(bank)}
+
+    def _fetch_any(self, bank: str, name: str) -> Any:
+        """An entry; one that is spoilt is named by each pass, and hides no other."""
+        try:
+            return self._cache.fetch(bank, name)
+        except SaltDeserializationError as exc:
+            return str(exc)
 
 
 def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
@@ -225,7 +233,7 @@ def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
     return Content(Stored(entry["state"], add(entry.get("pub") or ""), frozenset(refused)), keys)
 
 
-def _mark(entry: Mapping[str, str] | None, denied: Sequence[str]) -> int:
-    slot = [entry.get("state"), entry.get("pub")] if entry else []
+def _mark(entry: Any, denied: Sequence[str]) -> int:
+    slot = [entry.get("state"), entry.get("pub")] if isinstance(entry, Mapping) and entry else []
     digest = hashlib.blake2b(repr((slot, list(denied))).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -195,6 +195,7 @@ class FileStore:
         except FileNotFoundError:
             return
         except OSError as exc:
+            self._times = {}  # what was found by them is yet to be listed
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
 
 

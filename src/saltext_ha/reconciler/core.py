@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from saltext_ha.common.batches import BATCH
 from saltext_ha.common.complaints import Complaint
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler import work_queue
@@ -221,21 +222,33 @@ class Core:
                 raise
             return []
         self._follow(found)
+        left: Sequence[str] | None = None
         try:
-            self._follow(await self.run(self._finish))
+            while left is None or left:
+                changed, left = await self.run(self._apply_some, left)
+                self._follow(changed)
         except HaError as exc:
             self._note(str(exc))
         else:
             self._note("")
         return found
 
-    def _finish(self) -> list[Record]:
-        if self.problem:
-            self.replica.check_writable()
-        changed = self.keeper.apply()
-        if self.keeper.unfinished():
+    def _apply_some(self, left: Sequence[str] | None) -> tuple[list[Record], Sequence[str]]:
+        """
+        Apply the next batch: nobody else is to wait for all of a store that is filled again.
+
+        :param left: the ids where that is still to be done; None: not known yet.
+        :return: the records that changed, and what is left.
+        """
+        if left is None:
+            if self.problem:
+                self.replica.check_writable()
+            left = self.replica.dirty() if self.keeper.mode.writes else []
+        changed = self.keeper.apply(left[:BATCH])
+        left = left[BATCH:]
+        if not left and self.keeper.unfinished():
             self.keeper.work.wake()
-        return changed
+        return changed, left
 
     def _note(self, problem: str) -> None:
         self._complaint.note(problem)

@@ -108,7 +108,7 @@ class Holds:
         """
         if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
-        held = self._replica.held.all()
+        held = self._replica.held
         suspects = []
         for minion_id in self._replica.at_stake(ids):
             if minion_id in held:
@@ -124,7 +124,7 @@ class Holds:
                 suspects.append(minion_id)
         if not suspects:
             return
-        accepted = self._replica.counts().get(ACCEPTED, 0) - len(held)
+        accepted = self._replica.counts().get(ACCEPTED, 0) - held.count
         if self._guard.allows(suspects, accepted, time.monotonic()):
             return
         if self._hold(suspects):
@@ -132,7 +132,7 @@ class Holds:
                 "ha held: %d accepted keys are gone from the key store of %s, or back though they "
                 "were revoked; nothing was recorded. Bring the folder back, fill it again with "
                 "salt-run ha.refill, or confirm with salt-run ha.release",
-                len(self._replica.held.all()),
+                held.count,
                 self._name,
             )
 
@@ -143,15 +143,15 @@ class Holds:
         :return: whether it was announced. Keys that go one by one, as ``salt-key -D`` of 3008
             deletes them, are told of when the first is held, and when there are twice as many.
         """
-        before = len(self._replica.held.all())
+        held = self._replica.held
+        before = held.count
         with self._replica.transaction():
-            self._replica.held.add(ids, self._clock())
+            held.add(ids, self._clock())
         point("hold.done")
-        held = self._replica.held.all()
-        if len(held).bit_length() == before.bit_length():
+        if held.count.bit_length() == before.bit_length():
             return False
-        some = sorted(held)[:MAX_ANNOUNCED]
-        self._announce("held", {"master": self._name, "count": len(held), "ids": some})
+        some = sorted(held.all())[:MAX_ANNOUNCED]
+        self._announce("held", {"master": self._name, "count": held.count, "ids": some})
         return True
 
     def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:

@@ -8,10 +8,12 @@ store shows (``observe``) goes one way: :meth:`.Reconciler.reconcile`. One threa
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.batches import BATCH
+from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
@@ -42,6 +44,9 @@ from saltext_ha.replication.record import (
     observe,
 )
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
+
+# After so many it is not a few files that cannot be read, but the store: each may take a minute.
+MOST_FAILURES = 10
 
 
 class Keeper:
@@ -127,17 +132,28 @@ class Keeper:
 
     def look(self, tasks: Iterable[Task]) -> list[Record]:
         """
-        Reconcile each of *tasks*; one that fails does not hold up the others.
+        Reconcile each of *tasks*; one that fails does not hold up the others, nor does one id of a
+        batch that cannot be read. Where many cannot, the others wait in the work queue.
 
         :raises HaError: one of them failed.
         """
         changed: list[Record] = []
         problem: HaError | None = None
-        for task in tasks:
+        left = deque(tasks)
+        failures = 0
+        while left:
+            task = left.popleft()
+            if failures > MOST_FAILURES:
+                self.work.begin(task.ids, task.by, task.deleted)
+                continue
             try:
                 changed += self._reconciler.reconcile(task)
             except HaError as exc:
                 problem = exc
+                if isinstance(exc, StoreError):
+                    failures += 1
+                    if 1 < len(task.ids) <= BATCH:
+                        left.extendleft(task._replace(ids=[each]) for each in task.ids)
         if problem:
             raise problem
         return changed
@@ -267,7 +283,10 @@ class Keeper:
         of several, of which a store shows one.
         """
         poisoned = [r for r in self.replica.get(minion_id).values() if is_poisoned(r)]
-        content = self.store.read(minion_id, certain=True) if poisoned else None
+        if not poisoned:
+            return {}
+        self.work.add([minion_id])  # the store takes it for known when it was read
+        content = self.store.read(minion_id, certain=True)
         if content is None:
             return {}
         return {

@@ -95,7 +95,7 @@ class Observer:
         """
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
-        held = self.replica.held.all()
+        held = self.replica.held
         self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
@@ -211,7 +211,7 @@ class Observer:
             return None
         if content.junk:
             self.refused.add(minion_id, NO_KEY)
-        elif not content.stored.slot and not content.stored.denied:
+        elif content.stored == ABSENT or self.refused.reasons.get(minion_id) == NO_KEY:
             self.refused.discard(minion_id)
         applied = self.replica.applied(minion_id)
         # A minion that really has such an id is recorded a moment later.

@@ -74,8 +74,15 @@ class Reconciler:
         :return: the records that changed here, by what the store shows; to be pushed to the peers.
         :raises HaError: the replica could not be written, or the store not be read.
         """
-        changed = [] if task.blind else self._ask_whose_it_is()
-        ids, blind = in_order(task.ids), task.blind or not self.mode.believes
+        try:
+            changed = [] if task.blind else self._ask_whose_it_is()
+        except HaError:
+            self.work.begin(task.ids, task.by, task.deleted)
+            raise
+        blind = task.blind or not self.mode.believes
+        if blind and not task.revise:
+            return changed
+        ids = in_order(task.ids)
         task = task._replace(ids=ids, blind=blind, certain=task.certain or task.deleted)
         if not blind:
             self.work.begin(ids, task.by, task.deleted)
@@ -94,7 +101,8 @@ class Reconciler:
         """
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
-        ids = in_order({*self.replica.ids(), *self.store.changed()})
+        ids = in_order({*self.replica.ids(), *self.store.changed(), *self.work.ids()})
+        self.work.begin(ids)
         changed = self._in_batches(Task(ids, certain=True, adopted=True, outdated=outdated))
         with self.replica.transaction():
             self.replica.meta.blank = False
@@ -104,10 +112,11 @@ class Reconciler:
         point("adopt.done")
         return changed
 
-    def apply(self) -> list[Record]:
+    def apply(self, ids: Iterable[str] | None = None) -> list[Record]:
         """
         Bring the store in line with the records, where that is still due.
 
+        :param ids: no others than these; None: all.
         :return: as :meth:`reconcile`.
         :raises StoreError: when the store cannot be written; the rest is done later.
         """
@@ -115,7 +124,10 @@ class Reconciler:
             self.revocations.leave_to_others()
         if not self.mode.able:
             return []
-        changed = self.reconcile(Task(self.replica.dirty()), strict=True)
+        if ids is None:
+            ids = self.replica.dirty()
+        left = [i for i in self.replica.brought(ids) if self.replica.applied(i).dirty]
+        changed = self.reconcile(Task(left), strict=True)
         if self.mode.writes:
             self.revocations.follow_up()
             if self.holds.provenance.signing_due():
@@ -201,7 +213,7 @@ class Reconciler:
         for minion_id, each in seen.items():
             if each.raced is not None:
                 self.races.forget(minion_id)
-        if not (task.blind or task.adopted):
+        if not task.blind:
             for minion_id in unsettled:
                 self.work.settle(minion_id)
             self.work.done(unsettled.symmetric_difference(ids), task.deleted)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from saltext_ha.common.batches import batches
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records
 
@@ -130,7 +131,12 @@ class WorkQueue:
 
     def late(self) -> list[Task]:
         """The deletions that Salt told of and that could not be written down yet."""
-        return [Task([minion_id], by, deleted=True) for minion_id, by in self._deletions.items()]
+        together: dict[str, list[str]] = {}
+        for minion_id, by in self._deletions.items():
+            together.setdefault(by, []).append(minion_id)
+        return [
+            Task(some, by, deleted=True) for by, ids in together.items() for some in batches(ids)
+        ]
 
     def take(self) -> list[Task]:
         """What is due, and what is late; due again after a while unless it is :meth:`done`."""

@@ -13,10 +13,18 @@ class HeldIds:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._all: dict[str, float] | None = None
+        """All of them, as they were last committed; None: not read since."""
         self.count = 0
         """How many ids are held; may be read from any thread."""
         self._changed = True
         self.committed()
+
+    def __contains__(self, minion_id: str) -> bool:
+        if not self.count and not self._changed:  # mostly
+            return False
+        row = self._db.execute("SELECT 1 FROM held WHERE id = ?", (minion_id,)).fetchone()
+        return row is not None
 
     def all(self, glob: str = "*") -> dict[str, float]:
         """Ids that match *glob* whose change is held, and since when (Unix seconds)."""

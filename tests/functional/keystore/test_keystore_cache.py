@@ -226,6 +226,42 @@ def test_a_driver_that_cannot_be_reached_is_an_error_and_not_empty(tmp_path: Pat
 
 
 @drivers
+@pytest.mark.parametrize(
+    "spoilt",
+    [b"\xc1", b"\x93\x01\x02\x03", b"\xa3abc", b"\x82\xa5state\xa8accepted\xa3pub\x01"],
+    ids=["no msgpack", "a list", "a text", "no key"],
+)
+def test_an_entry_that_is_spoilt_holds_up_no_other(tmp_path: Path, spoilt: bytes) -> None:
+    store = open_store(master_opts(tmp_path, **{"keys.cache_driver": "localfs"}))
+    for minion_id in ("web1", "web2"):
+        take(store, (PUT, ACCEPTED, A), minion_id=minion_id)
+    look(store)
+    entry = tmp_path / "cache" / "keys" / "web1.p"
+    entry.write_bytes(spoilt)
+    take(store, (PUT, ACCEPTED, B), minion_id="web2")
+    assert look(store) >= {"web1"}
+    assert shown(store, "web2") == Stored(ACCEPTED, B)
+    assert store.read("web1") is None
+
+
+@drivers
+def test_a_driver_that_raises_what_it_likes_is_an_error_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The redis driver, for instance, lets the time limits of its library through."""
+    store = open_store(master_opts(tmp_path, **{"keys.cache_driver": "localfs"}))
+
+    def fail(*args: Any, **how: Any) -> None:
+        raise ValueError("timed out")
+
+    for method in ("fetch", "list", "list_all", "store"):
+        monkeypatch.setattr(store._cache, method, fail)  # type: ignore[attr-defined]
+    for act in (store.changed, lambda: store.read("web1"), lambda: store.sign("m1", "1.a.0")):
+        with pytest.raises(StoreError, match="timed out"):
+            act()
+
+
+@drivers
 def test_a_driver_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no_such_driver"):
         set(open_store(master_opts(tmp_path, **{"keys.cache_driver": "no_such_driver"})).changed())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shutil
@@ -142,6 +143,26 @@ def test_touched_tells_a_folder_that_changed(root: Path) -> None:
     assert not store.touched()
     shutil.rmtree(root / "minions_pre")
     assert store.touched()
+
+
+def test_a_folder_that_could_not_be_listed_counts_as_touched(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what was added is found by the next regular pass, a minute later."""
+    store = FileStore(root)
+    put(root, ACCEPTED, "web1", A)
+    assert store.touched()
+
+    def fail(folder: str) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "scandir", fail)
+        with pytest.raises(StoreError):
+            store.changed()
+    assert store.touched()
+    assert look(store) == {"web1"}
+    assert not store.touched()
 
 
 def test_what_is_no_key_file_of_an_id_is_not_looked_at(root: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import ReplicaError, StoreError
-from saltext_ha.keystore.base import Content
+from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.reconciler import core, work_queue
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.hints import Hint
+from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from tests.engines import until
 from tests.functional.keepers import Master
@@ -54,6 +54,66 @@ def test_what_is_found_first_is_published_first(m1: Master) -> None:
     assert max(published) <= BATCH
     assert asked
     assert asked[0] < len(published)
+
+
+def test_a_store_that_cannot_be_read_is_not_asked_for_each_id(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = MANY[:BATCH]
+    for name in many:
+        m1.knock(name)
+    m1.settle()
+    asked: list[str] = []
+
+    def fail(minion_id: str, certain: bool = False) -> Content | None:
+        asked.append(minion_id)
+        raise StoreError("timed out")
+
+    with monkeypatch.context() as away:
+        away.setattr(m1.store, "read", fail)
+        for name in many:
+            m1.remove(name)
+        with pytest.raises(StoreError):
+            m1.keeper.look(tasks([Hint(name, "alice", True) for name in many]))
+    assert len(asked) < 20
+    m1.keeper.look(m1.keeper.work.late())
+    assert {m1.state(name) for name in many} == {DELETED}
+    assert m1.keeper.work.ids() == []
+
+
+def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> None:
+    for name in MANY:
+        m1.knock(name, state=ACCEPTED)
+    m1.settle()
+    for name in MANY:
+        m1.remove(name)
+    begun: list[int] = []
+    asked: list[int] = []
+    apply = m1.store.apply
+
+    async def act() -> None:
+        loop = asyncio.get_running_loop()
+        here = Core(m1.keeper, lambda records: None)
+        waiting: list[asyncio.Task[None]] = []
+
+        def ask() -> None:
+            waiting.append(loop.create_task(here.run(lambda: asked.append(len(begun)))))
+
+        def counted(changes: Sequence[Change]) -> Outcome:
+            if not begun:  # somebody else wants the keeper now
+                loop.call_soon_threadsafe(ask)
+            begun.append(len(changes))
+            return apply(changes)
+
+        m1.store.apply = counted  # type: ignore[method-assign]
+        await here.order(m1.keeper.adopt)
+        await asyncio.gather(*waiting)
+        here.close()
+
+    asyncio.run(act())
+    assert sum(begun) == len(MANY)
+    assert asked[0] < len(begun)
+    assert len(m1.files()) == len(MANY)
 
 
 def test_portions_are_weighed_together(m1: Master) -> None:
@@ -204,6 +264,45 @@ def test_what_an_event_said_is_kept_until_it_can_be_written_down(
             (DELETED, "alice"),
             (PENDING, "minion"),
         ]
+
+
+def test_what_an_event_said_is_kept_while_the_store_cannot_be_read(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1.knock("web1")
+    m1.settle()
+    time.sleep(0.01)
+    m1.remove("web1")
+    m1.knock("web1")
+
+    def fail(owner: str) -> str | None:
+        raise StoreError("stale file handle")
+
+    with monkeypatch.context() as stale:
+        stale.setattr(m1.store, "signature", fail)
+        with pytest.raises(StoreError):
+            m1.keeper.observe(["web1"], by="alice", deleted=True)
+    m1.keeper.look(m1.keeper.work.late())
+    lines = m1.replica.history.lines("web1")
+    assert [line.state for line in lines] == [PENDING, DELETED, PENDING]
+
+
+def test_what_one_operator_did_to_many_ids_is_written_down_together(m1: Master) -> None:
+    """One by one, Salt would delete faster; minions that knock again meanwhile would be held."""
+    many = MANY[:BATCH]
+    for name in many:
+        m1.knock(name, state=ACCEPTED)
+    m1.settle()
+    for name in many:
+        m1.remove(name)
+    before = m1.replica.version
+    m1.keeper.look(tasks([Hint(name, "alice", True) for name in many]))
+    assert m1.replica.version - before < 10
+    assert {m1.state(name) for name in many} == {DELETED}
+    assert {(line.state, line.by) for line in m1.replica.history.lines(many[0])} == {
+        (ACCEPTED, ""),
+        (DELETED, "alice"),
+    }
 
 
 def test_an_id_that_cannot_be_read_holds_up_no_other(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Master, exchange, shared
 
 NAMES = [f"web{number:02}" for number in range(30)]
@@ -114,3 +114,23 @@ def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_aga
     assert not m1.replica.held.all()
     assert m1.files() == m2.files()
     assert m1.state("web07") == m2.state("web07") == REJECTED
+
+
+def test_a_look_at_one_id_does_not_read_all_that_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be 100 000, and each event has an id looked at."""
+    m1 = Master(tmp_path, "m1")
+    for name in NAMES:
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    for name in NAMES[1:]:
+        m1.remove(name)
+    m1.scan()
+    assert m1.replica.held.count == len(NAMES) - 1
+    monkeypatch.setattr(m1.replica.held, "all", lambda: pytest.fail("all are read"))
+    m1.remove(NAMES[0])
+    m1.keeper.observe([NAMES[0]], by="operator", deleted=True)
+    assert m1.state(NAMES[0]) == DELETED
+    m1.keeper.observe([NAMES[1]], by="operator", deleted=True)
+    assert m1.state(NAMES[1]) == ACCEPTED

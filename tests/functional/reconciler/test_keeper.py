@@ -1211,3 +1211,14 @@ def test_what_was_refused_is_forgotten_when_it_is_gone(m1: Master) -> None:
     m1.file(PENDING, "web1").unlink()
     m1.keeper.observe(["web1"], certain=True)
     assert m1.keeper.refused.reasons == {}
+
+
+def test_what_was_refused_is_forgotten_when_it_is_as_before(m1: Master) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.settle()
+    m1.file(ACCEPTED, "web1").write_text("no key")
+    m1.scan()
+    assert "web1" in m1.keeper.refused.reasons
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    assert m1.keeper.refused.reasons == {}

@@ -81,6 +81,21 @@ def test_what_was_written_anew_is_not_spoilt_again_by_one_that_was_down(
     assert m2.records() == fresh
 
 
+def test_what_ha_rewrite_only_shows_is_recorded_all_the_same(m1: Master) -> None:
+    """It was read for that, so a pass does not name it again."""
+    m1.knock("web1", 0, ACCEPTED)
+    m1.settle()
+    (record,) = m1.records()
+    crowd = {f"{number:016x}": 1 for number in range(2 * MOST_OF_ONE)}
+    context = tuple(sorted({**dict(record.context), **crowd}.items()))
+    with m1.replica.transaction():
+        m1.replica.put(record._replace(context=context))
+    m1.move("web1", ACCEPTED, REJECTED)
+    assert m1.keeper.shown_anew("web1") == {record.fingerprint: REJECTED}
+    m1.settle()
+    assert m1.state("web1") == REJECTED
+
+
 def test_whoever_decided_here_before_is_heard_first(m1: Master, m2: Master) -> None:
     m1.knock("web1")
     exchange(m1, m2)

@@ -125,6 +125,20 @@ def test_what_is_gone_is_held_as_soon_as_that_can_be_written_down(
     assert set(m1.replica.held.all()) == {"web1", "web2"}
 
 
+def test_what_waits_for_the_store_that_was_here_costs_nothing_meanwhile(m1: Master) -> None:
+    """It may be 100 000 ids, which are due again every few seconds."""
+    for name in names(3):
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    shutil.rmtree(m1.root / "minions")
+    m1.keeper.weigh(m1.store.changed())
+    assert m1.keeper.mode.doubt
+    before = m1.replica.version
+    m1.keeper.observe(m1.keeper.work.ids())
+    assert m1.replica.version == before
+    assert sorted(m1.keeper.work.ids()) == names(3)
+
+
 def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     away = m1.root / "away"
@@ -426,6 +440,26 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m
 def restore_over(master: Master, ids: list[str], key: int = 0) -> None:
     for minion_id in ids:
         master.knock(minion_id, key, ACCEPTED)
+
+
+def test_what_is_adopted_on_a_full_disk_is_adopted_when_there_is_room(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read, so the folder does not name it again."""
+    for name in names(3):
+        m1.knock(name, 0, ACCEPTED)
+    m1.restart(adopting=True)
+
+    def full() -> None:
+        raise ReplicaError("the disk is full")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(m1.replica, "transaction", full)
+        with pytest.raises(ReplicaError):
+            m1.keeper.adopt()
+    m1.keeper.adopt()
+    assert [m1.state(name) for name in names(3)] == [ACCEPTED] * 3
+    assert m1.keeper.work.ids() == []
 
 
 @pytest.mark.parametrize("how", [Master.remove, lambda m, i: m.move(i, ACCEPTED, REJECTED)])
