@@ -738,9 +738,9 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
     Returns a dict: ``count`` of the accepted minions that match, ``masters`` that were asked, and
     ``minions``: id → the masters that reach it, for those that not all of them reach; an empty list
     where nobody does. ``silent`` are those of them that were pinged and did not answer: they count
-    where they were heard last. ``self`` is this master, ``unknown`` says which could not be asked,
-    and why. Exit code 2 where somebody could not be asked, 1 where a minion is reached by nobody or
-    silent, else 0.
+    where they were heard last. ``absent`` are ids in ``tgt`` without an accepted key. ``self`` is
+    this master, ``unknown`` says which could not be asked, and why. Exit code 2 where somebody
+    could not be asked, 1 where a minion is reached by nobody, silent or absent, else 0.
 
     CLI Example:
 
