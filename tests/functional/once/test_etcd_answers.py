@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,3 +201,20 @@ async def test_it_logs_in_anew_where_users_changed() -> None:
             await client.get("/k")
         await client.close()
         assert [path for path, _ in etcd.asked].count("auth/authenticate") == 2
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+@in_a_loop
+async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "file.pem"
+    if content is not None:
+        file.write_text(content)
+    for wrong, says in (
+        ({"ca": file}, f"ha: leader: ca: {file}: "),
+        ({"cert": file, "key": file}, f"ha: leader: cert: {file}, key: {file}: "),
+    ):
+        settings = LeaderSettings(ETCD, endpoints=("https://127.0.0.1:9",), **wrong)
+        client = EtcdClient(settings, 2)
+        with pytest.raises(EtcdError, match=re.escape(says) + ".*[a-z]"):
+            await client.get("/k")
+        await client.close()
