@@ -80,10 +80,11 @@ def _is_out(why: str) -> bool:
 
 
 def _row(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    leader = told.get("leader")
     return {
         "name": name,
         "leads": told.get("leads") is True,
-        "follows": told.get("leader"),
+        "follows": leader if isinstance(leader, str) else None,
         "store": str(told.get("store") or ""),
         "note": str(told.get("why") or ""),
         "reactor": _reactor(told.get("reactor")),

@@ -18,6 +18,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
 FINDING = 5.0  # seconds for minions to say what they run
+NONSENSE = "answered nonsense"
 DENIED = "shows its jobs to no other master (ha: commands: False)"
 
 
@@ -77,7 +78,7 @@ class PastJobs:
         running, why = await self._running(missing)
         for row in rows:
             row["running"] = [i for i in row["missing"] if row["jid"] in running.get(i, ())]
-            row["state"] = "running" if row["running"] else "missing" if row["missing"] else "done"
+            row["state"] = _state(row)
         unknown = {**why, **unknown}
         return {"kind": "jobs", "jobs": rows, "unknown": unknown, "retcode": 2 if unknown else 0}
 
@@ -93,36 +94,45 @@ class PastJobs:
             unknown[self._group.name] = own
         else:
             told[self._group.name] = own
-        job: Mapping[str, Any] | None = None
+        job: dict[str, Any] | None = None
         published: list[str] = []
+        minions: set[str] = set()
         returned: dict[str, Any] = {}
         arrived: dict[str, str] = {}
         for name in sorted(told):
-            there, values = told[name].get("job"), told[name].get("returned")
-            if isinstance(there, Mapping):
+            try:
+                there, targeted, values = _told(told[name])
+            except (KeyError, TypeError, AttributeError):
+                unknown[name] = NONSENSE
+                continue
+            if there:
                 published.append(name)
                 job = job or there
-            for minion, value in values.items() if isinstance(values, Mapping) else ():
-                returned.setdefault(str(minion), value)
-                arrived.setdefault(str(minion), name)
-        missing = sorted({str(i) for i in (job or {}).get("minions") or ()} - returned.keys())
+                minions |= targeted
+            for minion, value in values.items():
+                returned.setdefault(minion, value)
+                arrived.setdefault(minion, name)
+        whom = _whom(job, minions) if job else set()
+        missing = sorted((whom or set()) - returned.keys())
         running, why = await self._running(missing)
         runs = [i for i in missing if jid in running.get(i, ())]
         unknown = {**why, **unknown}
         failed = sorted(i for i, v in returned.items() if isinstance(v, dict) and v.get("retcode"))
         wrong = failed or missing or not (job or returned)
+        unsure = unknown or whom is None
         return {
             "kind": "lookup_jid",
             "jid": jid,
-            "job": {k: v for k, v in job.items() if k != "minions"} if job else None,
+            "job": job,
             "published": published,
+            "targeted": whom if whom is None else len(whom | returned.keys()),
             "returned": {i: _value(value) for i, value in sorted(returned.items())},
             "arrived": arrived,
             "failed": failed,
             "missing": [i for i in missing if i not in runs],
             "running": runs,
             "unknown": unknown,
-            "retcode": 2 if unknown else int(bool(wrong)),
+            "retcode": 2 if unsure else int(bool(wrong)),
         }
 
     async def _running(self, ids: Collection[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -167,16 +177,47 @@ def merged(told: Mapping[str, Any], unknown: dict[str, str]) -> list[dict[str, A
                 row["minions"] |= {str(i) for i in each["minions"]}
                 row["got"] |= {str(i) for i in each["returned"]}
         except (HaError, KeyError, TypeError):
-            unknown[name] = "answered nonsense"
-    return [
-        {
-            **{key: value for key, value in row.items() if key not in ("minions", "got")},
-            "targeted": len(row["minions"] | row["got"]),
-            "returned": len(row["got"]),
-            "missing": sorted(row["minions"] - row["got"]),
-        }
-        for _, row in sorted(rows.items(), reverse=True)
-    ]
+            unknown[name] = NONSENSE
+    return [_counted(row) for _, row in sorted(rows.items(), reverse=True)]
+
+
+def _counted(row: Mapping[str, Any]) -> dict[str, Any]:
+    got, whom = row["got"], _whom(row, row["minions"])
+    return {
+        **{key: value for key, value in row.items() if key not in ("minions", "got")},
+        "targeted": None if whom is None else len(whom | got),
+        "returned": len(got),
+        "missing": sorted((whom or set()) - got),
+    }
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["running"]:
+        return "running"
+    if row["missing"]:
+        return "missing"
+    return "unknown" if row["targeted"] is None else "done"
+
+
+def _whom(job: Mapping[str, Any], minions: set[str]) -> set[str] | None:
+    """
+    The minions that a job was for; None: its cache does not keep them, as those of mysql and
+    pgjsonb, and the target does not name them.
+    """
+    if minions:
+        return minions
+    if job["target_type"] == "list":
+        return {each.strip() for each in job["target"].split(",")}
+    by_id = job["target_type"] == "glob" and not any(sign in job["target"] for sign in "*?[")
+    return {job["target"]} if by_id and job["target"] else None
+
+
+def _told(answer: Mapping[str, Any]) -> tuple[dict[str, Any] | None, set[str], dict[str, Any]]:
+    """How a master published a job (None: it did not), for which minions, and what came back."""
+    job, returned = answer.get("job"), answer.get("returned") or {}
+    minions = {str(i) for i in job["minions"]} if job else set()
+    values = {str(minion): value for minion, value in returned.items()}
+    return (_shown(job) if job else None), minions, values
 
 
 def _shown(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,12 +47,16 @@ class Where:
         if payload.get("ids") is None:
             found = await self._bound.accepted(glob_of(payload))
             question: dict[str, Any] = {"glob": glob_of(payload)}
+            named = [] if any(sign in glob_of(payload) for sign in "*?[") else [glob_of(payload)]
         else:
             found = await self._accepted_of(payload["ids"])
+            named = payload["ids"]
             question = {"ids": found} if len(found) <= PAGE else {"glob": "*"}
         live = bool(payload.get("live"))
         minions, silent, unknown = await self.of(found, question, seconds, live)
         masters = self._jobs.masters  # also those that could not be asked, which reach none
+        absent = sorted({*named} - minions.keys())
+        wrong = silent or absent or [] in minions.values()
         return {
             "kind": "where",
             "self": self._jobs.own,
@@ -61,8 +65,9 @@ class Where:
             "minions": {i: by for i, by in minions.items() if by != masters or i in silent},
             "ids": sorted(minions) if payload.get("all") else [],
             "silent": silent,
+            "absent": absent,
             "unknown": unknown,
-            "retcode": 2 if unknown else 1 if silent or [] in minions.values() else 0,
+            "retcode": 2 if unknown else int(bool(wrong)),
         }
 
     async def of(

@@ -112,7 +112,7 @@ def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
     def of(*names: str) -> Any:
         return next((load[name] for name in names if name in load), None)
 
-    function, target = of("Function", "fun"), of("Target", "tgt")
+    function, target = of("Function", "fun"), of("Target", "tgt") or ""
     minions = of("Minions", "minions")
     return {
         "jid": jid,

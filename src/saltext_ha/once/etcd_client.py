@@ -232,10 +232,21 @@ class _Unusable(Exception):
 
 
 def _context(settings: LeaderSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(settings.ca) if settings.ca else None)
-    if settings.cert and settings.key:
-        context.load_cert_chain(settings.cert, settings.key)
+    """:raises EtcdError: a file cannot be used; names it."""
+    files = f"ca: {settings.ca}"
+    try:
+        context = ssl.create_default_context(cafile=str(settings.ca) if settings.ca else None)
+        if settings.cert and settings.key:
+            files = f"cert: {settings.cert}, key: {settings.key}"
+            context.load_cert_chain(settings.cert, settings.key, password=_no_password)
+    except (OSError, ValueError) as exc:
+        raise EtcdError(f"ha: leader: {files}: {reason_of(exc)}") from None
     return context
+
+
+def _no_password() -> str:
+    """OpenSSL would ask the terminal, and wait."""
+    raise ValueError("the key has a password; write one without")
 
 
 def _made_out(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:

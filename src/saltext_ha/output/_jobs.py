@@ -18,7 +18,7 @@ def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
             _call(job),
             str(job.get("target")),
             str(job.get("user")),
-            f"{job.get('returned')} of {job.get('targeted')}",
+            f"{job.get('returned')} of {'?' if job.get('targeted') is None else job['targeted']}",
             str(job.get("state")),
             ", ".join(job.get("masters") or []),
         ]
@@ -61,4 +61,7 @@ def rest(data: Mapping[str, Any], screen: Screen) -> list[str]:
             lines.append(
                 f"{count(len(ids), 'minion')} {screen.paint(words, colour)}: {shown}{more}"
             )
+    if data.get("job") and data.get("targeted", 0) is None:
+        words = f"who has not returned is {screen.paint('unknown')}: the job cache"
+        lines.append(f"{words} does not keep which minions it was for")
     return lines + not_asked(data, screen)

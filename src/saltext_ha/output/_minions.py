@@ -98,6 +98,10 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rest = int(data.get("count") or 0) - len(found)
     if len(found) > LISTED:
         lines.append(f"and {len(found) - LISTED} more; all are in --out=json")
+    absent = [clean(each) for each in data.get("absent") or []]
+    if absent:
+        more = f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
+        lines.append(f"no accepted key: {', '.join(absent[:LISTED])}{more}")
     masters = clean(", ".join(data.get("masters") or []))
     return [*lines, f"{count(rest, 'minion')} reached by any of {masters}"]
 

@@ -738,9 +738,9 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
     Returns a dict: ``count`` of the accepted minions that match, ``masters`` that were asked, and
     ``minions``: id → the masters that reach it, for those that not all of them reach; an empty list
     where nobody does. ``silent`` are those of them that were pinged and did not answer: they count
-    where they were heard last. ``self`` is this master, ``unknown`` says which could not be asked,
-    and why. Exit code 2 where somebody could not be asked, 1 where a minion is reached by nobody or
-    silent, else 0.
+    where they were heard last. ``absent`` are ids in ``tgt`` without an accepted key. ``self`` is
+    this master, ``unknown`` says which could not be asked, and why. Exit code 2 where somebody
+    could not be asked, 1 where a minion is reached by nobody, silent or absent, else 0.
 
     CLI Example:
 
@@ -837,9 +837,10 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
 
     Returns a dict: ``jobs`` (a list: ``jid``, ``function``, ``arguments``, ``target``,
     ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` and ``returned`` (how
-    many), ``missing`` (ids that did not return), ``running`` (those of them that say that they
-    still run it), ``state``: done, running or missing), and ``unknown``: masters that could not be
-    asked, and why. Exit code 2 where there are such, else 0.
+    many; None where the job cache does not keep for whom a job was, as that of mysql), ``missing``
+    (ids that did not return), ``running`` (those of them that say that they still run it),
+    ``state``: done, running, missing or unknown), and ``unknown``: masters that could not be asked,
+    and why. Exit code 2 where there are such, else 0.
 
     CLI Example:
 
@@ -860,10 +861,12 @@ def lookup_jid(jid: str) -> Answer:
         The job id.
 
     Returns a dict: ``job`` (``function``, ``arguments``, ``target``, …; None where no master knows
-    it), ``published`` (masters), ``returned`` (id → what the function returned), ``arrived`` (id →
-    master that has it), ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that
-    they still run it), ``missing`` (the other ids that did not return), and ``unknown``. Exit code
-    2 where a master could not be asked, 1 where a minion failed or did not return (yet), else 0.
+    it), ``published`` (masters), ``targeted`` (how many; None where the job cache does not keep
+    it), ``returned`` (id → what the function returned), ``arrived`` (id → master that has it),
+    ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that they still run it),
+    ``missing`` (the other ids that did not return), and ``unknown``. Exit code 2 where a master
+    could not be asked or ``targeted`` is None, 1 where a minion failed or did not return (yet),
+    else 0.
 
     CLI Example:
 

@@ -180,6 +180,15 @@ def test_the_least_that_it_takes(container: Container) -> None:
     assert not list((container.etc / "minion.d").iterdir())
 
 
+@pytest.mark.parametrize("name", ["1", "0x1F", "on", "null", "2026-11-25", "1.5"])
+def test_names_that_yaml_takes_for_something_else(container: Container, name: str) -> None:
+    """As of the slots of a swarm."""
+    settings = {"SALT_MASTER_ID": name, "SALT_HA_ADDRESS": name, "SALT_START_LOCAL_MINION": "true"}
+    written = container.drop_in(settings)
+    assert (written["id"], written["ha"]["name"], written["ha"]["address"]) == (name, name, name)
+    assert container.drop_in(settings, of="minion")["id"] == name
+
+
 @pytest.mark.parametrize(
     ("role", "masters"),
     [

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +22,15 @@ from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import etcd_leader
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
+from saltext_ha.once.leadership import Candidate
 from tests.engines import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(60)
 
 HEADER = {"header": {"revision": "7"}}
 GRANT, KEEP, RANGE, TXN = "lease/grant", "lease/keepalive", "kv/range", "kv/txn"
+RUNS = base64.b64encode(b"/salt-ha/g/runs/").decode()[:20]
+RUN_RANGE, RUN_TXN = f"{RANGE} of runs", f"{TXN} of runs"
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +52,14 @@ class Etcd:
             TXN: (200, {**HEADER, "succeeded": True}),
         }
         self.headers: dict[str, str] = {}
+        self.heard: Callable[[str, dict[str, Any]], None] = lambda path, payload: None
 
     async def answer(self, request: web.Request) -> web.Response:
-        path = request.path.removeprefix("/v3/")
-        self.asked.append((path, json.loads(await request.read())))
+        path, payload = request.path.removeprefix("/v3/"), json.loads(await request.read())
+        if RUNS in json.dumps(payload):
+            path += " of runs"
+        self.asked.append((path, payload))
+        self.heard(path, payload)
         if path in self.waits:
             await self.waits[path].wait()
         status, said = self.says.get(path, (200, HEADER))
@@ -75,7 +86,7 @@ async def serving() -> AsyncIterator[Etcd]:
 @contextlib.asynccontextmanager
 async def leader(*endpoints: str) -> AsyncIterator[tuple[EtcdLeader, asyncio.Task[None]]]:
     settings = LeaderSettings(ETCD, endpoints=endpoints, ttl=8)
-    found = EtcdLeader("m1", "g", settings, lambda: "", lambda tag, data: None)
+    found = EtcdLeader(Candidate("m1", lambda: "", lambda tag, data: None), "g", settings)
     task = asyncio.ensure_future(found.run())
     try:
         yield found, task
@@ -87,6 +98,11 @@ async def leader(*endpoints: str) -> AsyncIterator[tuple[EtcdLeader, asyncio.Tas
 
 def _held(value: Any, revision: Any = "7") -> dict[str, Any]:
     return {**HEADER, "kvs": [{"value": value, "create_revision": revision}]}
+
+
+def _written(text: str) -> dict[str, Any]:
+    value = base64.b64encode(text.encode()).decode()
+    return {**HEADER, "kvs": [{"value": value, "create_revision": "5", "mod_revision": "5"}]}
 
 
 HTML = "<html>It works!</html>"
@@ -199,3 +215,49 @@ async def test_it_logs_in_anew_where_users_changed() -> None:
             await client.get("/k")
         await client.close()
         assert [path for path, _ in etcd.asked].count("auth/authenticate") == 2
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+@in_a_loop
+async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "file.pem"
+    if content is not None:
+        file.write_text(content)
+    for wrong, says in (
+        ({"ca": file}, f"ha: leader: ca: {file}: "),
+        ({"cert": file, "key": file}, f"ha: leader: cert: {file}, key: {file}: "),
+    ):
+        settings = LeaderSettings(ETCD, endpoints=("https://127.0.0.1:9",), **wrong)
+        client = EtcdClient(settings, 2)
+        with pytest.raises(EtcdError, match=re.escape(says) + ".*[a-z]"):
+            await client.get("/k")
+        await client.close()
+
+
+@in_a_loop
+async def test_a_run_of_a_clock_that_went_ahead_is_no_run_of_now() -> None:
+    """As what masters tell each other has it; else it would not run until that time."""
+    async with serving() as etcd, leader(etcd.url) as (found, _):
+        await until(lambda: found.standing.leads, "it leads")
+        etcd.says[RUN_TXN] = 200, {**HEADER, "succeeded": True}
+        for ahead, runs in ((30, False), (365 * 86400, True)):
+            etcd.says[RUN_RANGE] = 200, _written(f"{time.time() + ahead:.3f} m2")
+            assert (await found.claim("nightly", 60.0) == "") == runs
+        assert await found.claim("nightly", 0.0) == "", "within=0 repeats it in any case"
+
+
+@in_a_loop
+async def test_a_run_that_is_noted_though_the_answer_was_lost_is_run() -> None:
+    """The next endpoint says that somebody wrote it before: that was this master."""
+    async with serving() as etcd, leader(etcd.url) as (found, _):
+        await until(lambda: found.standing.leads, "it leads")
+        etcd.says[RUN_TXN] = 200, HEADER
+        assert await found.claim("nightly", 60.0) == etcd_leader.NO_MORE
+
+        def heard(path: str, payload: dict[str, Any]) -> None:
+            if path == RUN_TXN:
+                put = payload["success"][0]["request_put"]["value"]
+                etcd.says[RUN_RANGE] = 200, _written(base64.b64decode(put).decode())
+
+        etcd.heard = heard
+        assert await found.claim("nightly", 60.0) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
@@ -157,7 +158,8 @@ class Asked:
     # what is known
 
     async def accepted(self, glob: str) -> list[str]:
-        return sorted(self.states)
+        accepted = {i for i, state in self.states.items() if state == ACCEPTED}
+        return sorted(fnmatch.filter(accepted, glob))
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
@@ -261,6 +263,17 @@ def test_of_listed_ids_those_count_that_are_accepted(monkeypatch: pytest.MonkeyP
     for wrong in ("a", ["a", 5], {"a": 1}, ["a"] * 7, "abcdefgh"):
         with pytest.raises(InvalidRecord, match="takes a list of at most 6 minion ids"):
             group.asked(ids=wrong)
+
+
+def test_ids_without_an_accepted_key_are_not_fine() -> None:
+    """Else one that is in no list of exceptions would look as if all masters reached it."""
+    group = Asked(states={"d": PENDING})
+    for asked in ({"ids": ["nosuch", "d"]}, {"glob": "nosuch"}):
+        found = group.asked(**asked)
+        assert (found["minions"], found["retcode"]) == ({}, 1)
+        assert "nosuch" in found["absent"]
+    found = Asked(states={}).asked(glob="no*")
+    assert (found["absent"], found["retcode"]) == ([], 0)
 
 
 @pytest.mark.parametrize(

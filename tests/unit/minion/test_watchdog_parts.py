@@ -252,6 +252,13 @@ def test_who_is_no_target() -> None:
         planned(M1, M2, (M1, M2), {M2: NO})
 
 
+@pytest.mark.parametrize("wrong", [2, 1.5, True, "", ["m2"], {"m2": 1}])
+def test_what_is_no_name_is_told(wrong: Any) -> None:
+    """Salt reads ``to=2`` as a number."""
+    with pytest.raises(HaError, match=f"to: .* is none of this minion's masters: {M1}, {M2}"):
+        planned(M1, wrong, (M1, M2))
+
+
 def test_the_way_leads_past_others() -> None:
     with pytest.raises(HaError, match=f"the way to {M3} leads past {M2}, which would keep"):
         planned(M1, M3, (M1, M2, M3), {M2: NEVER})

@@ -39,6 +39,14 @@ def test_jobs() -> None:
         """,
     )
     shows({"kind": "jobs", "jobs": []}, "no jobs")
+    row |= {"targeted": None, "state": "unknown", "masters": ["m1"]}
+    shows(
+        {"kind": "jobs", "jobs": [row]},
+        """
+        Job                   Function     Target  User  Returned  State    On
+        20261124000000000001  state.apply  web*    root  2 of ?    unknown  m1
+        """,
+    )
 
 
 def test_a_job() -> None:
@@ -56,6 +64,16 @@ def test_a_job() -> None:
         job 20261124000000000001: state.apply nginx {test: true} for web*, by root on m1
         1 minion still at work on it: web1
         2 minions did not return: web2, web3
+        """,
+    )
+
+
+def test_a_job_of_which_the_cache_keeps_no_minions() -> None:
+    shows(
+        {"kind": "lookup_jid", "jid": JID, "job": JOB, "published": ["m1"], "targeted": None},
+        """
+        job 20261124000000000001: state.apply nginx {test: true} for web*, by root on m1
+        who has not returned is unknown: the job cache does not keep which minions it was for
         """,
     )
 

@@ -125,6 +125,8 @@ def test_where() -> None:
         ["gone", "-"],
         ["3", "minions", "reached", "by", "any", "of", "m1,", "m2"],
     ]
+    text = ha.output({**data, "minions": {}, "absent": ["nosuch"]})
+    assert text.splitlines()[-2] == "no accepted key: nosuch"
 
 
 def test_cmd() -> None:

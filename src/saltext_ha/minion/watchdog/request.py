@@ -62,7 +62,7 @@ def plan(place: Site, to: str | None) -> MovePlan:
             reasons = "; ".join(f"{each}: {place.looker.notes.get(each)}" for each in turn)
             raise HaError(f"no other master answers ({reasons or 'there is none'})")
     else:
-        target = _named(place, to)
+        target = _named(place, str(to))  # Salt reads to=2 as a number
         if target != look.current and not look.answers.get(target):
             raise HaError(f"{target} does not answer: {place.looker.notes.get(target)}")
     refusal = None if target == look.current else place.looker.refusal(target)

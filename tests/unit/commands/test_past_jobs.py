@@ -1,0 +1,91 @@
+"""What masters say of jobs, put together: what they do not say is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands.past_jobs import PastJobs, merged
+
+JID = "20261124000000000001"
+JOB: dict[str, Any] = {
+    "jid": JID,
+    "function": "test.ping",
+    "arguments": [],
+    "target": "web*",
+    "target_type": "glob",
+    "user": "root",
+    "minions": ["web1", "web2"],
+}
+
+
+class Group:
+    """Of m1, whose peers answer what they are given."""
+
+    name = "m1"
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    async def ask(self, method: str, payload: dict[str, Any], timeout: float) -> tuple[Any, Any]:
+        return dict(self._answers), {}
+
+
+class Jobs:
+    """Minions that run nothing."""
+
+    takes_commands = True
+
+    async def run(self, spec: Any, seconds: float) -> tuple[dict[str, Any], None]:
+        return {}, None
+
+
+class Cache:
+    def __init__(self, job: Any, returned: dict[str, Any]) -> None:
+        self._found = job, returned
+
+    def job(self, jid: str) -> Any:
+        return self._found
+
+
+def lookup(job: Any, returned: dict[str, Any], **peers: Any) -> dict[str, Any]:
+    past = PastJobs(Group(**peers), Jobs(), Cache(job, returned))  # type: ignore[arg-type]
+    return asyncio.run(past.lookup({"jid": JID}))
+
+
+def test_a_cache_that_keeps_no_minions_does_not_make_a_job_done() -> None:
+    """As those of mysql and pgjsonb."""
+    job = {**JOB, "minions": [], "returned": ["web1"]}
+    (row,) = merged({"m1": [job]}, {})
+    assert (row["targeted"], row["returned"], row["missing"]) == (None, 1, [])
+    found = lookup(job, {"web1": {"return": True, "retcode": 0}})
+    assert (found["targeted"], found["missing"], found["retcode"]) == (None, [], 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "missing"),
+    [("web1,web2", "list", ["web2"]), ("web2", "glob", ["web2"]), ("web1", "glob", [])],
+)
+def test_ids_in_a_target_say_whom_it_was_for(target: str, kind: str, missing: list[str]) -> None:
+    job = {**JOB, "minions": [], "target": target, "target_type": kind, "returned": ["web1"]}
+    (row,) = merged({"m1": [job]}, {})
+    assert row["missing"] == missing
+    found = lookup(job, {"web1": {"return": True, "retcode": 0}})
+    assert (found["missing"], found["retcode"]) == (missing, int(bool(missing)))
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"job": {**JOB, "minions": 5}, "returned": {}},
+        {"job": {"minions": []}, "returned": {}},
+        {"job": 5, "returned": {}},
+        {"job": None, "returned": 7},
+    ],
+)
+def test_nonsense_of_a_peer_is_unknown(nonsense: dict[str, Any]) -> None:
+    found = lookup(JOB, {}, m0=nonsense)
+    assert (found["published"], found["missing"]) == (["m1"], ["web1", "web2"])
+    assert (found["unknown"], found["retcode"]) == ({"m0": "answered nonsense"}, 2)
