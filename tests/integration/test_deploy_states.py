@@ -1,0 +1,100 @@
+"""``deploy/states``: two masters that know nothing of each other become a group by a state."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Lab, Master, wait_for
+from lab.cli import Result, run
+from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK, SOON, level
+
+pytestmark = pytest.mark.timeout(280)
+
+STATES = Path(__file__).parents[2] / "deploy" / "states"
+SECRET = "0123456789abcdef" * 4
+
+
+def apply(lab: Lab, master: Master, pillar: Mapping[str, Any]) -> Result:
+    """``salt-call --local state.apply`` on the host of *master*."""
+    folder = lab.root / f"host-{master.name}"
+    folder.mkdir(exist_ok=True)
+    settings = {"id": "some-host", "root_dir": str(folder), "pki_dir": str(folder / "pki")}
+    (folder / "minion").write_text(json.dumps(settings), "utf-8")
+    command = [str(Path(sys.executable).with_name("salt-call")), "--local", "-c", str(folder)]
+    command += ["--retcode-passthrough", "--out=json", "--file-root", str(STATES)]
+    command += ["state.apply", "ha_group", f"pillar={json.dumps({'ha_group': pillar})}"]
+    return run(command, env=master.env, cwd=folder, timeout=150, parse=True)
+
+
+def results(applied: Result) -> dict[str, Any]:
+    states = applied.data["local"]
+    assert isinstance(states, dict), applied
+    return {each["__id__"]: each for each in states.values()}
+
+
+def described(lab: Lab, master: Master, masters: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "masters": dict(masters),
+        "name": master.name,
+        "secret": SECRET,
+        "force": True,
+        "port": master.peer_port,
+        "config_dir": str(master.config_file.parent),
+        "state_dir": str(Path(master.pki_dir) / "ha"),
+        "ha": {**QUICK, "listen_host": master.address},
+        "python": sys.executable,
+        "user": master.opts["user"],
+        "wait": 90,
+        "restart": f"touch {lab.root / master.name}.restart",
+    }
+
+
+def test_two_plain_masters_become_a_group(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        m1, m2 = (lab.add_master(name, engine=False) for name in ("m1", "m2"))
+        lab.start_all()
+        pub = [(Path(m.pki_dir) / "master.pub").read_text() for m in (m1, m2)]
+        assert pub[0] != pub[1]
+        masters = {m.name: m.address for m in (m1, m2)}
+        for master in (m1, m2):
+            pillar = described(lab, master, masters)
+            found = results(apply(lab, master, pillar))
+            assert all(each["result"] is True for each in found.values()), found
+            assert SECRET not in json.dumps(found)
+            restart = Path(f"{lab.root / master.name}.restart")
+            assert restart.exists()
+            restart.unlink()
+            master.stop()
+            master.start()
+            again = results(apply(lab, master, pillar))
+            assert not any(each["changes"] for each in again.values()), again
+            assert not restart.exists()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        m1.plant("minions", "web1", lab.key_pair()[1])
+        wait_for(lambda: "web1" in m2.keys()["minions"], SOON, "m2 has it")
+        assert (Path(m2.pki_dir) / "master.pub").read_text() == pub[0]
+
+
+def test_what_is_missing_is_said_and_nothing_written(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        m1 = lab.add_master("m1", engine=False)
+        pillar = described(lab, m1, {"m1": m1.address, "m2": "10.0.0.2"})
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"masters": {"m1": m1.address}}, "fewer than two masters"),
+            ({"name": "m9"}, "set ha_group:name"),
+            ({"secret": "short"}, "openssl rand -hex 32"),
+        ]
+        for change, words in wrong:
+            applied = apply(lab, m1, {**pillar, **change})
+            (only,) = results(applied).values()
+            assert only["result"] is False
+            assert words in only["comment"]
+            assert applied.returncode
+        assert not (m1.config_file.parent / "master.d" / "ha.conf").exists()
