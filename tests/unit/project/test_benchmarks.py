@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proving.benchmarks.__main__ import main
-from proving.benchmarks.report import COLUMNS, Budget, Row, growth, machine, markdown, table
+from proving.benchmarks.report import COLUMNS, Budget, Row, about, growth, markdown, table
 from proving.benchmarks.rivals import TOOLS
 from proving.benchmarks.rsync import Shot
 
@@ -35,13 +35,13 @@ def test_what_was_compared_with_is_named_with_its_version(
         path.write_text(f"#!/bin/sh\necho '{said}'\n", encoding="utf-8")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    about = machine()
-    assert {tool: about[tool] for tool in TOOLS} == {
+    found = about()
+    assert {tool: found[tool] for tool in TOOLS} == {
         "rsync": "3.2.7",
         "lsyncd": "2.2.3",
         "unison": "?",
     }
-    assert about["saltext-ha"].startswith(version("saltext-ha")), "also where git is not there"
+    assert found["saltext-ha"].startswith(version("saltext-ha")), "also where git is not there"
 
 
 def test_a_row_is_compared_with_the_best_of_the_others() -> None:
