@@ -15,10 +15,10 @@ TEMPLATES = {"haproxy": "haproxy.cfg.j2", "nginx": "nginx.conf.j2"}
 CERTIFICATE = "/etc/ssl/private/salt-api.pem"
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 LONGEST = 86400
-# nginx goes on from one location to another no more than ten times with one request.
+# nginx redirects one request internally at most ten times.
 MOST_OF_NGINX = 10
 
-# Nothing that a shell, haproxy or nginx reads as more than a part of a path.
+# Only characters that a shell, haproxy and nginx read as part of a path.
 _PATH = re.compile(r"/[A-Za-z0-9_./@+-]{1,1000}")
 _PREFIX = re.compile(r"/?((?:[A-Za-z0-9_-]{1,100}/)*[A-Za-z0-9_-]{1,100})/?")
 # A place of salt-api's own in nginx's configuration, which can be there once only.
@@ -29,11 +29,11 @@ HTTPS, HTTP = "443", "80"
 @dataclass(frozen=True)
 class Wishes:
     """
-    What the operator decides.
+    The operator's settings.
 
     :param kind: ``haproxy`` or ``nginx``.
     :param cert: PEM file on the balancer: certificate, chain and private key.
-    :param listen: ``port`` or ``address:port`` that callers come to.
+    :param listen: ``port`` or ``address:port`` for callers.
     :param ca: PEM file on the balancer: the CA that signed the masters' certificates.
     :param name: the name that all the masters' certificates are for; empty: each one's own host.
     :param api_port: of salt-api on masters that cannot be asked; 0: as on the others.
@@ -92,7 +92,7 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) ->
 
     :param asked: the master that it is made on.
     :param masters: all of the group, also those without salt-api.
-    :raises HaError: nobody has a salt-api, or this kind of balancer cannot serve such a mixture.
+    :raises HaError: no master has a salt-api, or this kind of balancer cannot serve such a mixture.
     """
     import jinja2  # heavy, and loader modules are imported often
 

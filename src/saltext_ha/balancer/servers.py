@@ -14,7 +14,7 @@ from saltext_ha.common.validators import whole
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.config.salt_api import api_of
 
-# What is said here ends up in a configuration that a balancer reads as root.
+# These values go into a configuration that a balancer reads as root.
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 # Without a scope (fe80::1%eth0): it may be any text, line breaks included, and another machine's
 # means nothing here.
@@ -43,11 +43,11 @@ class Address:
 @dataclass(frozen=True)
 class Server:
     """
-    One master as a balancer calls it.
+    One master, as a balancer calls it.
 
     :param api: None where no salt-api is configured.
-    :param status: None where it has none, or none that can be reached from other machines.
-    :param problem: why it is not known for sure; empty when the master said it itself.
+    :param status: None if it has none, or none that other machines can reach.
+    :param problem: why this is not certain; empty if the master told it itself.
     """
 
     name: str
@@ -88,10 +88,10 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> Server:
 
 def assumed(name: str, host: str, like: Address, problem: str) -> Server:
     """
-    A master that did not answer, when its salt-api is *like* that of others.
+    A master that did not answer, with a salt-api *like* that of others.
 
     :param host: of its URL, which it chose itself.
-    :raises HaError: that is nothing for a configuration.
+    :raises HaError: the host cannot be used in a configuration.
     """
     try:
         return Server(name, Address(check_host(host), like.port, like.tls), problem=problem)
@@ -104,7 +104,7 @@ def assumed(name: str, host: str, like: Address, problem: str) -> Server:
 
 def check_host(value: Any) -> str:
     """
-    Return *value* when it is a host name or an IP address, and nothing else.
+    Return *value* if it is a host name or an IP address, and nothing else.
 
     :raises ValueError: it is not.
     """

@@ -21,9 +21,9 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
     """
 
     secret.keep_from_core_dumps()
-    # What the keys of thousands of minions need are small objects by the hundred thousand, without
-    # cycles. As often as Python looks for cycles by default, a tenth of the work would be that;
-    # and all that Salt has loaded stays anyway; what an attempt that failed has left does not.
+    # The keys of thousands of minions need hundreds of thousands of small objects without cycles.
+    # With Python's default interval, a tenth of the work would be the search for cycles. What Salt
+    # has loaded stays anyway; what a failed attempt has left does not.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)

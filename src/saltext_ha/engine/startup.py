@@ -55,7 +55,7 @@ def open_keeper(
     The keeper of this master, and what belongs to it.
 
     :param counters: where new AES keys are counted.
-    :param notes: where it is said that a replica was damaged.
+    :param notes: takes the note that a replica was damaged.
     :param parts: as :class:`.Keeper` takes them.
     :raises TrustError: the state folder is another master's. :raises ReplicaError: replica.db
         cannot be used. :raises StoreError: the key store cannot.
@@ -65,7 +65,7 @@ def open_keeper(
     state_owner.move_in(config)
     try:
         vouching = Vouching(replica, identity, trust)
-        # Until a peer was asked, and not only at the first start.
+        # Until a peer was asked, not only at the first start.
         lost = replica.meta.blank and bool(trust.peers())
         vouching.begin()
         with replica.transaction():
@@ -97,7 +97,7 @@ def open_keeper(
         keeper.claims.name_of = vouching.name_of
         return Opened(keeper, mode, vouching, shared_with)
     except BaseException:
-        # The next try in this process must not find a lock of its own.
+        # The next try in this process must not find our own lock.
         replica.close()
         raise
 

@@ -11,15 +11,15 @@ from saltext_ha.transport.trust import PEERS_DIR
 
 class StateFolder:
     """
-    *folder* as it is now, of a running engine.
+    Watches *folder* of a running engine.
 
-    What is open stays open when its file is removed: all goes on as if nothing had happened, until
-    the next start, and nothing of it is kept.
+    An open file stays open when it is removed: everything seems to work until the next start, but
+    nothing is kept.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Other files are written anew from time to time, these only once.
+        # Other files are replaced from time to time, these are written only once.
         lasting = {path: _identity(path) for path in (folder, folder / REPLICA_FILE)}
         self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
 

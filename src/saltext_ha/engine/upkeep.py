@@ -19,9 +19,9 @@ LOOK = 0.5
 async def follow_members(
     links: Links, rebuilding: Rebuilding, membership: Membership, shared_store: SharedStore
 ) -> None:
-    """For as long as the engine runs: follow who is pinned, and tell members of each other."""
+    """For as long as the engine runs: follow the pinned peers, and tell members of each other."""
     loop = asyncio.get_running_loop()
-    # At once: a crash may have kept a removal from being told.
+    # At once: a crash may have prevented a removal from being told.
     due = float("-inf")
     while True:
         try:
@@ -34,6 +34,6 @@ async def follow_members(
             elif shared_store.due:
                 await shared_store.check_all()
         except OSError as exc:
-            # Such as: no file descriptor is left. The peers pinned before are still asked.
+            # For instance no file descriptor is left. The peers pinned before are still asked.
             log.debug("ha members: %s", exc)
         await asyncio.sleep(LOOK)

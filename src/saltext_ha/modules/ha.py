@@ -72,18 +72,18 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         all masters as written in the minion's configuration
     ``connected``
         True when the minion's process holds an established connection to the master's publisher,
-        False when it does not, None when that cannot be known. A master that hangs keeps its
+        False when it does not, None when that is unknown. An unresponsive master keeps its
         connections: use *ping*.
     ``ping``
         only with *ping*: ``{"answers": True, "milliseconds": 3.1}``
     ``since``, ``since_iso``, ``switches``
-        only with the engine ``ha_watchdog``: since when the minion's process is with it, as Unix
-        time and as local time like ``2026-03-01T14:05:09+0100``; and how often the minion has
-        changed its master within the last hour, restarts of its process or not
+        only with the engine ``ha_watchdog``: since when the minion's process is connected to it, as
+        Unix time and as local time like ``2026-03-01T14:05:09+0100``; and how often the minion has
+        changed its master within the last hour, including restarts of its process
     ``version``
         of the saltext-ha that is installed on the minion
     ``note``
-        why something is unknown, or what does not fit: "authenticated to m2, subscribed to m1"
+        why something is unknown, or contradictory: "authenticated to m2, subscribed to m1"
 
     CLI Example:
 
@@ -126,10 +126,10 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
 
     People see a line; the return, and ``--out=json``, is a list of dictionaries with ``address``,
     ``ip``, ``port``, ``publish_port``, ``configured`` (the entry as written), ``current``,
-    ``connected`` and, where there is something to say, ``note``; with *ping* also ``ping``. Their
+    ``connected`` and, if there is anything to add, ``note``; with *ping* also ``ping``. Their
     meaning is that of :py:func:`current_master`. With *ping* there is ``publishes``, too: whether
     its publisher greets a new connection (with another transport than ``zeromq``: whether it
-    accepts a connection). A master that this minion never met is taken to have the publish port
+    accepts a connection). A master that this minion never met is assumed to have the publish port
     of the others; None when that is not known.
 
     CLI Example:
@@ -169,7 +169,7 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
     ``address``, ``port``
         where its requests go
     ``current``
-        whether it is the one that the minion is with
+        whether it is the minion's current master
     ``answers``
         True: one of its workers has answered; False: none has; None: there was no address to ask
     ``milliseconds``
@@ -252,11 +252,11 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
 
 def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     """
-    Move this minion to another of its masters now, for planned work on the one that it is with.
+    Move this minion to another of its masters now, for planned work on its current one.
 
-    It moves when the job has returned, and stays: the watchdog, if it runs, does not take it back
-    to a preferred master by itself, unless the new one ceases to work. Jobs that run go on. Only
-    for ``master_type: failover`` and ``distributed``; the others are with all their masters.
+    It moves when the job has returned, and stays: the watchdog, if it runs, does not move it back
+    to a preferred master unless the new one stops working. Running jobs continue. Only for
+    ``master_type: failover`` and ``distributed``; other minions are connected to all their masters.
 
     to
         The master to move to: as it is written in the minion's configuration, its host there or the
@@ -269,9 +269,9 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
         Say what would be done, and do nothing.
 
     People see a line; the return, and ``--out=json``, is a dictionary with ``from``, ``to``,
-    ``result`` (True: on its way; None: test mode, or it is there already, which the comment tells
-    apart; False: it cannot be) and ``comment``. Salt's return code is 1 unless ``result`` is True.
-    Whether it arrived is told by the event ``salt/ha/minion/ID/failover`` on the new master, and by
+    ``result`` (True: on its way; None: test mode, or it is there already, as the comment says;
+    False: not possible) and ``comment``. Salt's return code is 1 unless ``result`` is True. Whether
+    it arrived is told by the event ``salt/ha/minion/ID/failover`` on the new master, and by
     :py:func:`current_master` there.
 
     CLI Example:
@@ -318,9 +318,9 @@ def genuine(tag: str, data: dict[str, Any]) -> bool:
     """
     Whether an event was fired by this master's own engine: for the SLS of a reactor, on a master.
 
-    An accepted minion can have Salt fire events under any tag, with any data, ``salt/ha/…`` too.
-    Nothing that stands in an event by itself says who fired it; our own have a keyed hash in it,
-    which this function checks.
+    An accepted minion can make Salt fire events under any tag, with any data, also ``salt/ha/…``.
+    Nothing else in an event proves who fired it; our own have a keyed hash, which this function
+    checks.
 
     tag, data
         of the event, as the reactor has them

@@ -39,11 +39,11 @@ def multi_master(
     names: Any = None,
 ) -> dict[str, Any]:
     """
-    Manage the file ``minion.d/ha-masters.conf``, and restart the minion by it when it has changed.
+    Manage the file ``minion.d/ha-masters.conf``, and restart the minion when it has changed.
 
-    The restart comes when the job has returned. When the minion does not reach one of the masters
-    then, the old file is put back and the minion restarted again; the same file is not tried again
-    for an hour. ``salt-run ha.minion_config format=sls`` prints this state for a group.
+    The restart comes when the job has returned. If the minion then does not reach one of the
+    masters, the old file is put back and the minion restarted again; the same file is not tried
+    again for an hour. ``salt-run ha.minion_config format=sls`` prints this state for a group.
 
     name
         Has no meaning.
@@ -57,8 +57,8 @@ def multi_master(
     alive
         Failover: seconds between two looks at the master.
     failback
-        Failover: go back to the first master when it has been good for a while. That is with
-        ``watchdog``; without it Salt goes back at its first answer, and then swings.
+        Failover: go back to the first master when it has worked for a while. This needs
+        ``watchdog``; without it Salt goes back at the first answer, and may swing.
     watchdog
         Run the engine ``ha_watchdog``.
     finger
@@ -68,18 +68,18 @@ def multi_master(
     transport
         That of the masters: ``zeromq``, ``tcp`` or ``ws``.
     jitter
-        Watchdog: whole seconds up to which a move is put off by chance, so that thousands of
-        minions do not come at once: 3 for each thousand. ``ha.minion_config`` counts them.
+        Watchdog: whole seconds by which a move is delayed at most, at random, so that thousands of
+        minions do not come at once: 3 for each thousand. ``ha.minion_config`` computes it.
     timeout
         Seconds that the minion may take to reach a master after its restart.
     retry
         Try a file again that was put back within the last hour.
     names
-        What masters are called in their group (``ha: name``), a mapping to their entries in
-        ``masters``: ``ha.failover to=m2`` takes it then.
+        Names of masters in their group (``ha: name``), a mapping to their entries in ``masters``:
+        then ``ha.failover to=m2`` works.
 
-    Other files of ``minion.d`` that say something about the same options, and a file of that name
-    that somebody else wrote, are errors: nothing is overwritten.
+    Other files of ``minion.d`` that set the same options, and a file of that name that was not
+    written by this state, are errors: nothing is overwritten.
 
     .. code-block:: yaml
 
@@ -119,7 +119,7 @@ def multi_master(
         minion = options.pid(opts, caller)
         made = plan.make(opts, wish, minion, bool(retry))
         needed = minion is not None and (made.changes or made.stale) and not made.trying
-        # Better now than when nobody can be told.
+        # Fail now, while it can still be reported.
         way = restart.way(minion, opts) if minion is not None and needed else None
     except HaError as exc:
         return ret | {"comment": str(exc)}

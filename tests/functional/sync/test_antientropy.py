@@ -210,6 +210,9 @@ def test_portions_hold_every_bucket_once(ours: Replica) -> None:
 # -- ids that strangers chose
 
 
+WIDE = 40  # such records are three messages
+
+
 def wide(minion_id: str, nodes: int = 4000) -> Record:
     """A record that many nodes have written."""
     dots = [Dot(f"{number:016x}", MOST_WRITES) for number in range(nodes)]
@@ -316,7 +319,7 @@ def test_what_a_store_shows_comes_in_pages(
 
 
 def test_all_that_is_sent_of_a_record_counts() -> None:
-    records = [wide(f"web{number}") for number in range(150)]
+    records = [wide(f"web{number}") for number in range(WIDE)]
     messages = list(antientropy.messages(records))
     assert [record for message in messages for record in message] == records
     for message in messages:
@@ -325,10 +328,10 @@ def test_all_that_is_sent_of_a_record_counts() -> None:
 
 
 def test_answers_with_wide_records_are_bounded_too(peer: Peer) -> None:
-    learn(peer.replica, [wide(f"web{number}") for number in range(150)])
+    learn(peer.replica, [wide(f"web{number}") for number in range(WIDE)])
     empty = Replica(None)
     came, _ = synchronise(empty, peer)
-    assert came >= {f"web{number}" for number in range(150)}
+    assert came >= {f"web{number}" for number in range(WIDE)}
     assert peer.largest <= antientropy.BYTES_PER_MESSAGE + 10_000
 
 

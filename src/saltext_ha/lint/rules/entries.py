@@ -17,7 +17,7 @@ BOOK = RuleBook(MINION)
 
 @dataclass(frozen=True)
 class MasterEntry:
-    """One entry of ``master:``; ``explicit`` when it names its port itself."""
+    """One entry of ``master:``; ``explicit`` if it has a port."""
 
     text: str
     item: int
@@ -27,7 +27,7 @@ class MasterEntry:
     ips: frozenset[str]
 
     def same_host(self, other: MasterEntry) -> bool:
-        """Whether both certainly lead to one machine."""
+        """Whether both certainly mean one machine."""
         return self.host == other.host or bool(self.ips & other.ips)
 
 
@@ -48,7 +48,7 @@ def entries(facts: HostFacts) -> Iterator[MasterEntry]:
 
 
 def is_name(host: str) -> bool:
-    """Whether *host* is to be looked up."""
+    """Whether *host* is a name, which must be looked up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -182,13 +182,13 @@ def two_at_one_address(facts: HostFacts) -> Hits:
             continue
         known = told(facts, one) and told(facts, other)
         if known and not facts.moving and facts.number("master_alive_interval") <= 0:
-            continue  # nobody asks whether they are alive, and each publishes on its own port
+            continue  # they have no alive check, and each publishes on its own port
         if not _answers_both(facts, one, other):
             yield Hit("master", f"{one.text} and {other.text}", other.item)
 
 
 def _answers_both(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> bool:
-    """Whether a hot minion, which knows its masters by host, takes the two for one: HA114."""
+    """Whether a hot minion, which knows its masters by host, takes both for one: HA114."""
     twins = one.host == other.host and one.port != other.port
     return facts.hot and twins and not _deaf(facts, one, other)
 
@@ -383,7 +383,7 @@ def publish_port_4506(facts: HostFacts) -> Hits:
     ),
 )
 def no_address(facts: HostFacts) -> Hits:
-    # Where nobody wrote it, "salt" is Salt's own default: of a minion without a master, mostly.
+    # If it is not set, "salt" is Salt's own default, usually of a minion without a master.
     if not facts.written("master") or facts.get("master_type") in ("func", "disable"):
         return
     for entry in entries(facts):

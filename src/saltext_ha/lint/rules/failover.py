@@ -21,7 +21,7 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 # What Linux uses where tcp_keepalive_intvl and tcp_keepalive_cnt are -1.
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
-PATIENCE = 60.0  # seconds that nobody minds
+PATIENCE = 60.0  # seconds that do no harm
 
 
 @BOOK.rule(
@@ -182,7 +182,7 @@ def long_wait(facts: HostFacts) -> Hits:
     sources=(CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:"),),
 )
 def endless(facts: HostFacts) -> Hits:
-    # With the watchdog it has to be so: see docs/minions.md.
+    # The watchdog needs this: see docs/minions.md.
     if facts.watched or not facts.moving:
         return
     if facts.written("master_tries") and facts.number("master_tries") <= 0:

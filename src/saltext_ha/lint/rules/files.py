@@ -21,11 +21,11 @@ from saltext_ha.lint.sources import INCLUDED, MAIN
 
 BOOK = RuleBook(FILES)
 
-# So near that it is hardly another word; options of extensions and of a site's own are let pass.
+# So similar that it is hardly another word; options of extensions and of a site's own are ignored.
 NEAR = 0.88
 SHORTEST = 6
-# Names near those that Salt knows which are right all the same: other releases know them, or Salt
-# reads them without listing them.
+# Names similar to those that Salt knows which are valid: other releases know them, or Salt reads
+# them without listing them.
 RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_id", "master_ip"})
 
 
@@ -76,7 +76,7 @@ def replaced(facts: HostFacts) -> Hits:
 
 
 def _lost(setting: Setting, holds: object) -> str:
-    """Which entries of a list or mapping hold no longer."""
+    """The entries of a list or mapping that no longer count."""
     if isinstance(setting.value, list) and isinstance(holds, list):
         gone = [_name(item) for item in setting.value if item not in holds]
         if is_secret_key(setting.option):

@@ -31,7 +31,7 @@ COMPARED = (
     *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", "id"),
     *LOCKS,
 )
-#: Files by which a folder is known again: they are never changed while a master runs.
+# : Files that identify a folder: they never change while a master runs.
 MARKED = {"cachedir": (".root_key",), "pki_dir": ("master.pem", "minions_autosign")}
 
 Members = Sequence[Member]
@@ -42,7 +42,7 @@ def _shown(members: Members, value: Callable[[Member], Any]) -> str:
 
 
 def _differing(members: Members, option: str) -> Hits:
-    """A hit on every master, when they do not all have the same value of *option*."""
+    """A hit on every master, if they do not all have the same value of *option*."""
     if len({str(member.get(option)) for member in members}) > 1:
         detail = _shown(members, lambda member: member.get(option))
         for member in members:

@@ -77,7 +77,7 @@ def open_pillar(facts: HostFacts) -> Hits:
 
 
 def trees_of(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The trees in a master's configuration, by name; of what makes no sense nothing."""
+    """The trees in a master's configuration, by name; invalid ones are left out."""
     ours = options.get("ha")
     trees = ours.get("trees") if isinstance(ours, Mapping) else None
     if not isinstance(trees, Mapping):
@@ -100,7 +100,7 @@ def _folders(facts: HostFacts, kind: str) -> list[PurePath]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in *value*, however deep."""
+    """All texts in *value*, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

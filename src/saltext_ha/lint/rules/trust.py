@@ -1,4 +1,4 @@
-"""Rules on how a minion knows its masters, and on what goes on within it."""
+"""Rules on how a minion knows its masters, and on its event bus."""
 
 from __future__ import annotations
 
