@@ -16,9 +16,9 @@ import pytest
 
 from saltext_ha.common.errors import EtcdError
 from saltext_ha.config.leader import ETCD, LeaderSettings
+from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.candidate import Candidate
 from tests.engines import in_a_loop, until
 from tests.etcd import Member, cluster
 
