@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class Parts:
         self.ending = Ending()
         self.notes: dict[str, str] = {}
         """What an operator should know, by subject."""
+        self.noted: list[Callable[[], Iterable[str]]] = []
+        """Further parts that have something to say to an operator."""
         self.counters = Counters()
         self.trust = Trust(config.state_dir, config.peer_urls, config.max_members)
         self.certificates = Certificates(
@@ -280,3 +282,5 @@ class Parts:
         yield from self.trees.notes()
         yield from self.leader.notes()
         yield from self.runs.notes()
+        for notes in self.noted:
+            yield from notes()

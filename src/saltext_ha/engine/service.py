@@ -124,6 +124,7 @@ class Service:
             ("retention", parts.retention.run()),
             ("expired invitations", parts.admission.tidy()),
             ("seek masters", seeking.run()),
+            *([("arrivals", made.arrivals.run())] if made.arrivals else []),
             ("minions that were heard", made.bound.settle_regularly()),
             ("consistency", parts.watch.run(made.checking.answer)),
             ("health", parts.health.run()),

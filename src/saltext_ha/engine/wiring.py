@@ -33,7 +33,9 @@ from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
+from saltext_ha.minions.arrivals import Arrivals, grains_cache
 from saltext_ha.minions.job_cache import JobCache
+from saltext_ha.minions.job_specs import REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
@@ -55,6 +57,7 @@ class Answering(NamedTuple):
     peer_handlers: dict[str, Handler]
     pages: Pages
     jobs: Jobs
+    arrivals: Arrivals | None
     bound: Bound
     checking: ConsistencyCheck
     summary: Summary
@@ -67,6 +70,7 @@ def make(parts: Parts) -> Answering:
     core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
     health, membership = parts.health, parts.membership
     jobs = Jobs(group, opts, parts.returns, config.commands, parts.presence.hot)
+    arrivals = _arrivals(parts, jobs) if opts.get("minion_data_cache", True) else None
     bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     summary = Summary(
         opts,
@@ -201,11 +205,20 @@ def make(parts: Parts) -> Answering:
         _together([membership.handlers(), *(each.for_peers() for each in for_peers)]),
         Pages(snapshots, health, bound.minions, own),
         jobs,
+        arrivals,
         bound,
         checking,
         summary,
         views,
     )
+
+
+def _arrivals(parts: Parts, jobs: Jobs) -> Arrivals:
+    """Of a master that keeps grains, pillar and mine of minions."""
+    arrivals = Arrivals(lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)), grains_cache(parts.opts))
+    parts.bus.add(arrivals)
+    parts.noted.append(arrivals.notes)
+    return arrivals
 
 
 def _together(tables: Iterable[Mapping[str, T]]) -> dict[str, T]:

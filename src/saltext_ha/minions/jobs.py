@@ -271,6 +271,17 @@ class Jobs:
             raise HaError(told["error"])
         return {minion_id: value for minion_id, _, value in told["returned"]}
 
+    async def tell(self, spec: Spec) -> None:
+        """
+        Publish *spec* here; nobody waits for what is returned.
+
+        :raises HaError: it could not be published.
+        """
+        (jid,) = new_jids(1)
+        async with self._turns:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self.publish, self._opts, spec, jid)
+
     async def _each(
         self, names: Iterable[str], method: str, payload: dict[str, Any]
     ) -> dict[str, dict[str, Any] | str]:

@@ -1,0 +1,160 @@
+"""
+A minion that moves here is asked for its mine, grains and pillar, for the cache of this master.
+
+Salt refreshes these when a minion starts, not when it changes its master: until the next
+``mine_interval`` the new master has nothing, or what was true when the minion was here last. Both
+ways a minion fires its start, so the cache tells which it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import salt.cache
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minions.presence import FROM_MINION
+
+log = logging.getLogger(__name__)
+
+TURN = 0.5
+AT_ONCE = 20
+"""Minions that are asked at a time, so that thousands do not have their pillar made at once."""
+RECENT = 60.0
+"""Seconds: what is younger when a minion fires its start was refreshed by that start."""
+PATIENCE = 10.0
+TRIES = 2
+MOST = 100_000
+TOLD = 600.0  # for so long it is told that some did not refresh
+
+
+class _Asked(NamedTuple):
+    since: float
+    tries: int
+
+
+Updated = Callable[[Iterable[str]], dict[str, float]]
+
+
+class Arrivals:
+    """
+    Of one master.
+
+    :param publish: has these minions refresh; raises HaError.
+    :param updated: id → when this master's cache of its grains was written (Unix time; 0: never);
+        blocks.
+    """
+
+    def __init__(
+        self,
+        publish: Callable[[tuple[str, ...]], Awaitable[None]],
+        updated: Updated,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._publish, self._updated, self._clock = publish, updated, clock
+        self._loop = asyncio.get_running_loop()
+        self._came: OrderedDict[str, _Asked] = OrderedDict()
+        self._asked: dict[str, _Asked] = {}
+        self._silent: dict[str, float] = {}
+        self._why = ""
+        self.refreshed = 0
+        """How many have refreshed."""
+
+    def __call__(self, tag: str, data: Any) -> None:
+        """An event of the bus."""
+        parts = tag.split("/")
+        if len(parts) != 4 or parts[:2] != ["salt", "minion"] or parts[3] != "start":
+            return
+        if data.get("cmd") == FROM_MINION and data.get("id") == parts[2]:
+            self._loop.call_soon_threadsafe(self._add, parts[2])
+
+    def _add(self, minion_id: str) -> None:
+        if "," in minion_id:
+            return  # it cannot be named in a list
+        if len(self._came) < MOST and minion_id not in self._asked:
+            self._came.setdefault(minion_id, _Asked(self._clock(), 0))
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        since = self._clock() - TOLD
+        late = [minion_id for minion_id, at in self._silent.items() if at > since]
+        if late:
+            yield (
+                f"{len(late)} minions came here and have old grains, pillar or mine here: "
+                f"{self._why or 'they were asked and did not refresh'} ({', '.join(late[:3])} …)"
+            )
+
+    async def run(self) -> None:
+        """For as long as the engine runs."""
+        while True:
+            if self._came or self._asked:
+                await self.step()
+            await asyncio.sleep(TURN)
+
+    async def step(self) -> None:
+        """Look who has refreshed, and ask the next."""
+        now = self._clock()
+        written = await asyncio.to_thread(self._updated, tuple(self._asked))
+        for minion_id, asked in list(self._asked.items()):
+            if written.get(minion_id, 0.0) >= int(asked.since):
+                self.refreshed += 1
+                del self._asked[minion_id]
+            elif now - asked.since > PATIENCE:
+                del self._asked[minion_id]
+                if asked.tries < TRIES:
+                    self._came[minion_id] = _Asked(now, asked.tries)
+                else:
+                    self._silent[minion_id] = now
+        self._silent = {name: at for name, at in self._silent.items() if now - at <= TOLD}
+        await self._ask_next()
+
+    async def _ask_next(self) -> None:
+        chosen: dict[str, _Asked] = {}
+        while self._came and len(chosen) < AT_ONCE - len(self._asked):
+            minion_id, came = self._came.popitem(last=False)
+            chosen[minion_id] = came
+        written = await asyncio.to_thread(self._updated, tuple(chosen))
+        old = {
+            minion_id: came
+            for minion_id, came in chosen.items()
+            if written.get(minion_id, 0.0) < came.since - RECENT
+        }
+        if not old:
+            return
+        now = self._clock()
+        self._asked.update({name: _Asked(now, came.tries + 1) for name, came in old.items()})
+        self._why = ""
+        try:
+            await self._publish(tuple(old))
+        except HaError as exc:
+            self._why = str(exc)
+        else:
+            log.info("ha arrivals: asked=%d to refresh mine, grains and pillar", len(old))
+
+
+def grains_cache(opts: Mapping[str, Any]) -> Updated:
+    """When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`."""
+    cache = salt.cache.factory(dict(opts))
+
+    def updated(ids: Iterable[str]) -> dict[str, float]:
+        found = {}
+        for minion_id in ids:
+            # 3008 keeps grains in a bank of their own.
+            places = ((f"minions/{minion_id}", "data"), ("grains", minion_id))
+            found[minion_id] = max((_written(cache, *place) for place in places), default=0.0)
+        return found
+
+    return updated
+
+
+def _written(cache: Any, bank: str, key: str) -> float:
+    try:
+        # Asked first: of one that is not there Salt logs a warning.
+        return float(cache.updated(bank, key) or 0.0) if cache.contains(bank, key) else 0.0
+    except Exception:  # of whatever driver is configured: then it is asked
+        return 0.0

@@ -1,0 +1,64 @@
+"""A real failover minion moves: mine, grains and pillar are in the new master's cache at once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import salt.cache
+
+from lab import Master, wait_for
+from tests.integration.bus import heard
+from tests.integration.conftest import MakeLab
+from tests.integration.group import LONG, QUICK, SOON, level
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
+
+WITHIN = 5.0
+
+
+def cached(master: Master) -> set[str]:
+    """Which of mine, grains and pillar of the minion are in the cache of that master."""
+    cache = salt.cache.factory(dict(master.opts))
+    data = cache.fetch("minions/web1", "data") or {}
+    found = {
+        "grains": data.get("grains") or cache.fetch("grains", "web1"),
+        "pillar": data.get("pillar") or cache.fetch("pillar", "web1"),
+        "mine": cache.fetch("minions/web1", "mine") or cache.fetch("mine", "web1"),
+    }
+    return {name for name, value in found.items() if value}
+
+
+def test_what_the_new_master_knows_of_a_minion_that_moved(make_lab: MakeLab) -> None:
+    with make_lab() as lab:
+        pillar = lab.root / "srv" / "pillar"
+        pillar.mkdir(parents=True)
+        (pillar / "top.sls").write_text("base: {'*': [web]}\n")
+        (pillar / "web.sls").write_text("role: web\n")
+        m1, m2 = (lab.add_master(name, ha=QUICK) for name in ("m1", "m2"))
+        m1.share_master_key(m2)
+        config = {"mine_functions": {"test.arg": ["mined"]}, "grains": {"rack": "r7"}}
+        minion = lab.add_minion("web1", [m1, m2], type="failover", config=config)
+        for master in (m1, m2):
+            master.plant("minions", minion.name, minion.pub)
+        lab.start_all()
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        minion.wait_ready()
+        (here,) = minion.bound_to()
+        first, other = (m1, m2) if here == "m1" else (m2, m1)
+        everything = {"mine", "grains", "pillar"}
+        wait_for(lambda: cached(first) == everything, SOON, "the first master has all")
+        assert cached(other) == set()
+        with heard(other, "salt/minion/web1/start") as events:
+            first.kill()
+            wait_for(lambda: events, LONG, "it has moved", poll=0.01)
+            moved = time.monotonic()
+            wait_for(lambda: cached(other) == everything, SOON, "the new master has all", poll=0.05)
+            took = time.monotonic() - moved
+        assert took < 2 * WITHIN, "5 s, and what two busy processors add"
+        print(f"all there after {took:.1f} s")
+        assert other.salt_run("cache.grains", "web1").check().data["web1"]["rack"] == "r7"
+        assert other.salt_run("cache.pillar", "web1").check().data["web1"]["role"] == "web"
+        mine = other.salt_run("cache.mine", "web1").check().data["web1"]
+        assert "mined" in str(mine)

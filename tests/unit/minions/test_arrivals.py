@@ -1,0 +1,122 @@
+"""Who is asked to refresh, how often, and how many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.minions import arrivals
+from saltext_ha.minions.arrivals import AT_ONCE, PATIENCE, TRIES, Arrivals
+
+NOW = 10_000.0
+
+
+class Site:
+    """A master's cache, and minions that refresh at once unless they are deaf."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.cache: dict[str, float] = {}
+        self.asked: list[tuple[str, ...]] = []
+        self.deaf: set[str] = set()
+        self.error = ""
+        self.arrivals = Arrivals(self._publish, self._updated, lambda: self.now)
+
+    async def _publish(self, ids: tuple[str, ...]) -> None:
+        if self.error:
+            raise HaError(self.error)
+        self.asked.append(ids)
+        self.cache |= {minion_id: self.now for minion_id in ids if minion_id not in self.deaf}
+
+    def _updated(self, ids: Iterable[str]) -> dict[str, float]:
+        return {minion_id: self.cache.get(minion_id, 0.0) for minion_id in ids}
+
+    async def starts(self, *ids: str) -> None:
+        for minion_id in ids:
+            data = {"cmd": "_minion_event", "id": minion_id}
+            self.arrivals(f"salt/minion/{minion_id}/start", data)
+        await asyncio.sleep(0)
+        await self.arrivals.step()
+
+
+def scene(play: Callable[[Site], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await play(Site())
+
+    asyncio.run(run())
+
+
+def test_a_minion_that_moved_here_is_asked_once() -> None:
+    async def play(site: Site) -> None:
+        site.cache["old"] = NOW - 3600
+        await site.starts("new", "old", "new")
+        assert site.asked == [("new", "old")]
+        for _ in range(3):
+            site.now += PATIENCE
+            await site.arrivals.step()
+        assert len(site.asked) == 1
+        assert site.arrivals.refreshed == 2
+        assert list(site.arrivals.notes()) == []
+
+    scene(play)
+
+
+def test_one_that_has_just_started_has_refreshed_already() -> None:
+    async def play(site: Site) -> None:
+        site.cache["web1"] = NOW - 5
+        await site.starts("web1")
+        assert site.asked == []
+
+    scene(play)
+
+
+def test_events_that_are_none_of_a_start_ask_nobody() -> None:
+    async def play(site: Site) -> None:
+        site.arrivals("salt/minion/web1/start", {"cmd": "_minion_event", "id": "web2"})
+        site.arrivals("salt/minion/web1/start", {"id": "web1"})
+        site.arrivals("salt/minion/web1/stop", {"cmd": "_minion_event", "id": "web1"})
+        await site.starts("a,b")
+        assert site.asked == []
+
+    scene(play)
+
+
+def test_thousands_are_asked_a_few_at_a_time() -> None:
+    async def play(site: Site) -> None:
+        await site.starts(*(f"web{n}" for n in range(1000)))
+        while site.arrivals.refreshed < 1000:
+            site.now += 1
+            await site.arrivals.step()
+        assert max(map(len, site.asked)) == AT_ONCE
+        assert len([i for ids in site.asked for i in ids]) == 1000
+
+    scene(play)
+
+
+def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
+    async def play(site: Site) -> None:
+        site.deaf.add("web1")
+        await site.starts("web1")
+        for _ in range(5):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert site.asked == [("web1",)] * TRIES
+        (note,) = site.arrivals.notes()
+        assert "1 minions came here and have old grains" in note
+        site.now += arrivals.TOLD
+        assert list(site.arrivals.notes()) == []
+
+    scene(play)
+
+
+def test_what_cannot_be_published_is_told_with_its_reason() -> None:
+    async def play(site: Site) -> None:
+        site.error = "salt-master did not take the job"
+        await site.starts("web1")
+        for _ in range(5):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert [site.error in note for note in site.arrivals.notes()] == [True]
+
+    scene(play)
